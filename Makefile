@@ -34,13 +34,13 @@ test-slow: .venv/installed
 
 # Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
 agentspec: .venv-agentspec/locked
-	PYTHONPATH=src .venv-agentspec/bin/python -m pytest -q tests/agentspec tests/docs/test_code_blocks.py \
+	PYTHONPATH=src:agentspec .venv-agentspec/bin/python -m pytest -q tests/agentspec tests/docs/test_code_blocks.py \
 		-k "agentspec or agents.md"
 
 check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src/contextos simulator/contextos_sim docsgen
+	$(BIN)/mypy --strict src/contextos agentspec/contextos_agentspec simulator/contextos_sim docsgen
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Containerfile
 	$(BIN)/contextos schemas --check
@@ -75,14 +75,14 @@ lock: .venv/installed
 	$(LOCK) --upgrade --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
 	$(LOCK) --upgrade $(SERVICE:%=--extra %) --constraint requirements/dev.txt --output-file requirements/service.txt
 	$(LOCK:pyproject.toml=--group build) --upgrade --constraint requirements/dev.txt --output-file requirements/build.txt
-	$(LOCK) --upgrade --extra agentspec --group agentspec --output-file requirements/agentspec.txt
+	$(LOCK) --upgrade --group agentspec --output-file requirements/agentspec.txt
 	$(LOCK) --upgrade --group agentdojo --constraint requirements/runtime.txt --output-file requirements/agentdojo.txt
 	printf '%s\n' mcp-server-git mcp-server-fetch mcp-server-time excel-mcp-server duckduckgo-mcp-server | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-servers.txt
 	printf '%s\n' mcp-server-sqlite mcp-server-calculator cli-mcp-server mcp-server-duckdb 'mcp<2' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-server-sqlite.txt
 
 clean:
 	rm -rf .venv .venv-agentspec .venv-agentdojo .venv-mcp-servers .venv-mcp-server-sqlite site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find src simulator docsgen tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src agentspec simulator docsgen tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew when the lock changes, so that nothing stays installed that the lock does not name.
 # The lock names every package, so pip resolves nothing. Without --no-deps, pip looks for
@@ -122,6 +122,6 @@ mcp-conformance: .venv/installed
 openapi-documents: .venv/installed
 	$(BIN)/python -m pytest -q -n0 tests/e2e/test_public_openapi.py
 
-.venv/installed: .venv/locked pyproject.toml simulator/pyproject.toml
-	$(PIP) install --no-deps --no-build-isolation -e . -e simulator
+.venv/installed: .venv/locked pyproject.toml agentspec/pyproject.toml simulator/pyproject.toml
+	$(PIP) install --no-deps --no-build-isolation -e . -e agentspec -e simulator
 	@touch $@

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = "docs|tests|src|benchmarks|examples|schemas|requirements|shared"
+FOLDERS = "docs|tests|src|agentspec|benchmarks|examples|schemas|requirements|shared"
 PATH = re.compile(rf"(?<![\w/.*@-])(?P<path>(?:{FOLDERS})/[\w*./{{}},-]*\w)")
 PAGE = re.compile(r"(?<![\w/.-])(?!NNNN-)(?P<page>[\w-]+\.md)\b")
 HEADING = re.compile(r"(?P<page>docs/[\w/-]+\.md), (?P<headings>\"[^\"]+\"(?:(?:,| and) \"[^\"]+\")*)")

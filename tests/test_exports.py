@@ -20,21 +20,23 @@ from pathlib import Path
 import pytest
 
 import contextos
+import contextos_agentspec
 
 NAMES_MAX = 32
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 ROOT = Path(contextos.__file__).parent
-STABLE = re.compile(r"^- `(contextos\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)
+HOMES = {"contextos": ROOT, "contextos_agentspec": Path(contextos_agentspec.__file__).parent}
+STABLE = re.compile(r"^- `(contextos(?:_agentspec)?\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def stable_modules() -> list[Path]:
-    """The source files of the modules that the docstring of `contextos` lists as stable."""
+    """The source files of the modules that the docstrings of `contextos` and `contextos_agentspec` list as stable."""
     found = []
-    for name, every in STABLE.findall(inspect.getdoc(contextos) or ""):
-        path = ROOT.joinpath(*name.split(".")[1:])
+    for name, every in STABLE.findall(f"{inspect.getdoc(contextos)}\n{inspect.getdoc(contextos_agentspec)}"):
+        path = HOMES[name.partition(".")[0]].joinpath(*name.split(".")[1:])
         one = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         found += sorted(path.glob("[a-z]*.py")) if every else [one]
     return found
@@ -78,8 +80,9 @@ def public_api() -> str:
         if name in contextos._HOMES:
             lines += ["", f"[contextos.{name}]", *described(_definition(name), deep=True)]
     for path in stable_modules():
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        module = ".".join(("contextos", *(one for one in parts if one != "__init__")))
+        home = next(one for one in HOMES.values() if path.is_relative_to(one))
+        parts = path.relative_to(home.parent).with_suffix("").parts
+        module = ".".join(one for one in parts if one != "__init__")
         lines += ["", f"[{module}]"]
         deep = path.parent.name == "ports"
         lines += [line for node in definitions(path).values() for line in described(node, deep=deep)]

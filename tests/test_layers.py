@@ -31,6 +31,11 @@ PLANTED = [
     ("context/planted_os.py", "import os.path", f"contextos.context {SAYS} os"),
     ("contracts/planted_chance.py", "def f(): import random", f"contextos.contracts {SAYS} random"),
     ("cli/planted_store.py", "import contextos.store", "contextos.cli.planted_store -> contextos.store"),
+    (
+        "trust/planted_extra.py",
+        "import contextos_agentspec.wiring",
+        "contextos.trust.planted_extra -> contextos_agentspec.wiring",
+    ),
     ("action/planted_a.py", "from contextos.action import planted_b", "No cycles are allowed in contextos.action"),
     ("action/planted_b.py", "from contextos.action import planted_a", "No cycles are allowed in contextos.action"),
 ]
@@ -38,7 +43,7 @@ PLANTED = [
 
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter on the tree under `root` and on no installed one."""
-    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root / "agentspec")])}
     return subprocess.run(
         [sys.executable, "-c", LINT], cwd=root, env=environment, text=True, capture_output=True, check=False
     )
@@ -53,6 +58,7 @@ def words(text: str) -> str:
 def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
     root = tmp_path_factory.mktemp("planted")
     shutil.copytree(SRC, root / "src" / "contextos", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "agentspec", root / "agentspec", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / ".importlinter", root)
     for path, line, _ in PLANTED:
         (root / "src" / "contextos" / path).write_text(line + "\n", encoding="utf-8")
@@ -126,17 +132,26 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_every_third_party_import_is_a_declared_dependency() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+def dependencies(folder: Path) -> set[str]:
+    """The distributions that a `pyproject.toml` asks for, with its extras."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
-    declared = {normal(re.split(r"[\s\[<>=!~;]", line)[0]) for line in [*project["dependencies"], *extras]}
+    return {normal(re.split(r"[\s\[<>=!~;]", line)[0]) for line in [*project["dependencies"], *extras]}
+
+
+@pytest.mark.parametrize(
+    ("folder", "own"), [(SRC, ROOT), (ROOT / "agentspec", ROOT / "agentspec")], ids=["contextos", "contextos-agentspec"]
+)
+def test_every_third_party_import_is_a_declared_dependency(folder: Path, own: Path) -> None:
+    declared = dependencies(own)
     installed = packages_distributions()
     # `compression` is in the standard library from 3.14 on.
     standard = sys.stdlib_module_names | {"compression"}
+    ours = {"contextos"} if folder is SRC else {"contextos", "contextos_agentspec"}
     undeclared = {
         name
-        for path in SRC.rglob("*.py")
-        for name in top_level_imports(path.read_text(encoding="utf-8")) - standard - {"contextos"}
+        for path in folder.rglob("*.py")
+        for name in top_level_imports(path.read_text(encoding="utf-8")) - standard - ours
         if not declared & {normal(distribution) for distribution in installed.get(name, [name])}
     }
     assert not undeclared, "declare them in `pyproject.toml` and run `make lock`"

@@ -49,8 +49,14 @@ def test_every_declared_dependency_is_locked() -> None:
 def test_the_environment_of_agents_is_locked() -> None:
     """It is a lock of its own: WayFlow excludes versions that the other one pins."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["agentspec"]]
-    assert asked([*wanted, *project["dependency-groups"]["agentspec"]]) <= locked("agentspec.txt").keys()
+    agents = tomllib.loads((ROOT / "agentspec" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    group = project["dependency-groups"]["agentspec"]
+    assert set(agents["optional-dependencies"]["wayflow"]) <= set(group)
+    assert asked([*project["project"]["dependencies"], *group]) <= locked("agentspec.txt").keys()
+    own = {name: [f"{name}=={agents['version']}"] for name in ("contextos", "contextos-agentspec")}
+    assert agents["version"] == project["project"]["version"]
+    assert agents["dependencies"] == own["contextos"]
+    assert project["project"]["optional-dependencies"]["agentspec"] == own["contextos-agentspec"]
 
 
 def test_the_environment_of_agentdojo_is_locked() -> None:

@@ -93,7 +93,7 @@ def sentences(source: str) -> Iterator[str]:
 
 def test_the_code_speaks_plain_english() -> None:
     found = []
-    for path in sorted((ROOT / "src").rglob("*.py")):
+    for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "agentspec").rglob("*.py")]):
         if str(path.relative_to(ROOT)) in COMPILED:
             continue
         source = path.read_text("utf-8")

@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "contextos"
+AGENTSPEC = ROOT / "agentspec"
 
 MODULE_LINES_MAX = 300
 MODULE_LINES_MEDIAN_MAX = 130
@@ -31,7 +32,7 @@ EDGES = ("cli", "server")
 SCRIPTS = Path("store/postgres/migrations")
 """Alembic runs these by their path; nothing imports them."""
 
-FORMATTED = ("src", "tests", "benchmarks", "examples")
+FORMATTED = ("src", "agentspec", "tests", "benchmarks", "examples")
 SKIP = re.compile(r"#\s*fmt:\s*(skip|off)")
 BANNER = re.compile(r"([-=*#~_+])\1{3,}")
 WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
@@ -122,7 +123,11 @@ CHECKERS: tuple[Checker, ...] = (
 
 
 def modules() -> dict[Path, str]:
-    return {path.relative_to(SRC): path.read_text(encoding="utf-8") for path in sorted(SRC.rglob("*.py"))}
+    return {
+        path.relative_to(root): path.read_text(encoding="utf-8")
+        for root in (SRC, AGENTSPEC)
+        for path in sorted(root.rglob("*.py"))
+    }
 
 
 @pytest.mark.parametrize("checker", CHECKERS, ids=lambda checker: checker.__name__)

@@ -45,11 +45,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.packs.facts`: conditions as Python objects
 - `contextos.packs.printing`: conditions as text
 - `contextos.packs.expansion`: the whole pack of a short form, with the origin of each field
-- `contextos.adapters.agentspec`: agents in Open Agent Spec on WayFlow (extra `agentspec`)
-- `contextos.slots.session`: context-slot selection step by step
-- `contextos.slots.lint.oas`: the slots that an agent's document declares
-- `contextos.slots.lint.package`: lint of an agent's package
-- `contextos.slots.lint.wiring`: lint of the selection steps in an agent's document
+- `contextos.slots.oas`: the slots that an agent's document declares
 - `contextos.server.mcp_slots`: context-slot selection as an MCP server (extra `mcp`)
 """
 

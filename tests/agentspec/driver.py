@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from contextos.adapters.agentspec import FlowOutcome, FlowPaused, load_flow, selection_tools
 from contextos.contracts.encoding.codec import loads
-from contextos.slots.session import SelectionSession
 from contextos.store.sqlite.stores import SqliteStores
+from contextos_agentspec.session import SelectionSession
+from contextos_agentspec.wayflow import FlowOutcome, FlowPaused, load_flow, selection_tools
 from examples.email_outreach.outreach import draft_email
 from tests.slots import CuratedArtifacts, actor
 

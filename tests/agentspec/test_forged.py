@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("wayflowcore", reason="the extra `agentspec` has an environment of its own: `make agentspec`")
+pytest.importorskip("wayflowcore", reason="WayFlow has an environment of its own: `make agentspec`")
 
-from contextos.adapters.agentspec import MAX_STEPS, AgentFlow, FlowPaused, load_flow, selection_tools
 from contextos.errors import InvalidInput, LostReply
 from contextos.store.memory.stores import MemoryStores
+from contextos_agentspec.wayflow import MAX_STEPS, AgentFlow, FlowPaused, load_flow, selection_tools
 from examples.email_outreach.outreach import draft_email
 from tests.agentspec.driver import INPUTS, session_of
+from tests.agentspec.forged import FORGED, SAID, Edited, forged
 from tests.agentspec.test_outreach import fill, recorded
 from tests.slots import CuratedArtifacts
-from tests.unit.slots.lint.forged import FORGED, SAID, Edited, forged
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_flow_that_is_reached_many_ways_is_checked_once(repository: CuratedArt
 
 def doubled(name: str, inner: str, like: dict[str, Any]) -> dict[str, Any]:
     """A flow with the signature of `like` that runs `inner` twice."""
-    from tests.unit.slots.lint.planted import control, data
+    from tests.agentspec.planted import control, data
 
     ids = {one: f"{name}-{one}" for one in ("start", "one", "two", "end")}
     inputs, outputs = like["inputs"], like["outputs"]

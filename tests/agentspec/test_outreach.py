@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("wayflowcore", reason="the extra `agentspec` has an environment of its own: `make agentspec`")
+pytest.importorskip("wayflowcore", reason="WayFlow has an environment of its own: `make agentspec`")
 
-from contextos.adapters.agentspec import FlowFinished, FlowPaused, FlowRefused, load_flow, selection_tools
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.errors import InvalidInput, LostReply
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
+from contextos_agentspec.wayflow import FlowFinished, FlowPaused, FlowRefused, load_flow, selection_tools
 from tests.agentspec.driver import INPUTS, PACKAGE, agent, session_of, step
+from tests.agentspec.planted import PLANTED, Planted, plant
 from tests.slots import CuratedArtifacts, complete, revise
-from tests.unit.slots.lint.planted import PLANTED, Planted, plant
 
 ROOT = Path(__file__).resolve().parents[2]
-SELECTION = ROOT / "src" / "contextos" / "slots" / "selection_agent.json"
+SELECTION = ROOT / "agentspec" / "contextos_agentspec" / "selection_agent.json"
 ICP = "@cinatra-ai/marketing-icp-artifact"
 
 
@@ -262,7 +262,7 @@ def test_a_state_that_was_cut_is_refused(repository: CuratedArtifacts) -> None:
 
 
 def test_a_node_that_uses_the_network_by_itself_is_not_loaded(repository: CuratedArtifacts) -> None:
-    voice = ROOT / "tests" / "unit" / "slots" / "lint" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
+    voice = ROOT / "tests" / "agentspec" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
     with pytest.raises(InvalidInput, match="`ApiNode` is not in the allow list"):
         load_flow(voice.read_bytes(), {})
 

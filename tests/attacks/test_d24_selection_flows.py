@@ -14,17 +14,14 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.yaml_text import read_document
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.contracts.schemas import published
 from contextos.errors import InvalidInput
-from contextos.slots.lint.documents import read_document
-from contextos.slots.lint.wiring import lint_wiring
 from contextos.slots.steps import ArtifactSlots
 from contextos.store.shared.clock import SystemClock
-from tests.attacks.test_d25_one_query import close, opened
-from tests.postgres import awaited
-from tests.slots import actor, complete, install, origin, slot
-from tests.unit.slots.lint.planted import (
+from contextos_agentspec.wiring import lint_wiring
+from tests.agentspec.planted import (
     BINDINGS,
     CONTROL,
     DATA,
@@ -40,9 +37,12 @@ from tests.unit.slots.lint.planted import (
     node,
     plant,
 )
+from tests.attacks.test_d25_one_query import close, opened
+from tests.postgres import awaited
+from tests.slots import actor, complete, install, origin, slot
 
 PREFIX = "ctx-offeringContext-"
-GOOD = Path(__file__).parents[1] / "unit" / "slots" / "lint" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
+GOOD = Path(__file__).parents[1] / "agentspec" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
 
 
 def codes(*done: Operation) -> set[str]:

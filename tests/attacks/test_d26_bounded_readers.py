@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from contextos.action.registry import Registry
+from contextos.contracts.encoding.yaml_text import read_document
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.errors import InvalidArtifact, InvalidSettings, MalformedJson
 from contextos.settings import Settings
-from contextos.slots.lint.documents import read_document
 
 MEGABYTE = 1_000_000
 

@@ -22,7 +22,7 @@ from contextos.adapters.openapi.draft import draft_openapi
 from contextos.adapters.openapi.requests import build_request
 from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.contracts.encoding.defaults import MAX_FILLED_BYTES, with_defaults
-from contextos.contracts.encoding.yaml_text import write_yaml
+from contextos.contracts.encoding.yaml_text import read_document, write_yaml
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.ports.gates import checked_call
 from contextos.errors import InvalidInput, MalformedJson
@@ -31,7 +31,6 @@ from contextos.operations.gate.gate import Done, Refused
 from contextos.packs.reading import read_declaration
 from contextos.server.serving import refused_json
 from contextos.server.stdio import read_line
-from contextos.slots.lint.documents import read_document
 from contextos.testing import in_memory
 from tests.attacks.test_d39_untrusted_destinations import PEOPLE, gate_of
 from tests.attacks.test_g56_arguments_have_one_form import bodies_of

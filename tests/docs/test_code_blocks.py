@@ -42,8 +42,12 @@ SERVICE = ROOT / "docs" / "production.md"
 OWNER = "postgresql://owner@db.example/contextos"
 LOGIN = "postgresql://service@db.example/contextos?sslmode=verify-full&sslrootcert=/etc/contextos/db-ca.pem"
 PAGES = [page for page in written() if page.name not in WITHOUT_BLOCKS | ELSEWHERE | {SERVICE.name}]
+FOLDERS = (ROOT / "src", ROOT / "agentspec")
 WITH_DOCTESTS = sorted(
-    path for path in (ROOT / "src").rglob("*.py") if re.search(r"^\s*>>> ", path.read_text("utf-8"), re.MULTILINE)
+    path
+    for folder in FOLDERS
+    for path in folder.rglob("*.py")
+    if re.search(r"^\s*>>> ", path.read_text("utf-8"), re.MULTILINE)
 )
 
 
@@ -142,7 +146,8 @@ def run_console(block: Block, page: Path, shim: Path) -> None:
 
 @pytest.mark.parametrize("path", WITH_DOCTESTS, ids=lambda path: path.stem)
 def test_every_doctest_of_a_module_holds(path: Path) -> None:
-    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    folder = next(one for one in FOLDERS if path.is_relative_to(one))
+    name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert results.attempted > 0
     assert results.failed == 0

@@ -1,4 +1,6 @@
-"""The docs import nothing but what is stable: the public names and the modules that `contextos` lists as stable."""
+"""The docs import nothing but what is stable: the public names, and the modules that `contextos` and
+`contextos_agentspec` list as stable.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,33 @@ from collections.abc import Iterator
 import pytest
 
 import contextos
+import contextos_agentspec
 from contextos.action.gateway.tool_gateway import GUARDS, OBSERVED
 from tests.docs.pages import ROOT, blocks, written
 
-STABLE = re.compile(r"^- `(contextos\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)
+STABLE = re.compile(r"^- `(contextos(?:_agentspec)?\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)
 PAGES = [*written(), *sorted((ROOT / "examples").glob("*/README.md"))]
 
 
 def is_stable(module: str) -> bool:
-    listed = STABLE.findall(inspect.getdoc(contextos) or "")
+    listed = STABLE.findall(f"{inspect.getdoc(contextos)}\n{inspect.getdoc(contextos_agentspec)}")
     return any(module == name or (every and module.startswith(f"{name}.")) for name, every in listed)
 
 
 def unstable(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "contextos":
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            "contextos",
+            "contextos_agentspec",
+        ):
             if node.module == "contextos":
                 yield from (alias.name for alias in node.names if alias.name not in contextos.__all__)
             elif not is_stable(node.module or ""):
                 yield node.module or ""
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("contextos."))
+            yield from (
+                alias.name for alias in node.names if alias.name.startswith(("contextos.", "contextos_agentspec."))
+            )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -41,7 +49,12 @@ def test_a_page_imports_only_stable_names(page) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["from contextos.store.sqlite.stores import SqliteStores", "from contextos import _HOMES", "import contextos.app"],
+    [
+        "from contextos.store.sqlite.stores import SqliteStores",
+        "from contextos import _HOMES",
+        "import contextos.app",
+        "from contextos_agentspec.components import graph_of",
+    ],
 )
 def test_an_import_of_what_may_change_is_found(line: str) -> None:
     assert list(unstable(line))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Final
+from zipfile import ZipFile
 
 import pytest
 
@@ -141,3 +142,28 @@ def test_the_extras_that_are_locked_install_beside_it_and_serve(installed: Path,
         [python, "-m", "pip", "check"], env=environment, capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stdout
+
+
+def test_the_lint_of_agents_is_a_wheel_of_its_own(installed: Path, tmp_path: Path) -> None:
+    """Without it `slots lint` says what to install; beside the runtime's wheel it lints."""
+    [wheel] = (installed / "wheels").glob("contextos-*.whl")
+    held = ZipFile(wheel).namelist()
+    assert not [name for name in held if "agentspec" in name or "selection_agent" in name or "slots/lint/" in name]
+    agent = next(path for path in installed.rglob("_examples/email_outreach"))
+    command = [installed / "contextos" / "bin" / "contextos", "slots", "lint", agent]
+    environment = {"PATH": PLAIN_PATH, "HOME": str(installed)}
+
+    def linted(**more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=tmp_path, env={**environment, **more}, capture_output=True, text=True, check=False
+        )
+
+    without = linted()
+    assert (without.returncode, without.stdout) == (2, "")
+    assert "`contextos_agentspec` is not installed; install `contextos[agentspec]`" in without.stderr
+    source = shutil.copytree(ROOT / "agentspec", tmp_path / "agentspec", ignore=shutil.ignore_patterns("__pycache__"))
+    python = installed / "contextos-build" / "bin" / "python"
+    build = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "--target", tmp_path / "site", source], env=environment, check=True)
+    done = linted(PYTHONPATH=str(tmp_path / "site"))
+    assert (done.returncode, done.stdout) == (0, f"{agent / 'cinatra' / 'oas.json'}: fine\n"), done.stderr

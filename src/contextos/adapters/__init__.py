@@ -2,10 +2,10 @@
 
 Owns: plain Python functions as capabilities (`function`), tools of MCP servers (`mcp`), skills of A2A agents (`a2a`),
 HTTP APIs by their OpenAPI documents (`openapi`), the reviewed files of these and what their adapters share (`foreign`),
-the files that requests name (`attachments`), the client that sends requests (`outbound`), Open Agent Spec flows on
-WayFlow (`agentspec`), identities from a file (`directory`) or a signed one (`signed_directory`), the runtime's keys in
-files (`key_files`, `encrypted_keys`) or in a key service (`remote_keys`), users from OIDC tokens (`oidc_directory`,
-`jwks`), and the scripted adapter for tests (`scripted`).
+the files that requests name (`attachments`), the client that sends requests (`outbound`), identities from a file
+(`directory`) or a signed one (`signed_directory`), the runtime's keys in files (`key_files`, `encrypted_keys`) or in a
+key service (`remote_keys`), users from OIDC tokens (`oidc_directory`, `jwks`), and the scripted adapter for tests
+(`scripted`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -28,6 +28,4 @@ Invariants, with the tests that prove them:
 - What an adapter of a foreign system sends over HTTP reaches an endpoint of its egress list, at an address that was
   checked, and nothing else. `tests/attacks/test_d35_outbound_requests.py`
 - A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
-- A flow resumes only from a state of its own document, and a selection takes only a person's answer.
-  `tests/agentspec/test_forged.py`
 """

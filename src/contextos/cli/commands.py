@@ -27,8 +27,8 @@ from contextos.cli.governance import (
 from contextos.cli.mcp import serve as mcp_serve
 from contextos.cli.operations import breakers, keys, migrate, restore, serving, token, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions, why
-from contextos.cli.slots import agent, demo, lint, selection, serve
 from contextos.cli.slots import artifacts as slot_artifacts
+from contextos.cli.slots import demo, lint, selection, serve
 
 _BY: Final = "--by user_operator_5 --key keys/user_operator_5.key"
 
@@ -215,7 +215,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
             f"contextos slots archive icp @cinatra-ai/marketing-icp-artifact --org org_acme {_BY}",
         ),
         "slots tombstone": (slot_artifacts.tombstone_command, f"contextos slots tombstone icp --org org_acme {_BY}"),
-        "slots agent": (agent.slots_agent_command, "contextos slots agent"),
+        "slots agent": (lint.slots_agent_command, "contextos slots agent"),
         "slots lint": (lint.slots_lint_command, "contextos slots lint email_outreach"),
         "slots serve": (serve.slots_serve_command, "contextos slots serve --actor email_outreach/actor.json"),
     },

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.encoding.yaml_text import write_yaml
+from contextos.contracts.encoding.yaml_text import read_document, write_yaml
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
 from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -19,7 +19,6 @@ from contextos.control.lint.money import EACH_IS_ASKED, money_of
 from contextos.errors import InvalidArtifact, InvalidEnvelope, Problem
 from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expressions import Place, compile_condition
-from contextos.slots.lint.documents import read_document
 
 WHOLE_FORM: Final = frozenset({*ContextPack.model_fields, "guardrails", "must_refuse", "must_escalate"})
 """Fields that only the whole form of a pack has."""

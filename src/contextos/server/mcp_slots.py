@@ -14,13 +14,13 @@ from pydantic import Field
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.yaml_text import read_document
 from contextos.contracts.envelopes.artifacts import Party
 from contextos.contracts.envelopes.slots import SlotActor
 from contextos.contracts.model import Model, NotNull
 from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
-from contextos.slots.lint.documents import read_document
-from contextos.slots.lint.oas import slot_of
+from contextos.slots.oas import slot_of
 from contextos.slots.resolve import resolve_installed
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
 """Typed context slots: what a slot accepts, who selects, and what is pinned.
 
 Owns: the resolver (`resolve`); selection, autonomous or by a person (`select`); the one path to a recorded selection
-(`steps`); the steps of the selection agent for one run (`session`); reading and checking an agent's document (`lint`).
+(`steps`); the slots that an agent's document declares (`oas`).
 
-Does not own: artifacts (the ports `Artifacts` and `Curation`), or whether a run has a slot: a slot is resolved only
-where a task template or an agent's flow has a step for it.
+Does not own: artifacts (the ports `Artifacts` and `Curation`); the lint of agents and their flows (the distribution
+`contextos-agentspec`); or whether a run has a slot: a slot is resolved only where a task template or an agent's flow
+has a step for it.
 
 Invariants, with the tests that prove them:
 

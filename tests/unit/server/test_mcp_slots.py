@@ -28,8 +28,8 @@ from contextos.server.serving import listen, require_token
 from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
+from tests.agentspec.planted import good
 from tests.slots import CuratedArtifacts, actor, complete
-from tests.unit.slots.lint.planted import good
 
 ROOT = Path(__file__).resolve().parents[3]
 ICP = "@cinatra-ai/marketing-icp-artifact"

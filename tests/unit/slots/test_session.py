@@ -11,7 +11,7 @@ import pytest
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.slots import PickRefused, Selected
 from contextos.errors import InvalidInput, RepeatedAct
-from contextos.slots.session import SelectionSession, SlotCall
+from contextos_agentspec.session import SelectionSession, SlotCall
 from tests.slots import ICP, CuratedArtifacts, actor, complete, install, revise, run
 
 PACKAGE = "@acme/outreach"

@@ -115,10 +115,9 @@ def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False)
     from contextos.app.adapter_files import refuse_adapter_content
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import canonical
-    from contextos.contracts.encoding.yaml_text import lines_in
+    from contextos.contracts.encoding.yaml_text import lines_in, read_document
     from contextos.control.artifacts import ADAPTER_TYPE, PACK_TYPE, read_artifact
     from contextos.packs.checking import payload_type_of
-    from contextos.slots.lint.documents import read_document
     from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
 
     raw = read_file(path)

@@ -78,7 +78,7 @@ def slots_demo_command(as_json: JsonOption = False) -> int:
 async def _play(context: CommandContext, say: Callable[..., None]) -> dict[str, Any]:
     from contextos.contracts.encoding.codec import loads, parse
     from contextos.contracts.envelopes.slots import SlotActor
-    from contextos.slots.lint.oas import slot_of
+    from contextos.slots.oas import slot_of
 
     folder = example_folder(EXAMPLE_AGENT)
     package = loads((folder / "package.json").read_bytes())["name"]

@@ -185,9 +185,9 @@ def slots_selections_command(
 
 def _asked(agent: Path, slot: str, actor: Path, package: str | None = None) -> tuple[SlotActor, AgentContextSlot]:
     from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.encoding.yaml_text import read_document
     from contextos.contracts.envelopes.slots import SlotActor
-    from contextos.slots.lint.documents import read_document
-    from contextos.slots.lint.oas import require_package, slot_of
+    from contextos.slots.oas import require_package, slot_of
 
     with about(actor):
         known = parse(SlotActor, read_file(actor))

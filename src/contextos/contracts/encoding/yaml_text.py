@@ -18,7 +18,7 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any, Final
 
-from contextos.contracts.encoding.codec import MAX_NUMBER_CHARS
+from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_NUMBER_CHARS, JsonValue, loads
 from contextos.errors import InvalidInput, MalformedJson, Problem
 
 MAX_FAULTS: Final = 50
@@ -36,6 +36,24 @@ _LETTERS: Final = ("y", "Y", "n", "N")
 
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _JSON_TAGS: Final = frozenset("tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null"))
+
+
+def read_document(raw: bytes) -> JsonValue:
+    """Return the JSON value of an author's document: JSON if it begins with a brace or a bracket, otherwise YAML. YAML
+    passes the limits and the checks of JSON.
+
+    Raises:
+        MalformedJson: the bytes are neither JSON nor YAML, or exceed a limit.
+    """
+    if raw.lstrip()[:1] in (b"{", b"["):
+        return loads(raw)
+    if len(raw) > MAX_BYTES:
+        raise malformed("too_large", f"the document is larger than {MAX_BYTES} bytes", "send less")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise malformed("not_utf8", f"byte {error.start} is not UTF-8", "encode the text as UTF-8") from None
+    return loads(json.dumps(read_yaml(text, max_depth=MAX_DEPTH, max_nodes=MAX_NODES)))
 
 
 def read_yaml(text: str, *, max_depth: int, max_nodes: int, foreign: bool = False) -> Any:

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from contextos.cli import run_command_line
-from contextos.cli.slots import lint
-from tests.unit.slots.lint.planted import EXAMPLE
+from contextos_agentspec import agents
+from tests.agentspec.planted import EXAMPLE
 
-VOICE = Path(__file__).resolve().parents[2] / "slots" / "lint" / "good" / "voice_writer"
+ROOT = Path(__file__).resolve().parents[4]
+VOICE = ROOT / "tests" / "agentspec" / "good" / "voice_writer"
+SELECTION = ROOT / "agentspec" / "contextos_agentspec" / "selection_agent.json"
 
-SELECTION = Path(__file__).resolve().parents[4] / "src" / "contextos" / "slots" / "selection_agent.json"
+
+@pytest.mark.parametrize("words", [["lint", str(EXAMPLE)], ["agent"], ["agent", "--json"]], ids=" ".join)
+def test_without_the_extra_the_command_says_what_to_install(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "contextos_agentspec"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "contextos_agentspec", None)
+    assert run_command_line(["slots", *words]) == 2
+    said = capsys.readouterr()
+    wanted = r"`contextos_agentspec(\.agents)?` is not installed; install `contextos\[agentspec\]`"
+    assert re.search(wanted, said.err + said.out)
 
 
 @pytest.fixture
@@ -47,13 +62,13 @@ def test_a_pipe_that_is_named_like_an_agent_keeps_nobody_waiting(
     os.mkfifo(repository / "oas.json")
     (repository / "oas.yaml").mkdir()
     (repository / "oas.yml").symlink_to("nowhere")
-    read = lint.read_file
+    read = agents.read_file
 
     def no_pipe(path: Path) -> bytes:
         assert not path.is_fifo(), "reading it waits for a writer"
         return read(path)
 
-    monkeypatch.setattr(lint, "read_file", no_pipe)
+    monkeypatch.setattr(agents, "read_file", no_pipe)
     assert found([repository], capsys) == [("oas.yml", "unreadable")]
 
 

@@ -14,7 +14,7 @@ from contextos.cli.demo import workspace
 from contextos.cli.demo.workspace import make_workspace
 from contextos.control.artifacts import PACK_TYPE
 from contextos.trust.seal import kid_of
-from tests.unit.slots.lint.planted import EXAMPLE
+from tests.agentspec.planted import EXAMPLE
 from tests.world import public_key
 
 ICP = "@cinatra-ai/marketing-icp-artifact"

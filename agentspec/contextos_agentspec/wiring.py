@@ -16,22 +16,21 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.errors import Problem
-from contextos.slots.lint.components import (
+from contextos.slots.oas import DeclaredSlots, DocumentPath, cinatra, declared_slots
+from contextos_agentspec.components import (
     Component,
-    DocumentPath,
     FlowGraph,
     all_components,
-    cinatra,
+    exceeded_size_limit,
     graph_of,
     items,
+    names_slots,
     root_of,
 )
-from contextos.slots.lint.consumers import bypasses, consumer_faults, inner_bypasses, pass_throughs
-from contextos.slots.lint.documents import exceeded_size_limit
-from contextos.slots.lint.names import name_faults, overwritten, start_faults
-from contextos.slots.lint.oas import DeclaredSlots, declared_slots, names_slots
-from contextos.slots.lint.selection_flow import answer_faults, flow_faults
-from contextos.slots.lint.selection_node import INPUTS, SELECTION_AGENT, SelectionNode, constant, selection_nodes
+from contextos_agentspec.consumers import bypasses, consumer_faults, inner_bypasses, pass_throughs
+from contextos_agentspec.names import name_faults, overwritten, start_faults
+from contextos_agentspec.selection_flow import answer_faults, flow_faults
+from contextos_agentspec.selection_node import INPUTS, SELECTION_AGENT, SelectionNode, constant, selection_nodes
 
 MAX_WIRING_PROBLEMS: Final = 100
 

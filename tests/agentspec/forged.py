@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.slots.lint.planted import control, data, good
+from tests.agentspec.planted import control, data, good
 
 PREFIX = "ctx-offeringContext-"
 FLOW = f"{PREFIX}context-selection-flow"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from contextos.contracts.encoding.pointer import MISSING, pointer
 from contextos.errors import Problem
-from contextos.slots.lint.components import DEFINED, Component, FlowGraph, all_components, dangling, graph_of, items
+from contextos_agentspec.components import DEFINED, Component, FlowGraph, all_components, dangling, graph_of, items
 
 
 def name_faults(root: Component) -> Iterator[Problem]:

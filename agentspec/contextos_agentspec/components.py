@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final
 
-from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES, JsonValue
+from contextos.errors import Problem
+from contextos.slots.oas import MAX_SLOTS, DocumentPath, cinatra
 
-DocumentPath: TypeAlias = tuple[str | int, ...]
 COMPONENT_REF: Final = "$component_ref"
 DEFINED: Final = "$referenced_components"
 INNER_KEYS: Final = ("subflow", "tool", "agent", "flow")
@@ -328,13 +329,6 @@ def _named(value: JsonValue) -> str:
     return text_of(value.get(COMPONENT_REF, value.get("id"))) if isinstance(value, dict) else ""
 
 
-def cinatra(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return the object `metadata.cinatra` of a component or a package; empty if there is none."""
-    metadata = value.get("metadata")
-    inner = metadata.get("cinatra") if isinstance(metadata, dict) else None
-    return inner if isinstance(inner, dict) else {}
-
-
 def items(value: JsonValue) -> Sequence[JsonValue]:
     """Return the items of a list; nothing for any other value."""
     return value if isinstance(value, list) else ()
@@ -343,3 +337,26 @@ def items(value: JsonValue) -> Sequence[JsonValue]:
 def text_of(value: JsonValue) -> str:
     """Return a string; an empty one for any other value."""
     return value if isinstance(value, str) else ""
+
+
+def names_slots(document: JsonValue) -> bool:
+    """Return whether a component declares a context slot that has an id, valid or not."""
+    listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
+    return any(isinstance(one, dict) and text_of(one.get("slotId")) for one in items(listed)[: MAX_SLOTS + 1])
+
+
+def exceeded_size_limit(value: Any) -> Problem | None:
+    """Return a problem for the first size limit that `value` exceeds, or None. A value that contains itself exceeds
+    one.
+    """
+    waiting, count = [(value, 1)], 0
+    while waiting:
+        one, depth = waiting.pop()
+        count += 1
+        if depth > MAX_DEPTH + 1:
+            return Problem("", "too_deep", f"the document is nested deeper than {MAX_DEPTH} levels", "flatten it")
+        if count > MAX_NODES:
+            return Problem("", "too_many_nodes", f"the document has more than {MAX_NODES} values", "send less")
+        inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        waiting += [(below, depth + 1) for below in inside]
+    return None

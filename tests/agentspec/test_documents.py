@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES
-from contextos.contracts.encoding.yaml_text import write_yaml
+from contextos.contracts.encoding.yaml_text import read_document, write_yaml
 from contextos.errors import InvalidInput, MalformedJson
-from contextos.slots.lint.documents import read_document
-from contextos.slots.lint.oas import declared_slots, slot_of
-from contextos.slots.lint.package import lint_package
-from contextos.slots.lint.wiring import lint_wiring
-from tests.unit.slots.lint.planted import EXAMPLE, good
+from contextos.slots.oas import declared_slots, slot_of
+from contextos_agentspec.package import lint_package
+from contextos_agentspec.wiring import lint_wiring
+from tests.agentspec.planted import EXAMPLE, good
 
 VOICE = Path(__file__).parent / "good" / "voice_writer" / "cinatra" / "oas.yaml"
 

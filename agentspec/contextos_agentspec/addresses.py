@@ -6,8 +6,8 @@ import re
 from ipaddress import ip_address
 from typing import Final
 
-from contextos.slots.lint.components import FlowGraph, text_of
-from contextos.slots.lint.selection_node import steps_doing
+from contextos_agentspec.components import FlowGraph, text_of
+from contextos_agentspec.selection_node import steps_doing
 
 BASE: Final = "{{CINATRA_BASE_URL}}"
 """The only placeholder of an address. The loader of the agent fills it; an input of the node cannot."""

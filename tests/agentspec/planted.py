@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "email_outreach"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "email_outreach"
 AGENT = "@cinatra-ai/context-selection-agent"
 
 SLOTS = "/metadata/cinatra/contextSlots"

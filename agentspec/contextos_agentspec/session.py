@@ -25,7 +25,7 @@ from contextos.contracts.envelopes.slots import (
 from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import InvalidInput, Problem
-from contextos.slots.lint.oas import require_package, slot_of
+from contextos.slots.oas import require_package, slot_of
 from contextos.slots.resolve import is_foreign, require_organisation
 from contextos.slots.steps import ArtifactSlots
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.slots.lint.components import Component, DocumentPath, FlowGraph, graph_of, text_of
+from contextos.slots.oas import DocumentPath
+from contextos_agentspec.components import Component, FlowGraph, graph_of, text_of
 
 SELECTION_AGENT: Final = "@cinatra-ai/context-selection-agent"
 INPUTS: Final = ("parentRunId", "parentPackageName", "slotId", "projectId")

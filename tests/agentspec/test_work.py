@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from contextos.slots.lint.wiring import lint_wiring
-from tests.unit.slots.lint.planted import control, data, good
+from contextos_agentspec.wiring import lint_wiring
+from tests.agentspec.planted import control, data, good
 
 Json = dict[str, Any]
 

@@ -10,15 +10,15 @@ import pytest
 
 from contextos.cli import run_command_line
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.slots.lint.documents import read_document
-from contextos.slots.lint.package import lint_package
-from contextos.slots.lint.wiring import lint_wiring
-from tests.unit.slots.lint.forged import FORGED, forged
-from tests.unit.slots.lint.planted import AROUND, EXAMPLE, PLANTED, Planted, control, data, good, plant
+from contextos.contracts.encoding.yaml_text import read_document
+from contextos_agentspec.package import lint_package
+from contextos_agentspec.wiring import lint_wiring
+from tests.agentspec.forged import FORGED, forged
+from tests.agentspec.planted import AROUND, EXAMPLE, PLANTED, Planted, control, data, good, plant
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[2]
 VOICE = Path(__file__).parent / "good" / "voice_writer"
-SELECTION = ROOT / "src" / "contextos" / "slots" / "selection_agent.json"
+SELECTION = ROOT / "agentspec" / "contextos_agentspec" / "selection_agent.json"
 
 
 def write(folder: Path, document: Any, package: Any) -> Path:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from contextos.cli import run_command_line
-from contextos.slots.lint.package import is_version_range, lint_package, lint_reimport
-from contextos.slots.lint.selection_node import SELECTION_AGENT
+from contextos_agentspec.package import is_version_range, lint_package, lint_reimport
+from contextos_agentspec.selection_node import SELECTION_AGENT
+from tests.agentspec.planted import EXAMPLE, good
 from tests.slots import slot
-from tests.unit.slots.lint.planted import EXAMPLE, good
 
 DOCUMENT = {"metadata": {"cinatra": {"packageName": "@acme/agent", "contextSlots": [slot().to_json()]}}}
 NAME = "@contextos-examples/email-outreach-agent"

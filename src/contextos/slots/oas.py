@@ -7,9 +7,9 @@ Source: docs/design/contracts.md, "Context slots".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from pydantic import ValidationError
 
@@ -17,8 +17,8 @@ from contextos.contracts.encoding.codec import JsonValue, problems_of
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.errors import InvalidInput, Problem
-from contextos.slots.lint.components import DocumentPath, cinatra, items, text_of
 
+DocumentPath: TypeAlias = tuple[str | int, ...]
 SLOTS: Final[DocumentPath] = ("metadata", "cinatra", "contextSlots")
 MAX_SLOTS: Final = 64
 
@@ -53,7 +53,7 @@ def declared_slots(document: JsonValue, at: DocumentPath = ()) -> DeclaredSlots:
     problems: list[Problem] = []
     for index, one in enumerate(listed):
         here = (*place, index)
-        name = text_of(one.get("slotId")) if isinstance(one, dict) else ""
+        name = _text(one.get("slotId")) if isinstance(one, dict) else ""
         if name and name in names:
             detail = f"slot `{name[:64]}` is declared twice"
             problems.append(Problem(pointer((*here, "slotId")), "duplicate_slot", detail, "give each slot its own id"))
@@ -64,12 +64,6 @@ def declared_slots(document: JsonValue, at: DocumentPath = ()) -> DeclaredSlots:
         if not found:
             slots.append((AgentContextSlot.model_validate(one), here))
     return DeclaredSlots(tuple(slots), frozenset(names), tuple(problems))
-
-
-def names_slots(document: JsonValue) -> bool:
-    """Return whether a component declares a context slot that has an id, valid or not."""
-    listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
-    return any(isinstance(one, dict) and text_of(one.get("slotId")) for one in items(listed)[: MAX_SLOTS + 1])
 
 
 def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:
@@ -95,21 +89,32 @@ def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:
 
 def require_package(document: JsonValue, package: str) -> None:
     """Refuse a package that is not the document's own: the audit pins it. Raises `InvalidInput`."""
-    own = text_of(cinatra(document).get("packageName")) if isinstance(document, dict) else ""
+    own = _text(cinatra(document).get("packageName")) if isinstance(document, dict) else ""
     if own != package:
         detail = f"the package is `{package[:64]}`, and the document states {f'`{own[:64]}`' if own else 'none'}"
         place = pointer(("metadata", "cinatra", "packageName"))
         raise InvalidInput(Problem(place, "package_name_differs", detail, "name the package of the document"))
 
 
+def cinatra(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return the object `metadata.cinatra` of a component or a package; empty if there is none."""
+    metadata = value.get("metadata")
+    inner = metadata.get("cinatra") if isinstance(metadata, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
 def _faults(value: JsonValue, at: DocumentPath) -> Iterator[Problem]:
     try:
         AgentContextSlot.model_validate(value).sealed()
     except ValidationError as error:
-        named = _of_slot(text_of(value.get("slotId"))) if isinstance(value, dict) and value.get("slotId") else ""
+        named = _of_slot(_text(value.get("slotId"))) if isinstance(value, dict) and value.get("slotId") else ""
         for one in problems_of(error, value, AgentContextSlot):
             yield Problem(pointer(at) + one.pointer, one.code, named + one.detail, one.remedy)
 
 
 def _of_slot(slot_id: str) -> str:
     return f"slot `{slot_id[:64]}`: "
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""

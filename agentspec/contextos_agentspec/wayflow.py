@@ -1,4 +1,4 @@
-"""Runs Open Agent Spec flows on WayFlow (extra `agentspec`) from one pause to the next; any process can resume one.
+"""Runs Open Agent Spec flows on WayFlow (extra `wayflow`) from one pause to the next; any process can resume one.
 
 Loads only components that stay inside this process: a flow, its nodes, and tools that the caller passes. Components
 that use the network themselves (API calls, MCP, remote agents, models) are refused, because they would bypass the Tool
@@ -25,12 +25,13 @@ from typing import Any, Final, TypeAlias
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.yaml_text import read_document
 from contextos.contracts.envelopes.slots import PickRefused
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Problem, RepeatedAct
-from contextos.slots.lint.documents import read_document
 from contextos.slots.select import bind_selection
-from contextos.slots.session import SelectionSession, SlotCall
 from contextos.telemetry.logs import error_fields
+from contextos_agentspec.selection_node import ANSWER
+from contextos_agentspec.session import SelectionSession, SlotCall
 
 ALLOWED: Final = (
     "Flow",
@@ -50,10 +51,10 @@ MAX_MESSAGE_CHARS: Final = 300
 MAX_STEPS: Final = 1000
 """Steps from one pause to the next. A flow that loops without a pause fails after these."""
 
-FINALIZE, ANSWER = "context_finalize", "userResponse"
+FINALIZE: Final = "context_finalize"
 _answers: ContextVar[list[str] | None] = ContextVar("_answers", default=None)
 """The person's answer to the pause that the flow resumes from. Reading it removes it from the list."""
-_LOG: Final = logging.getLogger("contextos.adapters")
+_LOG: Final = logging.getLogger("contextos.agentspec")
 
 FlowTools: TypeAlias = Mapping[str, Callable[..., Any]]
 
@@ -173,7 +174,7 @@ def load_flow(raw: bytes, tools: FlowTools) -> AgentFlow:
         from wayflowcore.agentspec import AgentSpecLoader
     except ModuleNotFoundError as missing:
         detail = f"`{missing.name}` is not installed"
-        raise InvalidSettings(Problem("", "missing_extra", detail, "install `contextos[agentspec]`")) from None
+        raise InvalidSettings(Problem("", "missing_extra", detail, "install `contextos-agentspec[wayflow]`")) from None
     document = read_document(raw)
     if not isinstance(document, dict) or document.get("component_type") != "Flow":
         raise _refused("/component_type", "not_a_flow", "the document is not a flow")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contextos.slots.lint.addresses import address_fault
-from contextos.slots.lint.components import graph_of, root_of
+from contextos_agentspec.addresses import address_fault
+from contextos_agentspec.components import graph_of, root_of
 
 
 def fault(url: Any, resolve: str = "https://a.example/api/context-resolve") -> str:

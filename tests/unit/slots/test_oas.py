@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from contextos.errors import InvalidInput
-from contextos.slots.lint.oas import MAX_SLOTS, declared_slots, names_slots, slot_of
+from contextos.slots.oas import MAX_SLOTS, declared_slots, slot_of
+from contextos_agentspec.components import names_slots
 from tests.slots import slot
 
 ICP = slot().to_json()

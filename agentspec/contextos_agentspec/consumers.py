@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.lint.components import Component, DocumentPath, FlowGraph, ValueEdge, graph_of
-from contextos.slots.lint.oas import names_slots
-from contextos.slots.lint.selection_node import BINDINGS, END, OUTPUTS, SelectionNode, steps_doing
+from contextos.slots.oas import DocumentPath
+from contextos_agentspec.components import Component, FlowGraph, ValueEdge, graph_of, names_slots
+from contextos_agentspec.selection_node import BINDINGS, END, OUTPUTS, SelectionNode, steps_doing
 
 
 def consumer_faults(graph: FlowGraph, slot_id: str, selection: SelectionNode) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Without its extra the adapter says which one; what it does with it is in `tests/agentspec`."""
+"""Without its extra WayFlow or MCP says which one; what it does with it is in the tests beside this one."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import sys
 
 import pytest
 
-from contextos.adapters.agentspec import load_flow, selection_tools
 from contextos.errors import InvalidInput, InvalidSettings
 from contextos.server.mcp_slots import slots_server
-from contextos.slots.session import SelectionSession
 from contextos.store.memory.stores import MemoryStores
+from contextos_agentspec.session import SelectionSession
+from contextos_agentspec.wayflow import load_flow, selection_tools
+from tests.agentspec.forged import SAID
+from tests.agentspec.planted import good
 from tests.slots import actor, one_loop, run
-from tests.unit.slots.lint.forged import SAID
-from tests.unit.slots.lint.planted import good
 from tests.world import ManualClock
 
 
-def test_without_the_extra_agentspec_no_flow_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_wayflow_no_flow_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wayflowcore.agentspec", None)
     monkeypatch.setitem(sys.modules, "wayflowcore", None)
-    with pytest.raises(InvalidSettings, match=r"install `contextos\[agentspec\]`"):
+    with pytest.raises(InvalidSettings, match=r"install `contextos-agentspec\[wayflow\]`"):
         load_flow(b'{"component_type": "Flow"}', {})
 
 

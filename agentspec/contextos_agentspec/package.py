@@ -14,9 +14,9 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.lint.components import DocumentPath, cinatra, text_of
-from contextos.slots.lint.oas import declared_slots
-from contextos.slots.lint.selection_node import SELECTION_AGENT
+from contextos.slots.oas import DocumentPath, cinatra, declared_slots
+from contextos_agentspec.components import text_of
+from contextos_agentspec.selection_node import SELECTION_AGENT
 
 DEPENDENCIES: Final[DocumentPath] = ("cinatra", "agentDependencies")
 EDGES: Final[DocumentPath] = ("cinatra", "dependencies")

@@ -15,10 +15,11 @@ from typing import Final
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.lint.addresses import ADDRESS_REMEDY, address_fault
-from contextos.slots.lint.components import Component, DocumentPath, FlowGraph
-from contextos.slots.lint.names import overwritten, start_faults
-from contextos.slots.lint.selection_node import ANSWER, END, INPUTS, SelectionNode, asks_person, steps_doing
+from contextos.slots.oas import DocumentPath
+from contextos_agentspec.addresses import ADDRESS_REMEDY, address_fault
+from contextos_agentspec.components import Component, FlowGraph
+from contextos_agentspec.names import overwritten, start_faults
+from contextos_agentspec.selection_node import ANSWER, END, INPUTS, SelectionNode, asks_person, steps_doing
 
 KEY: Final = "actKey"
 PAUSE: Final = "InputMessageNode"

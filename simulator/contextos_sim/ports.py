@@ -19,9 +19,9 @@ from contextos.contracts.ports.concurrency import OutsideCall
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
 from contextos.errors import Conflict, Unavailable
-from contextos.store.memory.stores import MemoryStores
 from contextos_sim import example
 from contextos_sim.faults import MAX_AHEAD_US, Faults
+from contextos_sim.memory.stores import MemoryStores
 from contextos_sim.scheduler import Scheduler, die, join_all, pause
 
 _T = TypeVar("_T")

@@ -12,7 +12,7 @@ pytest.importorskip("wayflowcore", reason="the extra `agentspec` has an environm
 
 from contextos.adapters.agentspec import MAX_STEPS, AgentFlow, FlowPaused, load_flow, selection_tools
 from contextos.errors import InvalidInput, LostReply
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from examples.email_outreach.outreach import draft_email
 from tests.agentspec.driver import INPUTS, session_of
 from tests.agentspec.test_outreach import fill, recorded

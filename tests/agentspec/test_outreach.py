@@ -18,8 +18,8 @@ from contextos.adapters.agentspec import FlowFinished, FlowPaused, FlowRefused, 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.errors import InvalidInput, LostReply
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.agentspec.driver import INPUTS, PACKAGE, agent, session_of, step
 from tests.slots import CuratedArtifacts, complete, revise
 from tests.unit.slots.lint.planted import PLANTED, Planted, plant

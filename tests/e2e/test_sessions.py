@@ -21,8 +21,8 @@ from contextos.errors import ApprovalRefused, LostReply, Unavailable
 from contextos.operations.deployment import Deployment, due_runs
 from contextos.operations.operator import SettlementInput
 from contextos.runtime.environment import RunLimits
-from contextos.store.memory.stores import MemoryStore
 from contextos.trust.seal import seal
+from contextos_sim.memory.stores import MemoryStore
 from tests.e2e.test_interrupted_callers import ENOUGH, Faults, watched
 from tests.world import OPERATOR, TENANT, TestWorld, example, open_world, request, run
 

@@ -28,8 +28,8 @@ from contextos.contracts.journal import (
     link,
 )
 from contextos.errors import Conflict, InvalidInput, NotFound, Untimely
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.batch import MAX_BATCH_ENTRIES, MAX_ENTRY_BYTES, MAX_NAME_BYTES
+from contextos_sim.memory.stores import MemoryStores
 
 T = TypeVar("T")
 NOW_US = 1_000_000

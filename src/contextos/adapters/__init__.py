@@ -5,7 +5,7 @@ HTTP APIs by their OpenAPI documents (`openapi`), the reviewed files of these an
 the files that requests name (`attachments`), the client that sends requests (`outbound`), Open Agent Spec flows on
 WayFlow (`agentspec`), identities from a file (`directory`) or a signed one (`signed_directory`), the runtime's keys in
 files (`key_files`, `encrypted_keys`) or in a key service (`remote_keys`), users from OIDC tokens (`oidc_directory`,
-`jwks`), and the scripted adapter for tests (`scripted`).
+`jwks`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -27,7 +27,6 @@ Invariants, with the tests that prove them:
   key service is used only if the pinned key verifies it. `tests/attacks/test_e30_keys_in_use.py`
 - What an adapter of a foreign system sends over HTTP reaches an endpoint of its egress list, at an address that was
   checked, and nothing else. `tests/attacks/test_d35_outbound_requests.py`
-- A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
 - A flow resumes only from a state of its own document, and a selection takes only a person's answer.
   `tests/agentspec/test_forged.py`
 """

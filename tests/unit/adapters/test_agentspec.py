@@ -10,7 +10,7 @@ from contextos.adapters.agentspec import load_flow, selection_tools
 from contextos.errors import InvalidInput, InvalidSettings
 from contextos.server.mcp_slots import slots_server
 from contextos.slots.session import SelectionSession
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.slots import actor, one_loop, run
 from tests.unit.slots.lint.forged import SAID
 from tests.unit.slots.lint.planted import good

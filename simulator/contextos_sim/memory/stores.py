@@ -28,10 +28,10 @@ from contextos.contracts.journal import (
     link,
 )
 from contextos.errors import Conflict, InvalidInput, Problem, Untimely
-from contextos.store.memory.artifacts import MemoryArtifacts
-from contextos.store.memory.graph import MemoryGraph
 from contextos.store.shared.batch import nothing_signed, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
+from contextos_sim.memory.artifacts import MemoryArtifacts
+from contextos_sim.memory.graph import MemoryGraph
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.slots import SelectionAct

@@ -14,7 +14,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
 from contextos.contracts.envelopes.slots import SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
+from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, StoredRun
 from contextos.contracts.ports.concurrency import OutsideCall
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
@@ -158,10 +158,6 @@ class SimulatedStore:
     async def look(self, places: Sequence[tuple[str, str]], **more: Any) -> Look:
         await _read(self.host, "store.look")
         return await self.inner.look(places, **more)
-
-    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        await _read(self.host, "store.signed_heads")
-        return await self.inner.signed_heads(stream)
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         await _read(self.host, "store.lines")

@@ -157,7 +157,8 @@ class MemoryStore:
 
     async def read_run(self, run: str) -> StoredRun:
         entries = () if run in SHARED_STREAMS else tuple(await self.read(run))
-        heads, lines = await self.signed_heads(run), await self.lines(INDEX, run)
+        signed = self._stored.signed.get(run, {})
+        heads, lines = [signed[seq_and_kid] for seq_and_kid in sorted(signed)], await self.lines(INDEX, run)
         return StoredRun(entries, heads, lines, self._stored.documents.get(LEASES.place(run)))
 
     async def length(self, stream: str) -> int:
@@ -194,11 +195,6 @@ class MemoryStore:
             documents |= {(collection, one.key): one for one in found}
         control, after = self._stored.streams.get(CONTROL, []) if lines else [], dict(sorted(lines, reverse=True))
         return Look(documents, [one for one in control if one.key in after and one.seq > after[one.key]])
-
-    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
-        signed = self._stored.signed.get(stream, {})
-        return [signed[seq_and_kid] for seq_and_kid in sorted(signed)]
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         shared = self._stored.streams.get(stream, []) if stream in SHARED_STREAMS else []

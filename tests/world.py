@@ -45,6 +45,7 @@ from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
 from contextos_sim.memory.stores import MemoryStores
+from contextos_sim.ports import UnboundedAdmission
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
@@ -357,6 +358,7 @@ async def open_world(
         pause=pause,
         owner=owner.id,
         alive=owner.alive,
+        admission=UnboundedAdmission(),
         slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), kept.artifacts(tenant_id), clock),
         concurrency=AsyncioConcurrency(),
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 import orjson
 
+from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
@@ -25,6 +27,23 @@ from contextos_sim.memory.stores import MemoryStores
 from contextos_sim.scheduler import Scheduler, die, join_all, pause
 
 _T = TypeVar("_T")
+
+
+class UnboundedAdmission:
+    """The `Admission` of a process without limits."""
+
+    def caller(self, _tenant_id: str, _request_id: str = "") -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def begin(self, _tenant_id: str) -> None: ...
+
+    def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def yield_turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
+        return nullcontext(YieldedTurn())
+
+    async def yield_to_others(self, _tenant_id: str, _run_id: str) -> None: ...
 
 
 class HostWorld(Protocol):

@@ -37,6 +37,7 @@ from contextos_sim.ports import (
     SimulatedConcurrency,
     SimulatedDirectory,
     SimulatedStores,
+    UnboundedAdmission,
 )
 from contextos_sim.scenario import Scenario
 from contextos_sim.scheduler import Scheduler, immediately, pause
@@ -231,6 +232,7 @@ class SimulatedWorld:
             pause=pause,
             owner=host.owner,
             alive=self.alive,
+            admission=UnboundedAdmission(),
             concurrency=SimulatedConcurrency(host),
         )
         return Deployment(

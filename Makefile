@@ -34,7 +34,7 @@ test-slow: .venv/installed
 
 # Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
 agentspec: .venv-agentspec/locked
-	PYTHONPATH=src:agentspec .venv-agentspec/bin/python -m pytest -q tests/agentspec tests/docs/test_code_blocks.py \
+	PYTHONPATH=src:agentspec:simulator .venv-agentspec/bin/python -m pytest -q tests/agentspec tests/docs/test_code_blocks.py \
 		-k "agentspec or agents.md"
 
 check: .venv/installed

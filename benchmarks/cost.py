@@ -47,7 +47,7 @@ CALLS: Final[dict[CodeType, str]] = {
     PolicySet.decide.__code__: "policy decisions",
 }
 """What is counted, by the code that does it."""
-READS: Final = ("read", "read_run", "length", "scan", "look", "signed_heads", "lines", "latest_us")
+READS: Final = ("read", "read_run", "length", "scan", "look", "lines", "latest_us")
 
 Costs = dict[str, dict[str, int]]
 

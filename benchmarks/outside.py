@@ -153,10 +153,6 @@ class Watched:
         self.calls["look"] += 1
         return await self._store.look(places, **more)
 
-    async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
-        self.calls["signed_heads"] += 1
-        return await self._store.signed_heads(stream)
-
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         self.calls["lines"] += 1
         return await self._store.lines(stream, *keys)

@@ -32,6 +32,7 @@ from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos_sim.ports import UnboundedAdmission
 
 # By a statement: code that loads other code by its path is bound to every file that this process could import.
 from examples.support_refund import shop
@@ -177,6 +178,7 @@ def deploy(
             pause=pause,
             owner=owner.id,
             alive=owner.alive,
+            admission=UnboundedAdmission(),
         ),
         config=DeploymentConfig(RunLimits(), __version__),
     )

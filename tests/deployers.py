@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from contextos.app import make_keys
+from contextos.app.application import App
+from contextos.app.opening import Opening
 from contextos.contracts.envelopes.identity import UserClaims
 from contextos.testing import InMemory, in_memory
 from contextos.trust.seal import kid_of
@@ -57,10 +60,20 @@ def ana() -> Any:
     return UserClaims.model_validate({"user_id": "ana", "delegation": token})
 
 
-def in_store(stores: str, folder: Path, **of: Any) -> InMemory:
+class InStore(InMemory):
+    """The deployment of `in_memory` over the store of its settings."""
+
+    async def __aenter__(self) -> App:
+        app = await Opening.__aenter__(self)
+        async with AsyncExitStack() as on_failure:
+            on_failure.push_async_exit(self.__aexit__)
+            await self._begin(app)
+            on_failure.pop_all()
+        return app
+
+
+def in_store(stores: str, folder: Path, **of: Any) -> InStore:
     """The deployment of `in_memory`, with its rows in SQLite (`sqlite`) or in the database of this URL."""
     made = in_memory(**{"lint": False} | of)
-    store = "contextos.db" if stores == "sqlite" else stores
-    made._settings = replace(made._settings, workspace=folder, store=store)
-    made._given = replace(made._given, stores=None)
-    return made
+    settings = replace(made._settings, workspace=folder, store="contextos.db" if stores == "sqlite" else stores)
+    return InStore(settings, made._given, made._packs, made._declared, made._facts)

@@ -39,12 +39,13 @@ from contextos.operations.signing import act_signer
 from contextos.queries.run_view import RunView
 from contextos.runtime.environment import RunLimits
 from contextos.slots.steps import ArtifactSlots
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos_sim.memory.stores import MemoryStores
+from contextos_sim.ports import UnboundedAdmission
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
@@ -357,6 +358,7 @@ async def open_world(
         pause=pause,
         owner=owner.id,
         alive=owner.alive,
+        admission=UnboundedAdmission(),
         slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), kept.artifacts(tenant_id), clock),
         concurrency=AsyncioConcurrency(),
     )

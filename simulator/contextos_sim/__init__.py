@@ -4,9 +4,11 @@
 loses requests and replies, approvers who answer twice, late or wrongly. `simulate_seeds` runs many. The same seed makes
 the same world, step by step; a violation names its seed, and the seed reproduces it.
 
-Owns: fault schedules, the scheduler, simulated ports, invariants and planted bugs. Does not own: the application, which
+Owns: fault schedules, the scheduler, simulated ports, the stores in memory that those of the runtime are compared with,
+invariants and planted bugs. Does not own: the application, which
 runs unchanged, and the example's pack and data (`examples/support_refund`).
-Tests: tests/simulator/test_simulation.py, tests/simulator/test_scheduler.py, tests/simulator/test_waiting_index.py.
+Tests: tests/simulator/test_simulation.py, tests/simulator/test_scheduler.py, tests/simulator/test_waiting_index.py,
+tests/simulator/test_memory_stores.py.
 """
 
 from __future__ import annotations

@@ -4,27 +4,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 import orjson
 
+from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
 from contextos.contracts.envelopes.slots import SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
+from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, StoredRun
 from contextos.contracts.ports.concurrency import OutsideCall
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
 from contextos.errors import Conflict, Unavailable
-from contextos.store.memory.stores import MemoryStores
 from contextos_sim import example
 from contextos_sim.faults import MAX_AHEAD_US, Faults
+from contextos_sim.memory.stores import MemoryStores
 from contextos_sim.scheduler import Scheduler, die, join_all, pause
 
 _T = TypeVar("_T")
+
+
+class UnboundedAdmission:
+    """The `Admission` of a process without limits."""
+
+    def caller(self, _tenant_id: str, _request_id: str = "") -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def begin(self, _tenant_id: str) -> None: ...
+
+    def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def yield_turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
+        return nullcontext(YieldedTurn())
+
+    async def yield_to_others(self, _tenant_id: str, _run_id: str) -> None: ...
 
 
 class HostWorld(Protocol):
@@ -158,10 +177,6 @@ class SimulatedStore:
     async def look(self, places: Sequence[tuple[str, str]], **more: Any) -> Look:
         await _read(self.host, "store.look")
         return await self.inner.look(places, **more)
-
-    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        await _read(self.host, "store.signed_heads")
-        return await self.inner.signed_heads(stream)
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         await _read(self.host, "store.lines")

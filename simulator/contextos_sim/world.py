@@ -23,11 +23,11 @@ from contextos.operations.acts.governance import activate_policies, pin_packs, p
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.runtime.environment import RunLimits
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.seal import seal
 from contextos_sim import example, scenario
 from contextos_sim.faults import Faults
 from contextos_sim.invariants import InvariantChecker
+from contextos_sim.memory.stores import MemoryStores
 from contextos_sim.payments import OrdersAdapter, PaymentsAdapter, Shop
 from contextos_sim.ports import (
     Host,
@@ -37,6 +37,7 @@ from contextos_sim.ports import (
     SimulatedConcurrency,
     SimulatedDirectory,
     SimulatedStores,
+    UnboundedAdmission,
 )
 from contextos_sim.scenario import Scenario
 from contextos_sim.scheduler import Scheduler, immediately, pause
@@ -231,6 +232,7 @@ class SimulatedWorld:
             pause=pause,
             owner=host.owner,
             alive=self.alive,
+            admission=UnboundedAdmission(),
             concurrency=SimulatedConcurrency(host),
         )
         return Deployment(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,8 +38,8 @@ from contextos.packs.expansion import Expansion
 from contextos.queries.run_view import RunView
 from contextos.runtime.environment import RunLimits
 from contextos.settings import Settings
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.memory import SqliteMemoryStores
 from contextos.trust.approvals.acts import ACT_ROLES
 from contextos.trust.seal import KeyRing, listed_key, seal
 
@@ -151,8 +151,8 @@ def in_memory(
     """Return a context that is a deployment in memory, in which the packs are published and pinned for their intents.
 
     `packs` are whole packs, or packs that `contextos.pack` declared, which bring their adapters. `directory` has the
-    form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. Another call begins
-    with nothing. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues the
+    form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. Each entering
+    begins with nothing. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues the
     credentials of calls. Without `lint` a pack comes into force that `contextos apply` would refuse, for a test of what
     its calls are refused then.
 
@@ -168,7 +168,6 @@ def in_memory(
         adapters=(*adapters, *(adapter for one in packs if isinstance(one, DeclaredPack) for adapter in one.adapters)),
         planner=planner,
         credentials=credentials,
-        stores=MemoryStores(clock=moved),
         clock=moved,
         dev=True,
     )
@@ -195,8 +194,11 @@ class InMemory(Opening):
         self._packs, self._declared, self._facts = packs, declared, facts
 
     async def __aenter__(self) -> App:
-        app = await super().__aenter__()
         async with AsyncExitStack() as on_failure:
+            stores = SqliteMemoryStores(clock=self._given.clock)
+            on_failure.callback(stores.close)
+            self._given = replace(self._given, stores=stores)
+            app = await super().__aenter__()
             on_failure.push_async_exit(self.__aexit__)
             await self._begin(app)
             on_failure.pop_all()

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("wayflowcore", reason="WayFlow has an environment of its own: `make agentspec`")
 
 from contextos.errors import InvalidInput, LostReply
-from contextos.store.memory.stores import MemoryStores
 from contextos_agentspec.wayflow import MAX_STEPS, AgentFlow, FlowPaused, load_flow, selection_tools
+from contextos_sim.memory.stores import MemoryStores
 from examples.email_outreach.outreach import draft_email
 from tests.agentspec.driver import INPUTS, session_of
 from tests.agentspec.forged import FORGED, SAID, Edited, forged

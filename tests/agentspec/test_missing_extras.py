@@ -8,9 +8,9 @@ import pytest
 
 from contextos.errors import InvalidInput, InvalidSettings
 from contextos.server.mcp_slots import slots_server
-from contextos.store.memory.stores import MemoryStores
 from contextos_agentspec.session import SelectionSession
 from contextos_agentspec.wayflow import load_flow, selection_tools
+from contextos_sim.memory.stores import MemoryStores
 from tests.agentspec.forged import SAID
 from tests.agentspec.planted import good
 from tests.slots import actor, one_loop, run

@@ -17,9 +17,9 @@ pytest.importorskip("wayflowcore", reason="WayFlow has an environment of its own
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.errors import InvalidInput, LostReply
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
 from contextos_agentspec.wayflow import FlowFinished, FlowPaused, FlowRefused, load_flow, selection_tools
+from contextos_sim.memory.stores import MemoryStores
 from tests.agentspec.driver import INPUTS, PACKAGE, agent, session_of, step
 from tests.agentspec.planted import PLANTED, Planted, plant
 from tests.slots import CuratedArtifacts, complete, revise

@@ -165,7 +165,7 @@ def test_every_effect_is_in_the_index_in_the_commit_that_precedes_it(stores: str
             one for one in entries if one.kind == "tool.dispatching" and b"issue_refund" in (one.body or b"")
         )
         assert payment.seq in stated
-        signed = {seq for seq, *_ in await store.signed_heads(paid)}
+        signed = {seq for seq, *_ in (await store.read_run(paid)).heads}
         assert set(stated) <= signed, "each line is in a commit of its own run, under a signed head"
 
     on_world(tmp_path, stores, act)

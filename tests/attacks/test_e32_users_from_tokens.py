@@ -22,8 +22,8 @@ from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid, Unavailable
 from contextos.port_settings import OidcDirectorySetting
 from contextos.settings import Settings
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.seal import KeyRing, seal
+from contextos_sim.memory.stores import MemoryStores
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, Issuer, issuer, token
 from tests.unit.adapters.test_oidc_directory import AGENT, CLAIMS, SAYS, StillClock, opened
 from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, write

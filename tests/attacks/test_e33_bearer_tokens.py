@@ -13,10 +13,10 @@ import pytest
 from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
 from contextos.app.logins.bearer import BearerTokens
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid, Unavailable
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.identity.callers import Caller
 from contextos.trust.identity.claims import mint_subject_token
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.attacks.test_e28_oidc_tokens import ATTACKS
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, claims, jwks, segment, token
 from tests.unit.adapters.test_oidc_directory import AGENT, CLAIMS, StillClock, opened

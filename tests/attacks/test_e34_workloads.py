@@ -15,9 +15,9 @@ from contextos.adapters.jwks import PinnedJwks
 from contextos.app.logins.bearer import BearerTokens, TrustedDomain
 from contextos.contracts.envelopes.identity import KnownDelegation
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid, Unavailable
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.identity.svid import TrustDomain
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.issuer import NOW_S, segment
 from tests.spire import AUDIENCE, DOMAIN, WORKLOAD, bundle, domain_keys, svid
 from tests.unit.adapters.test_oidc_directory import AGENT, StillClock

@@ -20,11 +20,11 @@ from contextos.adapters.jwks import PinnedJwks
 from contextos.adapters.oidc_directory import OidcDirectory
 from contextos.app.logins.bearer import BearerTokens, TrustedDomain
 from contextos.errors import SignatureInvalid
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
 from contextos.trust.identity.refusals import refusal_line, shown
 from contextos.trust.identity.svid import TrustDomain
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, TRUSTED, claims, keys, segment, token
 from tests.issuer import signed as signed_bytes
 from tests.published_issuers import published, signed

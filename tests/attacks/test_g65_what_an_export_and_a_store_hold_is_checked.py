@@ -133,8 +133,10 @@ def undecided(entries: list[Entry]) -> None:
     entries[:] = [one for one in entries if one.kind == "record.revised" or KINDS[one.kind].ledger != "decision"]
     entries[:] = relinked(entries)
     first = next(place for place, one in enumerate(entries) if one.kind == "record.revised")
-    body = orjson.loads(entries[first].body or b"")
-    body["lineage"]["ledgers"] = LedgerHeads(entries[:first]).as_json()
+    body, ledgers = orjson.loads(entries[first].body or b""), LedgerHeads()
+    for one in entries[:first]:
+        ledgers.add(one)
+    body["lineage"]["ledgers"] = ledgers.as_json()
     entries[first] = entries[first]._replace(body=canonical(body))
 
 

@@ -18,9 +18,9 @@ from contextos.contracts.envelopes.artifacts import ArtifactRef, Assertion, Exte
 from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SlotActor, selection_id
 from contextos.errors import IncoherentSelection, InvalidInput, NotFound
 from contextos.slots.resolve import resolve_context_slot
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.postgres import Server
 from tests.reference_slots import NARROW_TO_BROAD, NaiveArtifacts, scope
 from tests.slots import CuratedArtifacts, add, classify, one_loop, origin, revise, run

@@ -261,7 +261,7 @@ async def audited(world: TestWorld, view: RunView, amount: int) -> dict[str, Any
         "record": view.record,
         "refunds": world.refunds(),
         "entries": [[entry.seq, entry.kind, entry.key] for entry in entries],
-        "signed": [head[0] for head in await store.signed_heads(view.run_id)],
+        "signed": [head[0] for head in (await store.read_run(view.run_id)).heads],
         "verified": [asdict(one) for one in await verify.verify_tenant(store, TENANT, world.keys)],
         "control": [[one.kind, one.key, said_of_person(world, one)] for one in await store.read(CONTROL)],
         "replayed": asdict(replayed),

@@ -26,11 +26,11 @@ from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import ApprovalRefused, Conflict, InvalidInput
 from contextos.operations import operator
 from contextos.operations.acts.act import unsafe_local_assertion
-from contextos.store.memory.stores import MemoryStore
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.people import signer
 from contextos.trust.journal.chain import append
 from contextos.trust.seal import kid_of, seal
+from contextos_sim.memory.stores import MemoryStore
 from tests.e2e.test_verdicts import Wrapped, audited, edited
 from tests.world import (
     APPROVER,

@@ -28,11 +28,11 @@ from contextos.engine.admission_controller import AdmissionController
 from contextos.errors import Overloaded, Unavailable
 from contextos.operations import deployment, lru
 from contextos.operations.acts.governance import activate_policies
-from contextos.operations.ports import UnboundedAdmission
 from contextos.operations.witness import WitnessPublisher
 from contextos.store.shared.clock import SystemClock
 from contextos.store.witness.file import FileWitness
 from contextos.trust.seal import seal
+from contextos_sim.ports import UnboundedAdmission
 from tests.world import TENANT, ManualClock, TestWorld, example, open_world, request, run
 
 pytestmark = pytest.mark.slow

@@ -29,7 +29,6 @@ READS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "a run": lambda stores: stores.tenant("acme").read_run("run_a"),
     "a page of a stream": lambda stores: stores.tenant("acme").read(INDEX, after=1, limit=2),
     "the lines about runs": lambda stores: stores.tenant("acme").lines(INDEX, "run_a", "run_b"),
-    "signed heads": lambda stores: stores.tenant("acme").signed_heads("run_a"),
     "one document": lambda stores: stores.tenant("acme").scan("leases", key="run_a"),
     "a page of documents": lambda stores: stores.tenant("acme").scan("leases", after="run_a", limit=5),
     "documents and lines": lambda stores: stores.tenant("acme").look(

@@ -21,8 +21,8 @@ from contextos.errors import ApprovalRefused, LostReply, Unavailable
 from contextos.operations.deployment import Deployment, due_runs
 from contextos.operations.operator import SettlementInput
 from contextos.runtime.environment import RunLimits
-from contextos.store.memory.stores import MemoryStore
 from contextos.trust.seal import seal
+from contextos_sim.memory.stores import MemoryStore
 from tests.e2e.test_interrupted_callers import ENOUGH, Faults, watched
 from tests.world import OPERATOR, TENANT, TestWorld, example, open_world, request, run
 
@@ -116,7 +116,7 @@ def test_every_verdict_of_the_critic_is_followed_by_a_durable_checkpoint(tmp_pat
     verdicts = [at for at, kind in enumerate(kinds) if kind in ("plan.verified", "run.scored")]
     points = [at for at, kind in enumerate(kinds) if kind == "session.checkpointed"]
     assert points == [at + 1 for at in verdicts]
-    signed = {head[0] for head in run(world.stores.tenant(TENANT).signed_heads(view.run_id))}
+    signed = {head[0] for head in run(world.stores.tenant(TENANT).read_run(view.run_id)).heads}
     assert {entries[at].seq for at in points} <= signed, "each is a barrier"
     first, last = bodies(world, view.run_id, "session.checkpointed")
     assert (first["checkpoint"], first["verdict"], first["steps_done"]) == (1, "ok", [])

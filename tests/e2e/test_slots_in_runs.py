@@ -26,8 +26,8 @@ from contextos.errors import ApprovalRefused, InvalidArtifact, NotFound, Unavail
 from contextos.operations import operator
 from contextos.operations.preview import preview
 from contextos.operations.slot_answers import answer_slot, read_offer
-from contextos.store.memory.artifacts import MemoryArtifacts
 from contextos.trust.journal.chain import append
+from contextos_sim.memory.artifacts import MemoryArtifacts
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 VOICE = "@acme/voice"

@@ -25,10 +25,10 @@ from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
-from contextos.store.memory.stores import MemoryStore
 from contextos.trust.journal.chain import append, verify_chain
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
+from contextos_sim.memory.stores import MemoryStore
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 

@@ -334,7 +334,7 @@ def test_a_run_rewritten_with_hashes_that_fit_is_found_by_its_signed_heads(heads
         if heads == "deleted":
             statements.append((f"DELETE FROM heads WHERE {place}", (TENANT, run_id)))
         if heads == "rewritten":
-            signed = await world.stores.tenant(TENANT).signed_heads(run_id)
+            signed = (await world.stores.tenant(TENANT).read_run(run_id)).heads
             change = f"UPDATE heads SET hash = ? WHERE {place} AND seq = ?"
             statements += [(change, (hash_bytes(forged[seq - 1].hash), TENANT, run_id, seq)) for seq, *_ in signed]
         index = list(await world.stores.tenant(TENANT).read(INDEX))

@@ -94,7 +94,6 @@ def roads(world: TestWorld, name: str) -> dict[str, Callable[[], Awaitable[Any]]
         "export": lambda: export.export_runs(app, OTHER, [name], by=world.actor()),
         "retry": lambda: operator.retry_run(app, OTHER, name, by=world.actor()),
         "read": lambda: store.read(name),
-        "signed_heads": lambda: store.signed_heads(name),
         "read_run": lambda: store.read_run(name),
         "withdraw": lambda: withdraw_artifact(app, OTHER, name, reason="", expected=0, by=world.actor()),
         "activate": lambda: activate_policies(app, OTHER, [("tenant", name)], expected=0, by=world.actor()),

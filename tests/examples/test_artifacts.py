@@ -20,9 +20,9 @@ from contextos.contracts.facts import Vocabulary
 from contextos.control.lint.pack import lint_pack
 from contextos.decision.parameters import take_parameters
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.store.memory.graph import MemoryGraph
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
+from contextos_sim.memory.graph import MemoryGraph
 
 ROOT = Path(__file__).resolve().parents[2] / "examples" / "support_refund"
 PAY = CapabilityView("adp_payments.issue_refund", "destructive", {"kind": "write"})

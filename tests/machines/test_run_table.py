@@ -16,11 +16,11 @@ from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.journal import genesis
 from contextos.errors import ReplayMismatch
 from contextos.runtime.state_machine import ENDS, START, TABLE, event_of, events, step, transition
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 
 EVENTS = sorted({name for row in TABLE.values() for name in row})

@@ -10,9 +10,9 @@ from contextos.contracts.documents.runs import BLOCKED_RUNS
 from contextos.contracts.journal import INDEX, Batch
 from contextos.queries.run_view import run_view
 from contextos.runtime.state_machine import TABLE
-from contextos.store.memory.stores import MemoryStore
 from contextos.trust.journal.ledger import ASKING_STATES
 from contextos_sim import simulate_seed
+from contextos_sim.memory.stores import MemoryStore
 
 
 def test_the_states_in_which_a_person_is_asked_are_in_the_run_table() -> None:

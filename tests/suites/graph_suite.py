@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from contextos.contracts.envelopes.evidence import EdgeRow, edge_digest
 from contextos.errors import Conflict, InvalidInput
-from contextos.store.memory.graph import MemoryGraph
 from contextos.store.shared.graph_validation import MAX_PUT
+from contextos_sim.memory.graph import MemoryGraph
 from tests.suites.store_suite import at_once
 
 _tenants = count()

@@ -28,8 +28,8 @@ from contextos.contracts.journal import (
     link,
 )
 from contextos.errors import Conflict, InvalidInput, NotFound, Untimely
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.batch import MAX_BATCH_ENTRIES, MAX_ENTRY_BYTES, MAX_NAME_BYTES
+from contextos_sim.memory.stores import MemoryStores
 
 T = TypeVar("T")
 NOW_US = 1_000_000
@@ -90,7 +90,6 @@ class World:
         streams = (*RUNS, INDEX, CONTROL)
         return {
             "entries": {name: self.read(name) for name in streams},
-            "heads": {name: list(self.run(self.store().signed_heads(name))) for name in streams},
             "runs": {name: self.run(self.store().read_run(name)) for name in streams},
             "documents": {name: self.scan(name) for name in COLLECTIONS},
             "waiting": self.waiting(),
@@ -316,7 +315,7 @@ class StoreSuite:
         world.commit(Batch("run_a", signature=("k2", "bb")))
         world.commit(Batch("run_a", signature=("k1", "ad")))
         world.commit(Batch("run_a", entries[2:], shared=((INDEX, draft()),), signature=("k1", "cc")))
-        assert list(world.run(world.store().signed_heads("run_a"))) == [
+        assert list(world.run(world.store().read_run("run_a")).heads) == [
             (2, entries[1].hash, "k1", "aa"),
             (2, entries[1].hash, "k2", "bb"),
             (3, entries[2].hash, "k1", "cc"),

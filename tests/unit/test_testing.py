@@ -76,6 +76,15 @@ def test_a_question_expires_when_the_test_moves_the_clock(parts: dict[str, Any])
             clock.advance(seconds)
 
 
+def test_each_entering_begins_with_nothing(parts: dict[str, Any]) -> None:
+    deployment, seen = in_memory(**parts), []
+    for _ in range(2):
+        with deployment as app:
+            assert app.deployment.invoke(request(900, "req_1")).state == "completed"
+            seen.append(app.call(app.deployment.ports.stores.tenant(TENANT).length, "control"))
+    assert seen[0] == seen[1] > 0
+
+
 def test_a_pack_that_lint_refuses_is_named_and_nothing_stays_open(parts: dict[str, Any]) -> None:
     parts["packs"][0]["decision_layer"]["intents"][0]["eligible_templates"] = ["nowhere"]
     with pytest.raises((InvalidArtifact, InvalidInput)), in_memory(**parts):

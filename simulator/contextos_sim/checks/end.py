@@ -13,10 +13,10 @@ from contextos.audit.verify import verify_facts, verify_tenant
 from contextos.contracts.documents.operations import APPROVALS, OPERATIONS
 from contextos.contracts.journal import INDEX
 from contextos.errors import ContextOSError
-from contextos.store.memory.stores import MemoryStores
 from contextos_sim import example
 from contextos_sim.checks.alterations import ALTERATIONS
 from contextos_sim.checks.sums import altered_sum
+from contextos_sim.memory.stores import MemoryStores
 from contextos_sim.scheduler import immediately
 
 if TYPE_CHECKING:

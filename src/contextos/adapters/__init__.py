@@ -4,8 +4,7 @@ Owns: plain Python functions as capabilities (`function`), tools of MCP servers 
 HTTP APIs by their OpenAPI documents (`openapi`), the reviewed files of these and what their adapters share (`foreign`),
 the files that requests name (`attachments`), the client that sends requests (`outbound`), identities from a file
 (`directory`) or a signed one (`signed_directory`), the runtime's keys in files (`key_files`, `encrypted_keys`) or in a
-key service (`remote_keys`), users from OIDC tokens (`oidc_directory`, `jwks`), and the scripted adapter for tests
-(`scripted`).
+key service (`remote_keys`), users from OIDC tokens (`oidc_directory`, `jwks`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -27,5 +26,4 @@ Invariants, with the tests that prove them:
   key service is used only if the pinned key verifies it. `tests/attacks/test_e30_keys_in_use.py`
 - What an adapter of a foreign system sends over HTTP reaches an endpoint of its egress list, at an address that was
   checked, and nothing else. `tests/attacks/test_d35_outbound_requests.py`
-- A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
 """

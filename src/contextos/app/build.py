@@ -47,8 +47,8 @@ from contextos.operations.ports import Ports, no_witness
 from contextos.operations.witness import WitnessPublisher
 from contextos.settings import Settings, check_settings, is_postgres_url
 from contextos.slots.steps import ArtifactSlots
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.memory import SqliteMemoryStores
 from contextos.telemetry.planner import LoggedPlanner
 
 
@@ -160,13 +160,13 @@ def has_store(settings: Settings) -> bool:
     return is_postgres_url(settings.store) or (settings.workspace / settings.store).exists()
 
 
-class _NoStore(MemoryStores):
+class _NoStore(SqliteMemoryStores):
     """What is read where the store is not made yet: it has nothing, and nothing is written to it.
 
     It is not used in place of a store, so the profile `service` allows it too.
     """
 
-    unsafe: tuple[str, ...] = ()  # type: ignore[assignment]
+    unsafe = ()
 
 
 async def open_for_authors(settings: Settings) -> App:
@@ -174,8 +174,14 @@ async def open_for_authors(settings: Settings) -> App:
 
     For questions about tools and people, which an author has before anything is published.
     """
-    given = None if has_store(settings) else GivenPorts(stores=_NoStore(clock=SystemClock()))
-    return await open_unchecked(settings, given, read_only=True)
+    if has_store(settings):
+        return await open_unchecked(settings, read_only=True)
+    with ExitStack() as on_failure:
+        stores = _NoStore()
+        on_failure.callback(stores.close)
+        app = await open_unchecked(settings, GivenPorts(stores=stores), read_only=True)
+        on_failure.pop_all()
+    return app
 
 
 async def _pause(duration_us: int) -> None:

@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import orjson
-
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.run import Bucket
@@ -29,7 +27,6 @@ PRIORITY_DEFAULT: Final = 500
 _MISLEADING: Final = re.compile(
     "[<>\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _MAX_STEM_CHARS: Final = 200
 
 

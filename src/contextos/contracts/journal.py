@@ -52,7 +52,6 @@ CLOCK_MARGIN_US: Final = 5_000_000
 one that is further behind sends no effect, and a call is taken for "never sent" only when its time and this margin are
 over by the store's clock."""
 
-Ledger = str
 CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
 LEDGERS: Final = (CONTEXT, EFFECT, DECISION)
 

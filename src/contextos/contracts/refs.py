@@ -111,11 +111,6 @@ def policy_ref(bundle_id: str, rule_id: str) -> str:
     return _text(Ref("policy", bundle_id, rule_id))
 
 
-def session_ref(session_id: str) -> str:
-    """Return the reference of a session."""
-    return _text(Ref("session", session_id))
-
-
 def artifact_ref(artifact_id: str, revision_id: str) -> str:
     """Return the reference of a revision of an artifact."""
     return _text(Ref("artifact", artifact_id, revision_id))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contextos.action.foreign_code import ReportFault, ignore_fault
-from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
+from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
@@ -30,23 +29,6 @@ from contextos.contracts.ports.storage import Stores
 from contextos.runtime.environment import RunLimits
 from contextos.trust.identity.hops import Partner
 from contextos.trust.identity.oidc import TrustedIssuer
-
-
-class UnboundedAdmission:
-    """The `Admission` of a process without limits, for tests and simulations."""
-
-    def caller(self, _tenant_id: str, _request_id: str = "") -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def begin(self, _tenant_id: str) -> None: ...
-
-    def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-    def yield_turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
-        return nullcontext(YieldedTurn())
-
-    async def yield_to_others(self, _tenant_id: str, _run_id: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +84,7 @@ class Ports:
     pause: Callable[[int], Awaitable[None]]
     owner: str
     alive: Callable[[str], bool]
-    admission: Admission = field(default_factory=UnboundedAdmission)
+    admission: Admission
     slots: Callable[[str], SlotSteps] | None = None
     attachments: Attachments | None = None
     concurrency: Concurrency = field(default_factory=Sequential)

@@ -1,9 +1,8 @@
 """Storage: the ports `Stores`, `Graph`, `Artifacts`, `Curation` and `Witness`, each on several technologies.
 
-- `sqlite`: one SQLite file. One writer commits in groups; any number of readers.
+- `sqlite`: one SQLite file, or a database in memory. One writer commits in groups; any number of readers.
 - `postgres`: one PostgreSQL database, for any number of machines. One writer for each event loop commits in groups.
-- `memory`: the reference model that the others are tested against. Its coroutines never suspend.
-- `shared`: the rules that are the same in all three.
+- `shared`: the rules that are the same in both.
 - `witness`: signed heads, kept in a file or behind a URL, outside the database that they vouch for.
 
 It does not own what an entry or a document means: it keeps bytes, checks sequences and versions, and separates tenants.

@@ -11,7 +11,7 @@ from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.documents.operations import OPERATIONS
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.journal import CONTROL, Batch, Draft
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.world import TENANT, run
 
 RUN = "run_00000000000000aa"

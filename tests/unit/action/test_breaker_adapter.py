@@ -15,7 +15,7 @@ from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.errors import Unavailable
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 from tests.world import run
 

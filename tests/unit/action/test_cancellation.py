@@ -9,10 +9,10 @@ from contextos.action.cancellation import find_cancel
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.journal import Batch
 from contextos.runtime.state_machine import START, transition
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 
 RUN = "run_00000000000000aa"

@@ -16,7 +16,7 @@ from contextos.adapters import code as source_code
 from contextos.adapters.code import SourceCode
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.adapters.function.loading import load_function_adapters
-from contextos.adapters.scripted import ScriptedAdapter
+from contextos.mining.backtest import RecordedAnswers
 from tests.unit.adapters.function.test_adapter import definition
 
 
@@ -66,7 +66,7 @@ def test_code_without_a_file_has_no_digest() -> None:
     assert code.adapter(function(act=nameless())) is None
     assert code.adapter(Wrapper(function(act=nameless()))) is None
     assert code.adapter(FunctionAdapter(definition(), dict.fromkeys(("look", "act"), load_function_adapters))) is None
-    assert code.adapter(ScriptedAdapter(definition(), {})) is not None
+    assert code.adapter(RecordedAnswers(definition())) is not None
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -136,9 +136,9 @@ def test_what_an_object_makes_later_changes_no_pin() -> None:
     adapter.client = pytest.Module
     assert code.packages(adapter) == first
     assert SourceCode().packages(adapter) != first
-    scripted: Any = ScriptedAdapter(definition(), {})
-    scripted.client = pytest.Module
-    assert code.packages(scripted) is None, "it is an adapter of the runtime"
+    recorded: Any = RecordedAnswers(definition())
+    recorded.client = pytest.Module
+    assert code.packages(recorded) is None, "it is an adapter of the runtime"
 
 
 def test_threads_that_begin_at_once_read_what_an_adapter_imports_once(monkeypatch: pytest.MonkeyPatch) -> None:

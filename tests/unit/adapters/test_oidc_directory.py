@@ -11,8 +11,8 @@ from contextos.adapters.jwks import PinnedJwks
 from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
 from contextos.contracts.ports.storage import Stores
 from contextos.errors import NotFound, SignatureInvalid
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.issuer import NOW_S, TRUSTED, jwks, token
 from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, write
 from tests.world import TENANT, SystemEntropy, public_key, run

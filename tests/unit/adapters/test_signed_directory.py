@@ -13,9 +13,9 @@ import pytest
 from contextos.adapters.signed_directory import SignedDirectory, sign_directory
 from contextos.contracts.ports.storage import Stores
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.world import TENANT, ManualClock, SystemEntropy, example, public_key, run
 
 KEEPER = b"d" * 32

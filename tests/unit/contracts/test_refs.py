@@ -103,7 +103,6 @@ def test_the_parser_reads_every_ref_that_a_maker_makes() -> None:
     assert refs.kg_ref("order:ord_881", "kg_1") == "kg:order:ord_881#snapshot_kg_1"
     assert refs.tool_ref("adp.pay", f"tool_{HEX}") == f"tool:adp.pay:tool_{HEX}"
     assert refs.policy_ref("POLICY_A", "R_B") == "policy:POLICY_A#R_B"
-    assert refs.session_ref("s") == "session:s"
     assert refs.artifact_ref("a", "r") == "artifact:a#r"
     assert refs.attachment_ref("a", SHA) == f"attachment:a#{SHA}"
     assert refs.memory_ref("m") == "memory:m"

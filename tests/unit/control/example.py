@@ -21,9 +21,9 @@ from contextos.control.artifact_repository import ActiveSeal
 from contextos.control.artifacts import ACTIVE_SET_TYPE, INTENTS_TYPE, MODELS, PACK_TYPE, POLICY_TYPE, SPECS_TYPE
 from contextos.control.catalog import Catalog
 from contextos.errors import ContextOSError
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.approvals.acts import ACT_ROLES, read_act, sealed_act
 from contextos.trust.seal import KeyRing, open_sealed, seal
+from contextos_sim.memory.stores import MemoryStores
 
 ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"

@@ -11,7 +11,7 @@ import pytest
 
 from contextos.contracts.journal import Batch, Draft, genesis, link
 from contextos.engine.failure_tracker import FIRST_RETRY_MS, HEARTBEAT, SWEEP, FailureTracker, log_dead_letter
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.world import ManualClock
 
 RUN = ("acme", "run_a")

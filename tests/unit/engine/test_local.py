@@ -15,7 +15,7 @@ from contextos.engine.failure_tracker import HEARTBEAT, SWEEP
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, Integrity, NotFound, Unavailable
 from contextos.operations.dead_letters import dead_letter, list_dead_letters, removal
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 
 ENDED = Advance("completed", None)

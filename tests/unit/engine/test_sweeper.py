@@ -12,7 +12,7 @@ from contextos.contracts.journal import Batch
 from contextos.engine.failure_tracker import WITNESS, FailureTracker
 from contextos.engine.fair_queue import RunKey
 from contextos.engine.sweeper import Interval, Sweeper, SweepLimits
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 
 
 class SetClock:

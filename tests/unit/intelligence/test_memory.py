@@ -28,7 +28,7 @@ from contextos.intelligence.memory import (
     propose_memories,
     review_proposal,
 )
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 
 T = TypeVar("T")
 CUSTOMER = "customer:cus_77"

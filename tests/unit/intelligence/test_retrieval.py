@@ -11,7 +11,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import EvidenceItem, EvidencePath, RetrievalQuery
 from contextos.errors import Integrity, NotFound
 from contextos.intelligence.retrieval import GraphKnowledge, drop_stale_names
-from contextos.store.memory.graph import MemoryGraph
+from contextos_sim.memory.graph import MemoryGraph
 
 T = TypeVar("T")
 ORDER, CUSTOMER = "order:ord_881", "customer:cus_77"

@@ -7,7 +7,7 @@ import pytest
 from contextos.contracts.journal import Batch, Draft, genesis, link
 from contextos.errors import ChainBroken, Integrity
 from contextos.operations.dead_letters import MAX_DETAIL_CHARS, add, failure_cause, list_dead_letters
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import at_once
 
 

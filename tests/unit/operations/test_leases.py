@@ -13,7 +13,7 @@ import pytest
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import CLOCK_MARGIN_US, Batch, Document, Write
 from contextos.operations.leases import Heartbeats, held_until_us, wake_if_answered
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 from tests.world import TENANT as WORLD_TENANT
 from tests.world import open_world, request, run

@@ -21,9 +21,9 @@ from contextos.errors import ApprovalRefused, ChainBroken, Integrity, Unavailabl
 from contextos.operations import operator
 from contextos.operations.restore import record_restore
 from contextos.operations.witness import WitnessPublisher, restorations, witnessed_lengths
-from contextos.store.memory.stores import MemoryStore
 from contextos.store.shared.clock import SystemClock
 from contextos.store.witness.file import FileWitness
+from contextos_sim.memory.stores import MemoryStore
 from tests.e2e.test_verdicts import Wrapped
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 

@@ -17,9 +17,9 @@ from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Wit
 from contextos.errors import ChainBroken, Integrity, Unavailable
 from contextos.operations import witness
 from contextos.operations.witness import WitnessPublisher
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.witness.file import FileWitness
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 from tests.world import TENANT, TestWorld, open_world, request, run
 

@@ -11,9 +11,9 @@ from contextos.errors import ChainBroken
 from contextos.queries.checked_run import CheckedRun
 from contextos.queries.decisions import DecisionView, checked_decision, decision_of
 from contextos.queries.run_view import RunView
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.approvals.acts import sealed_act
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.world import run
 
 KEYS = KeyRing.from_seed(b"k" * 32)

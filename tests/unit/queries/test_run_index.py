@@ -7,7 +7,7 @@ from typing import Any
 
 from contextos.contracts.journal import INDEX, Batch, Draft
 from contextos.queries.run_index import PAGE, newest_first, newest_runs, waiting_runs
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 
 
 def line(kind: str, run_id: str) -> Draft:

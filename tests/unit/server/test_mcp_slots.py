@@ -26,8 +26,8 @@ from contextos.errors import InvalidSettings
 from contextos.server.mcp_slots import slots_server
 from contextos.server.serving import listen, require_token
 from contextos.settings import Settings
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.agentspec.planted import good
 from tests.slots import CuratedArtifacts, actor, complete
 

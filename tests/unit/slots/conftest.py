@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.postgres import Database, Server
 from tests.slots import CuratedArtifacts, one_loop, run
 

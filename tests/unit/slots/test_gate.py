@@ -18,9 +18,9 @@ from contextos.cli.demo.workspace import make_workspace
 from contextos.contracts.envelopes.slots import PickRefused, Selected
 from contextos.server.mcp_slots import context_resolve
 from contextos.slots.steps import ArtifactSlots
-from contextos.store.memory.artifacts import MemoryArtifacts
 from contextos.store.sqlite.artifacts import SqliteArtifacts
 from contextos_agentspec.session import SelectionSession, SlotCall
+from contextos_sim.memory.artifacts import MemoryArtifacts
 from tests.slots import ICP, actor, complete, install, origin, slot
 from tests.world import ManualClock, run
 

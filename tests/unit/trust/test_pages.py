@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from contextos.contracts.journal import CONTROL, Batch, Draft
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.pages import PAGE_ENTRIES, stream_pages
+from contextos_sim.memory.stores import MemoryStores
 
 
 async def filled(count: int) -> Any:

@@ -240,7 +240,6 @@ def parse(
     raw: bytes | str | dict[str, Any],
     *,
     max_bytes: int = MAX_BYTES,
-    max_depth: int = MAX_DEPTH,
     max_nodes: int = MAX_NODES,
     at: str = "",
 ) -> ModelT:
@@ -252,7 +251,7 @@ def parse(
         InvalidEnvelope: the JSON does not fit `model`; one problem per error, at most 50.
     """
     if isinstance(raw, bytes | str):
-        raw = loads(raw, max_bytes=max_bytes, max_depth=max_depth, max_nodes=max_nodes)
+        raw = loads(raw, max_bytes=max_bytes, max_nodes=max_nodes)
     try:
         return model.model_validate(raw)
     except ValidationError as error:

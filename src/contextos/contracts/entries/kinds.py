@@ -30,10 +30,8 @@ count with their sealed act.
 class LedgerHeads:
     """The three ledgers of a run so far."""
 
-    def __init__(self, entries: Iterable[Logged | Entry] = ()) -> None:
+    def __init__(self) -> None:
         self._ledgers = {name: LedgerSoFar() for name in LEDGERS}
-        for entry in entries:
-            self.add(entry)
 
     def add(self, entry: Logged | Entry) -> None:
         """Add the next entry of the run. Raises `KeyError` for one of no known kind."""

@@ -20,7 +20,7 @@ from contextos.contracts.envelopes.artifacts import (
 )
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
+from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, StoredRun
 
 
 class Store(Protocol):
@@ -74,10 +74,6 @@ class Store(Protocol):
 
         They are read one by one, so together they are not a snapshot of the store.
         """
-        ...
-
-    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
         ...
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:

@@ -57,7 +57,7 @@ _LACKING: Final = (
     "   ('graph_hop', 'text, bigint, bigint, text[]'), ('read_document', 'text, text, text'),"
     "   ('latest_us', 'text'), ('read_lines', 'text, text, text[]'), ('read_run', 'text, text, bigint'),"
     "   ('read_segments', 'text, text, bigint, bigint'), ('read_stream', 'text, text, bigint, bigint'),"
-    "   ('scan_documents', 'text, text, text, text, text, bigint'), ('signed_heads', 'text, text'),"
+    "   ('scan_documents', 'text, text, text, text, text, bigint'),"
     "   ('waiting_runs', 'text, bigint, bigint'))"
     "   AS called (name, given)"
     "   WHERE NOT EXISTS (SELECT FROM pg_proc AS made JOIN pg_namespace AS space ON space.oid = made.pronamespace"

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
+from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, Look, StoredRun
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
 from contextos.store.postgres.commit_calls import control_line
@@ -63,7 +63,6 @@ _READ: Final = (
 )
 _ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
-_SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
 _WAITING: Final = "SELECT number, run FROM contextos.waiting_runs($1, $2, $3)"
 _DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2, $3)"
 _LINES: Final = (
@@ -348,12 +347,6 @@ class PostgresStore:
         lines: Sequence[tuple[str, int]] = (),
     ) -> Look:
         return await look(self._fetch, self._tenant, places, prefixes, lines)
-
-    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
-        if not is_text(stream):
-            return []
-        return [tuple(row) for row in await self._fetch(_SIGNATURES, stream)]
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         if not is_text(stream):

@@ -51,6 +51,21 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def connect_memory(path: Path) -> sqlite3.Connection:
+    """Open a connection to the database of this name in the memory of this process, which is there while one is open.
+    The name begins with `/`.
+    """
+    return _connect_uri(f"file:{path.as_posix()}?vfs=memdb")
+
+
+def memory_database(path: Path) -> sqlite3.Connection:
+    """Make a database of this name with the tables of a store, and return the connection that keeps it."""
+    kept = connect_memory(path)
+    kept.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    kept.executescript(_statements("schema.sql"))
+    return kept
+
+
 def _connect_uri(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=0

@@ -21,18 +21,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from contextos.contracts.documents.runs import LEASES
-from contextos.contracts.journal import (
-    CONTROL,
-    INDEX,
-    SHARED_STREAMS,
-    Batch,
-    Document,
-    Draft,
-    Entry,
-    Look,
-    SignedHead,
-    StoredRun,
-)
+from contextos.contracts.journal import CONTROL, INDEX, SHARED_STREAMS, Batch, Document, Draft, Entry, Look, StoredRun
 from contextos.errors import InvalidInput, Problem, Unavailable
 from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
@@ -309,11 +298,6 @@ class SqliteStore:
                 if after:
                     found += (Entry(*row) for row in connection.execute(_LINES_OF, (tenant, key, after)))
         return Look(documents, sorted(found, key=_SEQ))
-
-    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
-        with self._readers.connection(stream) as connection:
-            return connection.execute(_SIGNATURES, (self._tenant, stream)).fetchall()
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         with self._readers.connection(stream) as connection:

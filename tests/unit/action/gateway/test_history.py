@@ -14,10 +14,10 @@ from contextos.action.gateway.history import read_history, reservation
 from contextos.contracts.documents.operations import COUNTED_EFFECTS, HISTORY_BUCKETS, BucketEnd
 from contextos.contracts.envelopes.policy import HistoryFact
 from contextos.contracts.journal import Batch
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.rows.counted_effects import SignedCounter
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 
 KEY = "ik_0123456789abcdef"
 

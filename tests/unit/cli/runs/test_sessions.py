@@ -14,8 +14,8 @@ from contextos.engine.resume import drive_due_runs
 from contextos.errors import Unavailable
 from contextos.operations.deployment import Deployment
 from contextos.queries import run_index, sessions
-from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStore
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import at_once, draft
 
 

@@ -13,7 +13,7 @@ from contextos.contracts.documents import catalog, epochs, memories, operations,
 from contextos.contracts.documents.collection import Collection, find_documents
 from contextos.contracts.journal import Batch, Document
 from contextos.errors import Integrity
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 
 CLAIM = {"run_id": "run_1", "tool_call_id": "call_1", "fingerprint": "sha256:aa", "state": "claimed"}
 QUESTION = {

@@ -11,7 +11,7 @@ import pytest
 from contextos.errors import NotFound, Overloaded
 from contextos.http_api.operate.work import MAX_JOBS, Work, WorkTime
 from contextos.http_api.problems import HttpProblem
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 
 
 async def held(work: Work, tenant: str, go: threading.Event) -> str:

@@ -202,7 +202,6 @@ async def everything(stores: PostgresStores, tenant: str) -> list[Any]:
         await store.scan("keys", key="k"),
         await store.scan("keys", prefix="k", after=""),
         await store.look([("keys", "k"), ("absent", "k")], prefixes=[("keys", "k", 9)], lines=[("k", 0)]),
-        [list(await store.signed_heads(stream)) for stream in ("run_a", "absent")],
         [await store.read_run(stream) for stream in ("run_a", "absent")],
         await graph.head(),
         await graph.neighbourhood(["a", "b"], at=9, hops=3, fan_out=9, limit=9),
@@ -233,7 +232,6 @@ def test_a_hostile_name_in_any_argument_is_only_a_name(shared: Database, hostile
             await store.scan(hostile),
             await store.scan("keys", key=hostile),
             await store.scan("keys", prefix=hostile),
-            await store.signed_heads(hostile),
             [part for part in await store.read_run(hostile) if part],
             *await store.look(
                 [("keys", hostile), (hostile, "k"), (hostile, hostile)],

@@ -265,10 +265,10 @@ def test_each_right_that_a_slot_needs_is_asked_for_at_the_start(database: Databa
 
 
 def test_a_function_that_takes_other_arguments_is_none_of_those_that_a_run_needs(database: Database) -> None:
-    database.execute("ALTER FUNCTION contextos.signed_heads RENAME TO before")
-    database.execute("CREATE FUNCTION contextos.signed_heads(text) RETURNS text LANGUAGE sql AS 'SELECT $1'")
-    database.execute("GRANT EXECUTE ON FUNCTION contextos.signed_heads TO contextos_app")
-    assert "its role lacks a right: EXECUTE on `signed_heads`" in str(refusal(database.app))
+    database.execute("ALTER FUNCTION contextos.read_run RENAME TO before")
+    database.execute("CREATE FUNCTION contextos.read_run(text) RETURNS text LANGUAGE sql AS 'SELECT $1'")
+    database.execute("GRANT EXECUTE ON FUNCTION contextos.read_run TO contextos_app")
+    assert "its role lacks a right: EXECUTE on `read_run`" in str(refusal(database.app))
 
 
 def test_the_owner_of_the_schema_is_above_row_level_security(database: Database) -> None:

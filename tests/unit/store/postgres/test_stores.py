@@ -281,7 +281,7 @@ def test_a_name_that_postgres_cannot_hold_is_refused_and_is_not_found(database: 
         ):
             with pytest.raises(InvalidInput):
                 await store.commit(batch)
-        assert await store.read(name) == await store.signed_heads(name) == []
+        assert [*await store.read(name), *(await store.read_run(name)).heads] == []
         assert (
             await store.scan(name) == await store.scan("keys", key=name) == await store.scan("keys", after=name) == []
         )
@@ -378,7 +378,7 @@ def test_of_those_who_commit_together_each_that_does_not_hold_fails_alone(databa
         assert [one.key for one in await store.scan("keys")] == ["run_0", "run_1", "run_5", "run_old"]
         lengths = [len(await store.read(run)) for run in ("run_1", "run_old", "run_gap", "run_2", "run_3", "run_5")]
         assert lengths == [3, 2, 0, 0, 0, 2]
-        assert [(seq, sig) for seq, _, _, sig in await store.signed_heads("run_1")] == [(2, "aa"), (3, "bb")]
+        assert [(seq, sig) for seq, _, _, sig in (await store.read_run("run_1")).heads] == [(2, "aa"), (3, "bb")]
         index = list(await store.read(INDEX))
         verify("acme", INDEX, index)
         assert len(index) == 3

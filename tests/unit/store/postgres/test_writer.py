@@ -113,7 +113,6 @@ def test_while_the_server_is_away_every_method_is_unavailable_and_afterwards_non
             store.commit(batch(f"run_{number}")),
             store.read("run_a"),
             store.scan("keys"),
-            store.signed_heads("run_a"),
             store.read_run("run_a"),
             due(),
             stores.erase("acme", f"run_{number}", 1, erased(f"run_{number}", 1)),

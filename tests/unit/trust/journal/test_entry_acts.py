@@ -9,11 +9,11 @@ import pytest
 
 from contextos.contracts.journal import CONTROL, ENTRY_ERASED, Batch, Draft, Entry, erasure_key, genesis, link
 from contextos.errors import ChainBroken
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.approvals.acts import sealed_act
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.entry_acts import erasure_of, require_acts
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 
 KEYS = KeyRing.from_seed(b"k" * 32)
 OTHER_KEYS = KeyRing.from_seed(b"o" * 32)

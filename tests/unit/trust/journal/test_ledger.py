@@ -16,11 +16,11 @@ from contextos.contracts.ports.seams import RecordRequest
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import ChainBroken, MalformedJson, ReplayMismatch, Unavailable
 from contextos.runtime.state_machine import START, transition
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 
 RUN = "run_00000000000000aa"

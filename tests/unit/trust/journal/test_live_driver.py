@@ -9,8 +9,8 @@ import pytest
 from contextos.contracts.documents.runs import LEASES, Lease
 from contextos.contracts.journal import CLOCK_MARGIN_US
 from contextos.errors import Untimely
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.live_driver import LiveDriver
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 from tests.world import SystemEntropy, run
 

@@ -13,9 +13,9 @@ from contextos.contracts.documents.operations import COUNTED_EFFECTS, HISTORY_BU
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, Integrity, Unavailable
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.rows.counted_effects import SignedCounter
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 
 BUCKET = "adp.pay/tenant/aa"
 KEYS = KeyRing.from_seed(b"c" * 32)

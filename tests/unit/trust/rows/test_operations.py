@@ -12,10 +12,10 @@ from contextos.contracts.documents.operations import OperationDocument, args_fin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.journal import Batch, Draft, Entry, genesis, link
-from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.rows.operations import operation_fault
 from contextos.trust.seal import KeyRing
+from contextos_sim.memory.stores import MemoryStores
 
 KEYS = KeyRing.from_seed(b"k" * 32)
 ARGS = {"amount": 9}

@@ -590,14 +590,6 @@ BEGIN
     WHERE r.tenant = p_tenant AND r.waiting AND r.number BETWEEN 1 AND p_newest ORDER BY r.number DESC LIMIT p_limit;
 END $$;
 
-CREATE FUNCTION contextos.signed_heads(p_tenant text, p_stream text)
-RETURNS TABLE (seq bigint, hash text, kid text, sig text) LANGUAGE plpgsql AS $$
-BEGIN
-  PERFORM set_config('contextos.tenant', p_tenant, true);
-  RETURN QUERY SELECT h.seq, 'sha256:' || encode(h.hash, 'hex'), h.kid, encode(h.sig, 'hex') FROM contextos.heads AS h
-    WHERE h.tenant = p_tenant AND h.stream = p_stream ORDER BY h.seq, h.kid;
-END $$;
-
 -- Returns the number of the newest commit, or 0 for an empty graph.
 CREATE FUNCTION contextos.graph_head(p_tenant text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.store.memory.graph import MemoryGraph
+from contextos_sim.memory.graph import MemoryGraph
 from tests.suites.graph_suite import GraphSuite, GraphWorld
 from tests.suites.store_suite import at_once
 

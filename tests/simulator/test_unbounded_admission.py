@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from contextos.operations.ports import UnboundedAdmission
+from contextos_sim.ports import UnboundedAdmission
 
 
 def test_nobody_waits_and_nobody_is_refused() -> None:

@@ -28,10 +28,10 @@ from contextos.contracts.journal import (
     link,
 )
 from contextos.errors import Conflict, InvalidInput, Problem, Untimely
-from contextos.store.memory.artifacts import MemoryArtifacts
-from contextos.store.memory.graph import MemoryGraph
 from contextos.store.shared.batch import nothing_signed, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
+from contextos_sim.memory.artifacts import MemoryArtifacts
+from contextos_sim.memory.graph import MemoryGraph
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.slots import SelectionAct
@@ -157,7 +157,8 @@ class MemoryStore:
 
     async def read_run(self, run: str) -> StoredRun:
         entries = () if run in SHARED_STREAMS else tuple(await self.read(run))
-        heads, lines = await self.signed_heads(run), await self.lines(INDEX, run)
+        signed = self._stored.signed.get(run, {})
+        heads, lines = [signed[seq_and_kid] for seq_and_kid in sorted(signed)], await self.lines(INDEX, run)
         return StoredRun(entries, heads, lines, self._stored.documents.get(LEASES.place(run)))
 
     async def length(self, stream: str) -> int:
@@ -194,11 +195,6 @@ class MemoryStore:
             documents |= {(collection, one.key): one for one in found}
         control, after = self._stored.streams.get(CONTROL, []) if lines else [], dict(sorted(lines, reverse=True))
         return Look(documents, [one for one in control if one.key in after and one.seq > after[one.key]])
-
-    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
-        signed = self._stored.signed.get(stream, {})
-        return [signed[seq_and_kid] for seq_and_kid in sorted(signed)]
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         shared = self._stored.streams.get(stream, []) if stream in SHARED_STREAMS else []

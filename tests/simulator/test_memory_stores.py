@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.store.memory.stores import MemoryStores
+from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock, StoreSuite, World, at_once
 
 

@@ -1,0 +1,48 @@
+"""`SqliteMemoryStores`: a store for as long as it is open, for tests of packs and for what has no store yet.
+
+Tables, statements, writer and readers are those of a file. Only the write-ahead log is missing, which SQLite has for
+files alone: here the writer and the readers of other threads wait for each other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.database import BUSY_TIMEOUT_MS, Readers, connect_memory, memory_database, writer_connection
+from contextos.store.sqlite.stores import SqliteStores
+from contextos.store.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.outside import Clock
+
+
+class SqliteMemoryStores(SqliteStores):
+    """An empty store in the memory of this process. `close` ends it, and nothing of it is ever written to a disk."""
+
+    unsafe: tuple[str, ...] = ("unsafe_memory_store",)
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self.path = Path(f"/contextos-{uuid4().hex}")
+        self._clock = clock if clock is not None else SystemClock()
+        self._kept = memory_database(self.path)
+        self._readers = Readers(self.path, connect_memory)
+        self._writer = Writer(partial(_patient_writer, self.path), busy_timeout_ms=BUSY_TIMEOUT_MS)
+
+    async def require_room(self) -> None:
+        """Do nothing: memory has no limit of its own."""
+
+    def close(self) -> None:
+        super().close()
+        self._kept.close()
+
+
+def _patient_writer(path: Path) -> sqlite3.Connection:
+    """Open the writer's connection, whose `COMMIT` waits for the readers."""
+    connection = writer_connection(path, connect_memory)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    return connection

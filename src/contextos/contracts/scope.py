@@ -102,7 +102,11 @@ class Fact:
         """
         if names is None:
             for name, value in self.about.items():
-                if not same_json(value, args[name]) if name in args else name not in self.by_default:
+                stated = args.get(name, MISSING)
+                if stated is MISSING:
+                    if name not in self.by_default:
+                        return False
+                elif stated is not value and not same_json(value, stated):
                     return False
             return True
         for name, argument in names.items():

@@ -131,15 +131,12 @@ def drop_stale_names(
     An item without a name satisfies no requirement. An item that was observed after `now_us` also loses its name. The
     maximum age is inclusive.
     """
-    allowed = {path.name: path.max_age_s for path in named}
-    return tuple(
-        item.model_copy(update={"name": None}) if _stale(item, allowed.get(item.name or ""), now_us) else item
-        for item in items
-    )
-
-
-def _stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
-    return max_age_s is not None and not 0 <= now_us - item.observed_at_us <= max_age_s * 1_000_000
+    allowed = {path.name: path.max_age_s * 1_000_000 for path in named if path.max_age_s is not None}
+    kept = []
+    for item in items:
+        stale = item.name in allowed and not 0 <= now_us - item.observed_at_us <= allowed[item.name]
+        kept.append(item.model_copy(update={"name": None}) if stale else item)
+    return tuple(kept)
 
 
 class _Paths:

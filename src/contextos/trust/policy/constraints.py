@@ -33,13 +33,12 @@ def check_args(
     >>> [problem.code for problem in check_args(limit, {"amount": 4000}, approved=False)]
     ['arg_above_max']
     """
-    violations = (
-        problem
-        for name, bounds in constraints.items()
-        for bound in bounds
-        for problem in _violations(bound, args.get(name, MISSING), pointer(("args", name)), approved)
-    )
-    return tuple(dict.fromkeys(violations))
+    found = list[Problem]()
+    for name, bounds in constraints.items():
+        at, value = pointer(("args", name)), args.get(name, MISSING)
+        for bound in bounds:
+            found += _violations(bound, value, at, approved)
+    return tuple(dict.fromkeys(found))
 
 
 def is_bounding(constraint: ArgConstraint) -> bool:

@@ -110,6 +110,9 @@ def reads_known_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> bool:
     return all(_holds(FactPath(fact.path, fact.type, True), fact.segments, facts) for fact in late)
 
 
+_OPEN: Final = (dict, list, tuple)
+
+
 class RuleGroup:
     """Rules that are evaluated together, in their order."""
 
@@ -133,16 +136,15 @@ class RuleGroup:
         values: list[Any] = []
         for segments in self._paths:
             node: Any = facts
-            for segment in segments:
-                if not isinstance(node, dict):
-                    values.append(None)
-                    break
-                node = node.get(segment, MISSING)
-                if node is MISSING:
-                    values.append(MISSING)
-                    break
+            try:
+                for segment in segments:
+                    node = node[segment]
+            except KeyError:
+                values.append(MISSING)
+            except TypeError:
+                values.append(None)
             else:
-                values += (canonical(node),) if isinstance(node, dict | list | tuple) else (type(node), node)
+                values += (canonical(node),) if isinstance(node, _OPEN) else (type(node), node)
         return tuple(values)
 
     def evaluate(self, facts: Mapping[str, Any]) -> RuleOutcome:

@@ -102,11 +102,10 @@ class Fact:
         """
         if names is None:
             for name, value in self.about.items():
-                stated = args.get(name, MISSING)
-                if stated is MISSING:
+                if name not in args:
                     if name not in self.by_default:
                         return False
-                elif stated is not value and not same_json(value, stated):
+                elif not (type(value) is str and value == args[name]) and not same_json(value, args[name]):
                     return False
             return True
         for name, argument in names.items():

@@ -126,19 +126,22 @@ class ArtifactRepository:
             OtherEnvironment: it has a pin of another environment than this deployment serves.
         """
         found = found or await self._look()
-        document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
-        if document is None:
+        stored = found.version(ACTIVE_SETS, ACTIVE_SET_KEY)
+        if not stored:
             return ActiveArtifacts()
         version, left = self._last_activated(found)
-        if version != document.version:
+        if version != stored:
             # An operator can have acted between the two reads.
             found = await self._look()
-            document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
+            stored = found.version(ACTIVE_SETS, ACTIVE_SET_KEY)
             version, left = self._last_activated(found)
-            if document is None or version != document.version:
+            if version != stored:
                 raise self._not_left()
         active = self._active
-        if document.version != active.version:
+        if stored != active.version:
+            document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
+            if document is None:
+                raise self._not_left()
             content = self._opened_set(document.body, document.version)
             if content_address(content.to_json()) != left:
                 raise self._not_left()

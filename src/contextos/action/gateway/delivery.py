@@ -95,10 +95,9 @@ class DispatchPorts:
     """The ports and functions that are needed to send calls. A replay has no adapters and needs none.
 
     `headers` takes a tool call id and whether the adapter is external. `hop_token` takes the tool, the id of its call,
-    the audience and its tenant. `deferred` builds the decision record of a waiting run, for the reason named. `spent`
-    returns what the run has used so far. `recheck` takes the key and the tool of an attempt, and checks identities and
-    pinned artifacts again. `exchange` obtains the credential of one attempt. `quarantine_key` is of the version of a
-    capability that the run is pinned to.
+    the audience and its tenant. `spent` returns what the run has used so far. `recheck` takes the key and the tool of
+    an attempt, and checks identities and pinned artifacts again. `exchange` obtains the credential of one attempt.
+    `quarantine_key` is of the version of a capability that the run is pinned to.
     """
 
     store: Store
@@ -109,7 +108,6 @@ class DispatchPorts:
     hop_token: Callable[[Capability, str, str, str], str]
     cleanse: Cleanse
     cleanse_text: Callable[[Any], Any]
-    deferred: Callable[[str, str], dict[str, Any]]
     spent: Callable[[], Usage]
     check_settlement: CheckSettlement
     operation_fault: OperationFault

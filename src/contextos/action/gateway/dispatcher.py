@@ -351,7 +351,7 @@ class Dispatcher:
         An entry that is no valid settlement changes nothing: the run goes on waiting for one.
         """
         while True:
-            self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain", key))
+            self.journal.derive("record.revised", f"uncertain/{key}", self.context.deferred("effect_uncertain", key))
             await self.journal.commit(wake_at_us=0)
             kind, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
             self.ports.barrier.forget()

@@ -21,7 +21,7 @@ MAX_VALUES_CHARS: Final = 1_000
 
 
 def check_args(
-    constraints: Mapping[str, Sequence[ArgConstraint]], args: Mapping[str, Any], *, approved: bool
+    constraints: Mapping[str, Sequence[ArgConstraint]], args: Mapping[str, Any], approved: bool
 ) -> tuple[Problem, ...]:
     """Check a call's arguments against the limits of policy. Returns one problem for each violation, with its
     pointer.

@@ -256,7 +256,6 @@ class Dispatcher:
                 return outcome("not_sent", None, quarantine_detail(capability), code="quarantined")
             # As after a wait: what became of the call is not asked of a server that changed; a person settles it.
             return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
-        remembered = partial(delivery.key_is_remembered, self.journal, self.scope, self.ports, call)
         try:
             if mode == "send" and idempotency.can_be_done_before(call.operation, rule):
                 earlier = await self._done_before(adapter, capability, context)
@@ -266,7 +265,11 @@ class Dispatcher:
                     return {**outcome("returned", earlier, ""), "done_before": True}
                 if is_late():
                     return outcome("not_sent", None, "its time was over before it was sent")
-            if mode == "send" or (rule.strategy == "keyed" and call.running is None and remembered()):
+            if mode == "send" or (
+                rule.strategy == "keyed"
+                and call.running is None
+                and delivery.key_is_remembered(self.journal, self.scope, self.ports, call)
+            ):
                 reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
             elif rule.strategy == "lookup" or call.running is not None:
                 assert context.idempotency_key is not None, "every write has its key"

@@ -82,11 +82,13 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
             return Refusal("rejected", "argument_out_of_bounds", detail, f"/{secret}")
         if asked.fault is not None:
             return Refusal("rejected", "schema_mismatch", asked.fault, asked.pointer)
-    problem = context.registry.check(call.capability, "input", dict(call.args))
+    args, declared = dict(call.args), call.capability.definition.secrets
+    problem = context.registry.check(call.capability, "input", args)
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
-    declared = call.capability.definition.secrets
-    for place, kinds in redacted_places({name: one for name, one in call.args.items() if name not in declared}).items():
+    for place, kinds in redacted_places(
+        {name: one for name, one in args.items() if name not in declared} if declared else args
+    ).items():
         detail = f"a `{kinds[0]}` was redacted from the argument at `{place}`; send a reference to it"
         return Refusal("rejected", "argument_out_of_bounds", detail, place)
     return None

@@ -58,12 +58,18 @@ _ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
     guards.not_quarantined: lambda tool, _: can_drift(tool),
     guards.consistent_with_request: lambda tool, _: any(one.agrees_with for one in tool.permissions),
     history.history_known: history.is_known_of,
+    origins.destinations_trusted: lambda tool, _: _has_destinations(tool),
     guards.within_egress: lambda tool, _: tool.leaves,
+    guards.idempotency_check: lambda tool, _: tool.definition.kind == "write" or _has_destinations(tool),
     guards.consented: lambda tool, _: bool(tool.consents),
     guards.still_not_quarantined: lambda tool, _: can_drift(tool),
     history.reserved: history.is_known_of,
 }
 """The guards that pass every call of some tools, and of which tools under which policy they refuse any."""
+
+
+def _has_destinations(tool: Capability) -> bool:
+    return bool(tool.adapter.destinations(tool.definition))
 
 
 def guards_of(tool: Capability, policy: Policy) -> tuple[Guard, ...]:

@@ -254,20 +254,8 @@ def build_gateway(
         environment.at_question,
         environment.places.question if environment.places else None,
     )
-    return Gateway(
-        GuardContext(
-            environment.journal,
-            scope,
-            policy,
-            approvals,
-            environment.artifacts.registry,
-            ports,
-            environment.seen,
-            guards,
-            check_args,
-            deferred,
-        )
-    )
+    of_run = environment.journal, scope, policy, approvals, environment.artifacts.registry, ports
+    return Gateway(GuardContext(*of_run, environment.seen, guards, check_args, deferred))
 
 
 def current_record(

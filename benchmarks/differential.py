@@ -107,8 +107,18 @@ def compared(old: Any, new: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for one, other in zip(old, new, strict=True):
             yield from compared(one, other, f"{place}/#")
-    elif old != new:
+    elif type(old) is not type(new) or old != new:
         yield place, old, new
+
+
+def numbered(entries: list[dict[str, Any]]) -> dict[tuple[str, str, int], Any]:
+    """Return the bodies of entries by kind, key without ids, and how many of both came before."""
+    before, found = Counter[tuple[str, str]](), {}
+    for one in entries:
+        at = one["kind"], _ID.sub("*", one["key"])
+        found[*at, before[at]] = plain(one["body"])
+        before[at] += 1
+    return found
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -116,11 +126,9 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str,
     entry that is new or gone has `+` or `-` before its kind.
     """
     yield from compared(plain(old["record"]), plain(new["record"]), "record")
-    logs = [
-        {(one["kind"], _ID.sub("*", one["key"])): plain(one["body"]) for one in run["entries"]} for run in (old, new)
-    ]
+    logs = [numbered(old["entries"]), numbered(new["entries"])]
     for sign, log, other in (("-", *logs), ("+", *reversed(logs))):
-        yield from ((f"{sign}{kind} {key}", log[kind, key], None) for kind, key in log if (kind, key) not in other)
+        yield from ((f"{sign}{at[0]} {at[1]}", log[at], None) for at in log if at not in other)
     for ledger in (*LEDGERS, NONE):
         both = [[at for at in log if KINDS[at[0]].ledger == ledger and at in logs[0] and at in logs[1]] for log in logs]
         yield from compared(*both, f"order of {ledger}")

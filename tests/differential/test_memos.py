@@ -13,7 +13,6 @@ import pytest
 
 from contextos.action.barrier import Barrier
 from contextos.action.gateway import tool_gateway
-from contextos.adapters import code
 from contextos.adapters.function import trees
 from contextos.context import compiler
 from contextos.contracts import bindings
@@ -69,7 +68,6 @@ def looked_anew(patched: Patched) -> None:
 def files_anew(patched: Patched) -> None:
     patched.setattr(code_pins, "LOOK_SHARED_US", 0)
     patched.setattr(trees, "LOOK_AGAIN_S", 0)
-    patched.setattr(code._Known, "is_as_seen", lambda *_: False)
 
 
 def of_call_anew(patched: Patched) -> None:

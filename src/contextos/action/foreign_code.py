@@ -167,7 +167,11 @@ def checked_reply(reply: AdapterReply) -> AdapterReply:
     """Return the validated copy of a reply that is used instead of it: one can be made without validation, be changed
     afterwards, or be of a class that answers differently each time. Raises whatever foreign values raise.
     """
-    checked = AdapterReply.model_validate(vars(reply))
+    stated = dict(vars(reply))
+    for name in ("error", "withheld"):
+        stated[name] = None if stated[name] is None else dict(vars(stated[name]))
+    stated["artifacts"] = [dict(vars(one)) for one in stated["artifacts"]]
+    checked = AdapterReply.model_validate(stated)
     if checked.mutations or checked.error or checked.withheld or checked.artifacts:
         said = [one and one.to_json() for one in (checked.error, checked.withheld)]
         made = [[one.name, one.media_type] for one in checked.artifacts]

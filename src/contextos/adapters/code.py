@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -74,7 +73,6 @@ class SourceCode:
     def __init__(self, *loaded: LoadedAdapters) -> None:
         self._loaded = [(adapter, one.code_digest) for one in loaded for adapter in one.adapters]
         self._loaded_packages = {f"{_LOADED}{one.code_digest}": one.packages for one in loaded}
-        self._digests: dict[int, _Known] = {}
         self._packages: dict[frozenset[str], Callable[[], str | None] | None] = {}
         self._consists: dict[int, tuple[Adapter, frozenset[str]]] = {}
         # Threads that begin at once read the files once.
@@ -85,19 +83,11 @@ class SourceCode:
     def also(self, adapter: Adapter, loaded: LoadedAdapters) -> None:
         """Note another adapter that was made of the same code."""
         self._loaded.append((adapter, loaded.code_digest))
-        self._digests.clear()
 
     def runtime(self) -> str:
         return self._runtime
 
     def adapter(self, adapter: Adapter) -> str | None:
-        known = self._digests.get(id(adapter))
-        if known is None or not known.is_as_seen(adapter):
-            holders = [*_holders(adapter, set())]
-            known = self._digests[id(adapter)] = _Known(holders, [*map(_contents, holders)], self._digest(adapter))
-        return known.code_digest
-
-    def _digest(self, adapter: Adapter) -> str | None:
         parts = {name: one for name, one in self._parts(adapter, set()) if not name.startswith(_GIVEN)}
         # An adapter of the runtime is what its definition says, unless functions are in it: then it is their code.
         if None in parts.values() or (not parts and next(_held(adapter), None) is not None):
@@ -185,40 +175,6 @@ class SourceCode:
         if str(name) not in self._modules:
             self._modules[str(name)] = _source_digest(str(name))
         yield str(name), self._modules[str(name)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The digest of an adapter's code, and the objects that hold it, the adapter first, with what each held then."""
-
-    holders: Sequence[Any]
-    held: Sequence[Sequence[Any]]
-    code_digest: str | None
-
-    def is_as_seen(self, adapter: Adapter) -> bool:
-        """Return whether this is of the adapter, and every holder holds the same objects still."""
-        return self.holders[0] is adapter and [[*map(id, _contents(one))] for one in self.holders] == [
-            [*map(id, one)] for one in self.held
-        ]
-
-
-def _holders(value: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield an adapter, the mappings in its attributes, and so for the adapters in both."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    yield value
-    for one in _attributes(value):
-        is_mapping = isinstance(one, Mapping)
-        if is_mapping:
-            yield one
-        for held in one.values() if is_mapping else (one,):
-            if type(held) not in _DATA and _is_adapter(held):
-                yield from _holders(held, seen)
-
-
-def _contents(holder: Any) -> Sequence[Any]:
-    return [*holder.values()] if isinstance(holder, Mapping) else _attributes(holder)
 
 
 def _held(value: Any) -> Iterator[Any]:

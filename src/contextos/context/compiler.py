@@ -84,7 +84,9 @@ def compile_context(inputs: CompileInput, kept: RecentlyUsed[Basis] | None = Non
         products[name] = product
         digests[name] = made[name] if name in made else content_address(product)
     body = products["manifests_and_controls"]
-    return {**body, "context_ledger": _ledger(body, products["memory_recall"]["blocks"], digests, inputs)}
+    manifests = {**body["manifests"], "trace_context": _trace(inputs)}
+    ledger = _ledger(body, products["memory_recall"]["blocks"], digests, inputs)
+    return {**body, "manifests": manifests, "context_ledger": ledger}
 
 
 def intent_classification(compile: Compile) -> JsonObject | Failure:
@@ -187,8 +189,8 @@ def bucket_assembly(compile: Compile) -> JsonObject | Failure:
 
 
 def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
-    """Stage 8: build the compiled context without its ledger. The digest of this stage is the
-    `compiled_context_hash`.
+    """Stage 8: build the compiled context without its ledger and its place in a trace, which names the run. The digest
+    of this stage is the `compiled_context_hash`, so that equal inputs have one.
     """
     products, inputs = compile.products, compile.inputs
     texts, assembly = products["intent_classification"], products["bucket_assembly"]
@@ -217,7 +219,6 @@ def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
             "omissions": assembly["omissions"],
             "surface_report": products["tool_surfacing"]["report"],
             "redactions": _redactions(inputs),
-            "trace_context": _trace(inputs),
         },
         "runtime_controls": products["policy_resolution"]["controls"],
         "budget_report": assembly["budget_report"],

@@ -22,10 +22,12 @@ CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], 
 """(bounds by argument, arguments, whether a gate is active) -> the violated bounds."""
 
 
+Served = tuple[str | None, str | None]
+"""The intent and the environment, as the run and its request state them; no intent if they disagree."""
+
+
 class KnownFacts(dict[str, Any]):
     """Facts by root. The digest of a root is made once, also for what is made of these facts.
-
-    `served` are the intent and the environment, as the run and its request state them; no intent if they disagree.
 
     Raises:
         MalformedJson: a value is not JSON.
@@ -34,10 +36,7 @@ class KnownFacts(dict[str, Any]):
     __slots__ = ("_members", "served")
 
     def __init__(
-        self,
-        facts: Mapping[str, Any],
-        members: Mapping[str, bytes] | None = None,
-        served: tuple[str | None, str | None] | None = None,
+        self, facts: Mapping[str, Any], members: Mapping[str, bytes] | None = None, served: Served | None = None
     ) -> None:
         super().__init__(facts)
         self._members = members if members is not None else _members(facts)
@@ -58,7 +57,7 @@ def _members(facts: Mapping[str, Any]) -> dict[str, bytes]:
     return {root: fact_member(root, value) for root, value in facts.items()}
 
 
-def _served(facts: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _served(facts: Mapping[str, Any]) -> Served:
     run, request = ({} if not isinstance(one, dict) else one for one in (facts.get("run"), facts.get("request")))
     stated = (run.get("intent"), request.get("intent"), run.get("environment"))
     of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)

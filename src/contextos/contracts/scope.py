@@ -204,19 +204,23 @@ class PinnedInputs:
     egress: frozenset[str]
     specs: Mapping[str, DecisionSpec]
     gates: Mapping[str, ApprovalGate]
-    _used: dict[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
+    _used: dict[tuple[str, ...], tuple[Mapping[str, str], Mapping[str, str]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def used_by(self, *capabilities: Capability) -> Mapping[str, str]:
         """Return the pins that calls of these tools use: pack, policies and lists, and of the adapters only theirs."""
         adapters = tuple([one.adapter.adapter_id for one in capabilities])
-        if adapters not in self._used:
+        of, used = self._used.get(adapters, (None, {}))
+        if of is not self.pins:
             own = {prefix + one for one in adapters for prefix in PINS_OF_ADAPTERS}
-            self._used[adapters] = {
+            used = {
                 name: digest
                 for name, digest in self.pins.items()
                 if name in own or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
             }
-        return self._used[adapters]
+            self._used[adapters] = self.pins, used
+        return used
 
 
 @final_fields

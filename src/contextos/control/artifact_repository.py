@@ -97,7 +97,8 @@ class ArtifactRepository:
         self._stored = RecentlyUsed[StoredArtifact]()
         self._definitions = RecentlyUsed[AdapterDefinition]()
         self._addresses = RecentlyUsed[tuple[AdapterDefinition, str]]()
-        self._active = ActiveArtifacts()
+        self._active: tuple[object, ActiveArtifacts] = None, ActiveArtifacts()
+        """The document of the active set that was verified last, and what it says."""
         self._activated = 0, 0, ""
         """The last act on the active set that was read, and the version and the digest of the active set then."""
 
@@ -126,31 +127,28 @@ class ArtifactRepository:
             OtherEnvironment: it has a pin of another environment than this deployment serves.
         """
         found = found or await self._look()
-        stored = found.version(ACTIVE_SETS, ACTIVE_SET_KEY)
-        if not stored:
+        stored = found.stored(ACTIVE_SETS, ACTIVE_SET_KEY)
+        if stored is None:
             return ActiveArtifacts()
         version, left = self._last_activated(found)
-        if version != stored:
+        if version != stored.version:
             # An operator can have acted between the two reads.
             found = await self._look()
-            stored = found.version(ACTIVE_SETS, ACTIVE_SET_KEY)
+            stored = found.stored(ACTIVE_SETS, ACTIVE_SET_KEY)
             version, left = self._last_activated(found)
-            if version != stored:
+            if stored is None or version != stored.version:
                 raise self._not_left()
-        active = self._active
-        if stored != active.version:
-            document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
-            if document is None:
-                raise self._not_left()
-            content = self._opened_set(document.body, document.version)
+        known, active = self._active
+        if stored != known:
+            content = self._opened_set(ACTIVE_SETS.read(stored).body, stored.version)
             if content_address(content.to_json()) != left:
                 raise self._not_left()
             digest = content_address([list(one) for one in content.policies])
             # Return the local value: another thread can have stored an older set in `self._active` meanwhile.
             active = ActiveArtifacts(
-                document.version, content.policies, content.packs, frozenset(content.withdrawn), digest, left
+                stored.version, content.policies, content.packs, frozenset(content.withdrawn), digest, left
             )
-            self._active = active
+            self._active = stored, active
         return active
 
     def _not_left(self) -> Integrity:

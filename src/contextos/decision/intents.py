@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from contextos.contracts.envelopes.identity import AgentIdentity, DirectoryLimits, IdentityClaim, Principals, UserClaims
+from contextos.contracts.envelopes.identity import AgentIdentity, IdentityClaim, Principals, UserClaims
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
@@ -161,14 +161,11 @@ def _budget(
 
 def lowest_of(name: str, stated: float, known: Principals) -> tuple[float, Literal["agent", "tenant"] | None]:
     """Return the limit `name` in force, and whose it is if the directory sets it below `stated`."""
-    value, owner = stated, None
-    limits: tuple[tuple[Literal["agent", "tenant"], DirectoryLimits], ...]
-    limits = (("agent", known.agent), ("tenant", known.tenant))
-    for whose, directory in limits:
-        limit = getattr(directory, name)
-        if limit is not None and limit < value:
-            value, owner = limit, whose
-    return value, owner
+    of_agent, of_tenant = getattr(known.agent, name), getattr(known.tenant, name)
+    lowest = stated if of_agent is None else min(stated, of_agent)
+    if of_tenant is not None and of_tenant < lowest:
+        return of_tenant, "tenant"
+    return lowest, "agent" if lowest < stated else None
 
 
 def _shares(total: int) -> BucketTokens:

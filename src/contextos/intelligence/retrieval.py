@@ -15,7 +15,7 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, Literal
 
@@ -25,11 +25,12 @@ from pydantic import ValidationError
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed
+from contextos.contracts.entries.linked import ASKED_BYTES, KEPT_BYTES, RecentlyUsed
 from contextos.contracts.envelopes.evidence import (
     EvidenceItem,
     EvidencePath,
     RetrievalQuery,
+    crowded_nodes,
     fact_digest,
     value_of_edge,
 )
@@ -98,7 +99,9 @@ class GraphKnowledge:
             for name in names.get(edge_id) or [None]
         ]
         found = tuple(sorted(items, key=_order))
-        return found if paths.went_on else _FOUND.keep(asked, found, len(content) * _ITEM_BYTES)
+        if not paths.went_on:
+            _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
+        return found
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
         """Return, for each named requirement of `query` that has no answer, the reason. Raises the same errors as
@@ -131,12 +134,17 @@ def drop_stale_names(
     An item without a name satisfies no requirement. An item that was observed after `now_us` also loses its name. The
     maximum age is inclusive.
     """
-    allowed = {path.name: path.max_age_s * 1_000_000 for path in named if path.max_age_s is not None}
-    kept = []
-    for item in items:
-        stale = item.name in allowed and not 0 <= now_us - item.observed_at_us <= allowed[item.name]
-        kept.append(item.model_copy(update={"name": None}) if stale else item)
-    return tuple(kept)
+    allowed = {path.name: path.max_age_s for path in named}
+    if not any(allowed.values()):
+        return tuple(items)
+    return tuple(
+        item.model_copy(update={"name": None}) if _stale(item, allowed.get(item.name or ""), now_us) else item
+        for item in items
+    )
+
+
+def _stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
+    return max_age_s is not None and not 0 <= now_us - item.observed_at_us <= max_age_s * 1_000_000
 
 
 class _Paths:
@@ -145,13 +153,9 @@ class _Paths:
     def __init__(self, graph: Graph, commit: int, around: GraphEdges, query: RetrievalQuery) -> None:
         self._graph, self._commit, self._around, self.went_on = graph, commit, around, False
         self._distances = _distances(around, query.seeds)
-        touching = Counter(end for edge in around for end in {edge["src"], edge["dst"]})
         # A limit that is reached counts as exceeded, because one more edge would not be visible.
-        self._whole = {
-            node
-            for node, distance in self._distances.items()
-            if len(around) < query.limit and distance < query.hops and touching[node] < query.fan_out
-        }
+        near = {node for node, distance in self._distances.items() if distance < query.hops}
+        self._whole = near - crowded_nodes(around, query.fan_out) if len(around) < query.limit else set()
 
     async def step(self, reached: Set[str], predicate: str) -> GraphEdges | None:
         """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""

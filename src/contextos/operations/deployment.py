@@ -37,7 +37,7 @@ from contextos.decision.planners.foreign import planner_name
 from contextos.errors import Conflict, InvalidArtifact, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
+from contextos.operations.driver import MAX_CONFLICTS, DrivenState, FreshRun, RunDriver
 from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
@@ -222,7 +222,8 @@ class Deployment:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
         entries = await self.ports.stores.tenant(tenant_id).read(proposal.run_id)
         definitions = {name: adapter.describe() for name, adapter in self.ports.adapters(tenant_id).items()}
-        roles = getattr(await self.ports.directory.approver(tenant_id, reviewer), "roles", ())
+        known = await self.ports.directory.approver(tenant_id, reviewer)
+        roles = known.roles if known else ()
         return await promotion_refusal(proposal, entries, self.catalog(tenant_id), definitions, roles)
 
     def tenants(self) -> tuple[str, ...]:
@@ -366,11 +367,7 @@ class Deployment:
         return request_differences(before["request"], request.to_json()) if before else []
 
     async def _drive(
-        self,
-        tenant_id: str,
-        run_id: str,
-        fresh: tuple[InvokeRequest, str, int] | None,
-        message: AgentMessage | None = None,
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
     ) -> DrivenState:
         try:
             return await self._driver.drive(tenant_id, run_id, fresh, message)

@@ -50,6 +50,8 @@ from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.recorded_time import behind_us
 
+FreshRun = tuple[InvokeRequest, str, int]
+"""The request of a new run, its digest, and which request with its id it is."""
 NEW_RUN: Final = StoredRun((), (), (), None)
 MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
@@ -101,17 +103,12 @@ class RunDriver:
         self._suspended_runs.clear()
 
     async def drive(
-        self,
-        tenant_id: str,
-        run_id: str,
-        fresh: tuple[InvokeRequest, str, int] | None,
-        message: AgentMessage | None = None,
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
     ) -> DrivenState:
         """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
 
-        `fresh` is the request of a new run, its digest and which request with its id it is, or None. `message` is what
-        the agent of a session says next; it is recorded if the session is open for it and has not recorded it before,
-        and is dropped otherwise.
+        `message` is what the agent of a session says next; it is recorded if the session is open for it and has not
+        recorded it before, and is dropped otherwise.
 
         Raises:
             Conflict: another process began the `fresh` run at the same moment.
@@ -151,7 +148,7 @@ class RunDriver:
         raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
 
     async def _drive_once(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str, int] | None, message: AgentMessage | None
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None
     ) -> DrivenState | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
         # Before the run is read, so that an act of an operator that comes meanwhile counts at the next message.
@@ -212,7 +209,7 @@ class RunDriver:
         return not _is_recorded(message, journal)
 
     async def _read(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str, int] | None, suspended: SuspendedRun | None
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, suspended: SuspendedRun | None
     ) -> SuspendedRun | DrivenState | None:
         """Read a run and return it as it can be driven on: `suspended` if only people appended to it, or its loop from
         its start. Returns its state if nothing drives it on, and None if another process drives it.
@@ -258,7 +255,7 @@ class RunDriver:
         self,
         tenant_id: str,
         run_id: str,
-        fresh: tuple[InvokeRequest, str, int] | None,
+        fresh: FreshRun | None,
         entries: Sequence[Entry],
         heads: Sequence[SignedHead],
         lease_version: int,

@@ -46,8 +46,8 @@ NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out
 
 @final_fields
 class AdmittedRun:
-    """A run that was admitted: its scope, policy rules, evidence, memory and slot contents, or
-    why a slot is empty.
+    """A run that was admitted: its scope, what follows from its pins, evidence, memory and slot contents, or why a slot
+    is empty.
 
     `needed` has the digests of the slot contents without which a slot has less than its `minItems`.
     """
@@ -55,7 +55,6 @@ class AdmittedRun:
     scope: RunScope
     loaded: LoadedArtifacts
     prepared: Prepared
-    policy: PolicySet
     templates: tuple[TaskTemplate, ...]
     surface: tuple[SurfaceCapability, ...]
     planner: str
@@ -72,6 +71,11 @@ class AdmittedRun:
             if plan and plan.template_id == f"{template.template_id}@{template.version}":
                 return template
         return self.templates[0]
+
+    @property
+    def policy(self) -> PolicySet:
+        """Return the policy rules in force."""
+        return self.prepared.policy
 
     @property
     def intent(self) -> Intent:

@@ -48,8 +48,23 @@ def agreed(outcome: RunOutcome, scope: RunScope | None, journal: Journal, made: 
     return replace(outcome, end="escalated", failures=(*outcome.failures, *failures)) if failures else outcome
 
 
-def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) -> RunOutcome:
-    """Return how the run ends, from its last score and what it did, with the outputs that it has."""
+def decide_outcome(
+    admitted: AdmittedRun, attempt: Attempt, environment: RunEnvironment
+) -> tuple[RunOutcome, list[RunOutcome]]:
+    """Step 14: return how the run ends, with the outputs that it has, and how each decision before the last one ended.
+
+    The run proposes what is to be remembered of it.
+    """
+    sources, decisions = _sources(admitted, attempt), decisions_of(admitted.template(attempt.plan), attempt.plan)
+    outcome = _outcome(admitted, attempt, decisions, sources, environment.journal)
+    outcome = _consolidate(admitted, attempt, outcome, sources, environment)
+    return outcome, _earlier(attempt, outcome, decisions)
+
+
+def _outcome(
+    admitted: AdmittedRun, attempt: Attempt, decisions: Sequence[Decision], sources: Mapping[str, Any], journal: Journal
+) -> RunOutcome:
+    """How the run ends, from its last score and what it did."""
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
@@ -57,7 +72,6 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) ->
     end = end if attempt.stated in (None, "completed") else attempt.stated
     template = admitted.template(attempt.plan)
     by = admitted.planner if template.chosen_by == "template" else "agent"
-    sources, decisions = _sources(admitted, attempt), decisions_of(template, attempt.plan)
     values = {name: resolve_binding(binding, sources) for name, binding in template.outputs.items()}
     outcome = RunOutcome(
         end,
@@ -120,12 +134,12 @@ def waiting_record(
     return current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))
 
 
-def earlier_outcomes(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome) -> list[RunOutcome]:
-    """Return how each decision before the last one ended. A decision whose steps are all done is made, although another
+def _earlier(attempt: Attempt, outcome: RunOutcome, decisions: Sequence[Decision]) -> list[RunOutcome]:
+    """How each decision before the last one ended. A decision whose steps are all done is made, although another
     step failed after it; every other one ends as the run does.
     """
     ended = []
-    for decision in decisions_of(admitted.template(attempt.plan), attempt.plan)[:-1]:
+    for decision in decisions[:-1]:
         made = _is_made(decision, attempt, outcome.failures)
         end: End | None = "completed" if made else outcome.end
         failures = () if made else outcome.failures
@@ -140,16 +154,20 @@ def _is_made(decision: Decision, attempt: Attempt, failures: Sequence[Failure]) 
     return bool(failures) and bool(decision.steps) and decision.steps <= done and not decision.steps & failed
 
 
-def consolidate(
-    admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, environment: RunEnvironment
+def _consolidate(
+    admitted: AdmittedRun,
+    attempt: Attempt,
+    outcome: RunOutcome,
+    sources: Mapping[str, Any],
+    environment: RunEnvironment,
 ) -> RunOutcome:
-    """Step 14: propose statements to remember. A proposal stays a candidate until a person accepts it.
+    """Propose statements to remember. A proposal stays a candidate until a person accepts it.
 
     Policy is asked about each; an escalation ends the run as escalated.
     """
     if outcome.end != "completed":
         return outcome
-    results, sources = attempt.execution.results.values(), _sources(admitted, attempt)
+    results = attempt.execution.results.values()
     refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
     for remembered in admitted.template(attempt.plan).memory:

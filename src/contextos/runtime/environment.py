@@ -96,7 +96,7 @@ class Prepared:
     guards: Mapping[str, tuple[Guard, ...]]
     templates: Mapping[str, tuple[ParsedStep, ...]]
     compiled: RecentlyUsed[Basis]
-    surfaces: RecentlyUsed[tuple[SurfaceCapability, ...]] = field(default_factory=RecentlyUsed, compare=False)
+    surfaces: RecentlyUsed[tuple[SurfaceCapability, ...]]
 
 
 @final_fields
@@ -203,14 +203,8 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
     }
 
 
-def with_recorded_deployment(
-    environment: RunEnvironment, recorded: Mapping[str, Any], described: Mapping[str, Any]
-) -> RunEnvironment:
-    """Return the environment with the deployment facts that the run recorded when it began, and that are `described`
-    as of now.
-    """
-    if recorded == described and recorded["planner"] == environment.deployment.planner_name:
-        return environment
+def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
+    """Return the environment with the deployment facts that the run recorded when it began."""
     facts = DeploymentFacts(
         runtime_version=recorded["runtime_version"],
         profile=recorded["profile"],

@@ -88,7 +88,7 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
     )
     guards = {name: guards_of(one, policy) for name, one in capabilities.items()}
     templates = {name: parsed_steps(one.steps, capabilities) for name, one in loaded.templates.items()}
-    return Prepared(capabilities, policy, guards, templates, RecentlyUsed(COMPILED_KEPT))
+    return Prepared(capabilities, policy, guards, templates, RecentlyUsed(COMPILED_KEPT), RecentlyUsed(COMPILED_KEPT))
 
 
 def policy_facts(
@@ -290,8 +290,10 @@ async def _recheck(
     False evidence of tools that leave the machine counts as unchanged.
     """
     tokens = await credentials_for_evidence(environment, scope, action) if outside is None else {}
-    incidents, values = list[Write](), dict[str, Any]()
-    pins = scope.pins_of(action)
+    if tokens:
+        # To get them takes time, in which something can be withdrawn.
+        environment.barrier.anew()
+    incidents, values, pins = list[Write](), dict[str, Any](), scope.pins_of(action)
 
     async def look() -> dict[str, Any]:
         found = await environment.barrier.found(active=True)

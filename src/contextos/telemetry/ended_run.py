@@ -91,7 +91,7 @@ def ended_run(tenant_id: str, account: RunAccount) -> EndedRunEntries:
         tenant_id=tenant_id,
         account=account,
         trace=TraceContext.model_validate(log[0].body["request"]["trace"]),
-        log=log[begins:],
+        log=[one for one in log if one.seq > begins],
         segment=len(ends) - 1,
         spent_before=(records[-1] or {}).get("budget_usage", {}) if records else {},
     )

@@ -8,9 +8,19 @@ import pytest
 
 from contextos.context.basis import Basis
 from contextos.context.compiler import compile_context
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.linked import RecentlyUsed
 from tests.unit.context import samples
+
+
+class OneEach:
+    """An estimator in whose terms every text has one token."""
+
+    name = "one_each"
+
+    def count(self, _text: str) -> int:
+        return 1
+
 
 LOOKUP, REFUND = samples.refund()["surface"][1], samples.refund()["surface"][0]
 DECIDED = samples.refund()["decisions"]
@@ -24,6 +34,12 @@ OTHERS: list[dict[str, Any]] = [
     {"surface": [samples.capability(constraints={"order_id": [{"enum": [1]}]})]},
     {"surface": [samples.capability(constraints={"order_id": [{"enum": [True]}]})]},
     {"surface": [LOOKUP.model_copy(update={"lifecycle": "killed"}), REFUND]},
+    {"surface": [LOOKUP, REFUND.model_copy(update={"granted": False, "withheld": "not_delegated"})]},
+    {"surface": [LOOKUP.model_copy(update={"definition_digest": content_address("another")}), REFUND]},
+    {"announced": [samples.decision(matched_rule_ids=["R_NOT_MATCHED"], bundle_ids=["POLICY_RETURNS_V4"])]},
+    {"estimator": OneEach()},
+    {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(must_escalate=["R"])}},
+    {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(allowed=False, denying_rule_ids=["R_DENIES"])}},
     {"decisions": {}},
     {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(allowed=False)}},
     {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(must_refuse=["R"])}},

@@ -168,7 +168,7 @@ def reservation(
     return tuple(write for writes in counts for write in writes)
 
 
-def is_known_of(tool: Capability, policy: Policy) -> bool:
+def needs_history(tool: Capability, policy: Policy) -> bool:
     """Return whether a fact counts the calls of a tool, or a rule about it reads the clock."""
     name = tool.capability_id
     return bool(policy.hours_of(name)) or any(name in fact.counted() for fact in policy.history.values())

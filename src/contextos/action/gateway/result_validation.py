@@ -38,7 +38,7 @@ MAX_OUTPUT_BYTES: Final = 1_048_576
 """The most bytes of an output as canonical JSON, and of all artifacts of an answer together."""
 MAX_ARTIFACTS: Final = 64
 NO_OUTPUT: Final = content_address(None)
-"""The digest of an output that there is none of."""
+"""The digest of a missing output."""
 MAX_KEPT_CHARS: Final = 4_000
 """The longest message of an error that the reason for asking a person repeats."""
 MAX_POINTER_CHARS: Final = 200
@@ -180,9 +180,9 @@ def _checked_artifacts(
     cleanse: Cleanse, stated: Sequence[ToolArtifact]
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Returns the artifacts of an answer as they are kept, each by itself, and the redaction rules that applied."""
-    made, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
     if not stated:
         return (), ()
+    made, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
     for one in (ToolArtifact.model_validate(dict(reply)) for reply in stated):
         named, applied, unsafe = cleanse([one.name, one.media_type])
         name, media_type = UNNAMED_ARTIFACT if unsafe else named

@@ -6,11 +6,12 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.ids import Ceid, Digest
@@ -41,6 +42,18 @@ class EvidenceItem(Model):
     observed_at_us: Whole
     digest: Digest
     hop: Count = 0
+
+
+_ITEMS: Final = TypeAdapter(tuple[EvidenceItem, ...])
+
+
+items_from: Final = _ITEMS.validate_python
+"""Returns items from the list of their wire forms. Raises `pydantic.ValidationError`."""
+
+
+def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:
+    """Return the wire forms of items, each as its `to_json`."""
+    return list(_ITEMS.dump_python(items, mode="json", exclude_unset=True, by_alias=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +89,20 @@ class EdgeRow:
 _READ_WITH_AN_EDGE: Final = ("hop", "commit")
 
 
+def crowded_nodes(edges: Sequence[Mapping[str, Any]], fan_out: int) -> frozenset[str]:
+    """Return the nodes that `fan_out` or more of these edges touch, so that a walk can have left others out."""
+    if len(edges) < fan_out:
+        return frozenset()
+    touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
+    return frozenset(node for node, count in touching.items() if count >= fan_out)
+
+
 def edge_digest(edge: Mapping[str, Any]) -> str:
     """Return the content address of an edge of a graph: its statement and its id, as its writer signs them."""
-    return content_address({name: value for name, value in edge.items() if name not in _READ_WITH_AN_EDGE})
+    stated = dict(edge)
+    for name in _READ_WITH_AN_EDGE:
+        stated.pop(name, None)
+    return content_address(stated)
 
 
 def derived_edge_id(body: bytes, ordinal: int) -> str:

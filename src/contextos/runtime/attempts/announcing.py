@@ -21,7 +21,7 @@ def announce_steps(
     admitted: AdmittedRun, steps: Sequence[KnownStep], facts: Mapping[str, Fact]
 ) -> dict[str, PolicyDecision]:
     """Return what the rules whose facts are known say about each step of a template whose arguments are known, by step
-    id. `facts` are those of the graph. It is recorded nowhere by itself, so it has no id of its own.
+    id. `facts` are those of the graph.
 
     Nothing is announced for an intent without parameters.
     """
@@ -29,15 +29,13 @@ def announce_steps(
         return {}
     scope = admitted.scope
     given_anew = {name for one in steps for name in one.capability.definition.produces}
-    known = scope.facts.also(
-        {"evidence": nested_facts({name: fact.value for name, fact in facts.items() if name not in given_anew})}
-    )
+    evidence = nested_facts({name: fact.value for name, fact in facts.items() if name not in given_anew})
     return {
         one.step.id: admitted.policy.decide_known(
-            known.also({"args": without_secret_arguments(one.args)}),
+            scope.facts,
+            {"evidence": evidence, "args": without_secret_arguments(one.args)},
             capability=one.capability.view,
             granted=one.step.tool in scope.tools.granted,
-            decision_id="",
         )
         for one in steps
         if one.is_filled and not one.missing

@@ -48,7 +48,7 @@ UNCOMPRESSED: Final = b""
 READABLE_KIND: Final = "slot.selected"
 _ERASED_SALT: Final = bytes(SALT_BYTES)
 _HASH_NAME: Final = "sha256:"
-_body, _hash, _salt = attrgetter("body"), attrgetter("hash"), attrgetter("salt")
+_body, _hash = attrgetter("body"), attrgetter("hash")
 _mark: Final = itemgetter(slice(len(_HASH_NAME), len(_HASH_NAME) + 2 * MARK_BYTES))
 """The first bytes of a hash, in hex."""
 
@@ -269,7 +269,7 @@ def _segment(entries: Sequence[Entry]) -> Segment:
         dictionary=dictionary_id() if compressed else UNCOMPRESSED,
         head=hash_bytes(last.hash),
         marks=_marks(entries),
-        salts=b"".join(map(_salt, entries)),
+        salts=b"".join([one.salt or _ERASED_SALT for one in entries]),
         body=_packed(entries, compressed=compressed),
         erased="",
     )

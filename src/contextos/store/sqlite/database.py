@@ -199,9 +199,12 @@ class LentReader:
         return self.lent
 
     def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> None:
-        if fault is not None and isinstance(fault, sqlite3.Error):
+        if fault is not None:
+            # It can be within a transaction, whose snapshot nobody must read later.
             self.lent.close()
-            raise sqlite_error(fault, self.stream) from fault
+            if isinstance(fault, sqlite3.Error):
+                raise sqlite_error(fault, self.stream) from fault
+            return
         idle = self._pool.idle
         if self._pool.closed or len(idle) >= MAX_IDLE_READERS:
             self.lent.close()

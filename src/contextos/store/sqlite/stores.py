@@ -304,7 +304,7 @@ class SqliteStore:
                 documents |= {(row[0], row[1]): Document(*row) for row in connection.execute(_SCAN, bounds)}
             whole = [key for key, after in lines if not after]
             if whole:
-                found += (Entry(*row) for row in connection.execute(_LINES, (tenant, CONTROL, json.dumps(whole))))
+                found += (Entry(*row) for row in connection.execute(_LINES, (tenant, CONTROL, _listed(whole))))
             for key, after in lines:
                 if after:
                     found += (Entry(*row) for row in connection.execute(_LINES_OF, (tenant, key, after)))

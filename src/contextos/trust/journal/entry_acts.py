@@ -26,9 +26,6 @@ from contextos.trust.approvals.acts import read_act
 DECISION_ACTS: Final = ("decision.resolved", "decision.closed")
 """The acts about the decision of a run that has ended, in the order in which they can come."""
 
-_OF_ACTS: Final = ("run.reopened", "approval.reasked")
-"""The kinds of entries that an operator's act makes."""
-
 
 class NeededAct(NamedTuple):
     """An act on which `entry` rests: the key of its line in `control`, which act it is, and what it would do."""
@@ -55,7 +52,7 @@ async def require_acts(store: Store, entries: Sequence[Entry], keys: Keys) -> tu
         ChainBroken: a body is missing, and no signed entry of `control` erased it; names the first such entry. Or the
             run was reopened, or a question asked again, and no signed entry of `control` did so there.
     """
-    resting = [entry for entry in entries if entry.body is None or entry.kind in _OF_ACTS]
+    resting = [entry for entry in entries if entry.body is None or entry.kind in _MADE_BY_ACTS]
     erased_first = sorted(resting, key=lambda entry: entry.body is not None)
     for needed in (one for entry in erased_first for one in explaining(entry)):
         lines = await store.lines(CONTROL, needed.key)
@@ -70,10 +67,9 @@ def explaining(entry: Entry) -> Iterator[NeededAct]:
     if entry.body is None:
         key = erasure_key(entry.run, entry.seq)
         yield NeededAct(entry, key, partial(erases, entry=entry), f"`{ENTRY_ERASED}` erased its body")
-    if entry.kind == "run.reopened":
-        yield NeededAct(entry, entry.run, partial(reopens, entry=entry), "reopened the run")
-    if entry.kind == "approval.reasked":
-        yield NeededAct(entry, entry.run, partial(reasks, entry=entry), "had a question asked again")
+    if entry.kind in _MADE_BY_ACTS:
+        made, does = _MADE_BY_ACTS[entry.kind]
+        yield NeededAct(entry, entry.run, partial(made, entry=entry), does)
 
 
 async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) -> None:
@@ -123,6 +119,13 @@ def reasks(act: OperatorAct, entry: Entry) -> bool:
     except (Integrity, ValueError):
         return False
     return answer is None or (answer.get("by"), answer.get("reason")) == (act.actor, act.arguments.get("reason"))
+
+
+_MADE_BY_ACTS: Final = {
+    "run.reopened": (reopens, "reopened the run"),
+    "approval.reasked": (reasks, "had a question asked again"),
+}
+"""The kinds of entries that an operator's act makes: whether an act is the one, and what it does."""
 
 
 def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.envelopes.policy import (
     ApprovalMode,
     BusinessHours,
@@ -155,16 +156,17 @@ class PolicySet:
         return PolicyDecision.construct_trusted({**self._verdict(outcome, point, capability, granted), **decided})
 
     def decide_known(
-        self, facts: Mapping[str, Any], *, capability: CapabilityView, granted: bool, decision_id: str
+        self, facts: KnownFacts, more: Mapping[str, Any], *, capability: CapabilityView, granted: bool
     ) -> PolicyDecision:
-        """Decide about a call that is planned, by those rules alone whose facts are all known already.
+        """Decide about a call that is planned, by those rules alone whose facts (`facts` and `more`) are all known.
 
         It announces which of them match, and the gates that they require. It neither allows nor denies: other rules
-        decide too once the call is made.
+        decide too once the call is made. It is recorded nowhere by itself, so it has neither an id nor a digest.
         """
-        known, facts_digest = self._index.evaluate("execute", facts, capability, known=True)
-        decided = {"policy_decision_id": decision_id, "facts_digest": facts_digest}
-        return PolicyDecision.construct_trusted({**self._verdict(known, "compile", capability, granted), **decided})
+        assert more.keys().isdisjoint(("run", "request")), "what the run serves is as `facts` state it"
+        known = self._index.outcome("execute", {**facts, **more}, facts.served, capability, known=True)
+        verdict = self._verdict(known, "compile", capability, granted)
+        return PolicyDecision.construct_trusted({**verdict, "policy_decision_id": "", "facts_digest": ""})
 
     def _verdict(
         self, outcome: RuleOutcome, point: Point, capability: CapabilityView | None, granted: bool

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import compress
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ OPS_BUDGET: Final = 1_000_000
 """Operations that one engine call can take. A rule that fits the budget within a group also fits it alone."""
 
 RULES_PER_CALL: Final = 200
+LONGEST_KEPT: Final = 64
+"""Bytes of a value of a fact that a memo keeps as it is."""
 
 _ENGINE: Final = Engine(
     families=[],
@@ -130,8 +133,8 @@ class RuleGroup:
 
     def read(self, facts: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return all that the rules read of these facts, from which alone their outcome follows. Of each path it has
-        the type and the value of a leaf, or the canonical form of another value; `MISSING` where the path is absent,
-        and None where something on the way is not an object.
+        the type and the value of a leaf, or the canonical form of another value, and of either its SHA-256 where it is
+        long; `MISSING` where the path is absent, and None where something on the way is not an object.
         """
         values: list[Any] = []
         for segments in self._paths:
@@ -144,7 +147,11 @@ class RuleGroup:
             except TypeError:
                 values.append(None)
             else:
-                values += (canonical(node),) if isinstance(node, _OPEN) else (type(node), node)
+                if isinstance(node, _OPEN):
+                    values.append(_short(canonical(node)))
+                else:
+                    is_long = type(node) is str and len(node) > LONGEST_KEPT
+                    values += (type(node), _short(node.encode(errors="surrogatepass")) if is_long else node)
         return tuple(values)
 
     def evaluate(self, facts: Mapping[str, Any]) -> RuleOutcome:
@@ -182,6 +189,11 @@ class RuleGroup:
             return self._single_rules[rule.rule_id].evaluate_data(handle)
         except DataLogicError:
             return None
+
+
+def _short(content: bytes) -> bytes:
+    """What a memo keeps of facts: a long one would hold its memory, and the text of a tenant."""
+    return content if len(content) <= LONGEST_KEPT else sha256(content).digest()
 
 
 def _suspects(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from contextos.contracts.controls import KnownFacts
+from contextos.contracts.controls import KnownFacts, Served
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
 from contextos.contracts.facts import EXECUTE_ROOTS, LATE_ROOTS, ROOTS
@@ -82,23 +82,29 @@ class RuleIndex:
         self._outcomes: dict[tuple[RuleGroup, tuple[Any, ...], bool], RuleOutcome] = {}
 
     def evaluate(
-        self, point: Point, facts: Mapping[str, Any], capability: CapabilityView | None, *, known: bool = False
+        self, point: Point, facts: Mapping[str, Any], capability: CapabilityView | None
     ) -> tuple[RuleOutcome, str]:
         """Evaluate all rules that apply to a tool. Returns (their outcome in rule order, digest of the facts).
 
-        With `known` only the rules that match and whose facts all exist already are part of the outcome.
-
         Raises:
             InvalidInput: the facts have an unknown root, or a value that is not JSON.
+        """
+        own = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
+        return self.outcome(point, own, own.served, capability), own.digest(capability)
+
+    def outcome(
+        self, point: Point, facts: Mapping[str, Any], served: Served, tool: CapabilityView | None, known: bool = False
+    ) -> RuleOutcome:
+        """As `evaluate`, without the digest. With `known` only the rules that match and whose facts all exist already
+        are part of the outcome.
         """
         if not _CALLER_ROOTS.issuperset(facts):
             unknown = sorted(facts.keys() - _CALLER_ROOTS)
             detail, remedy = f"`{unknown[0]}` is not a root of facts", f"use {' '.join(sorted(_CALLER_ROOTS))}"
             raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, remedy))
-        own = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
-        complete = {**own, "capability": capability.facts} if capability else {**own}
-        intent, environment = own.served
-        wanted: Selector = (intent, capability.capability_id if capability else None, environment, point)
+        complete = {**facts, "capability": tool.facts} if tool else {**facts}
+        intent, environment = served
+        wanted: Selector = (intent, tool.capability_id if tool else None, environment, point)
         group, undecidable = self._selection(wanted, point, complete)
         key = (group, group.read(complete), known)
         outcome = self._outcomes.get(key)
@@ -109,7 +115,7 @@ class RuleIndex:
             kept(self._outcomes, key, outcome)
         if undecidable and not known:
             outcome = RuleOutcome(outcome.matched, [*undecidable, *outcome.indeterminate])
-        return outcome, own.digest(capability)
+        return outcome
 
     def _selection(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
         args = facts.get("args") if point == "plan" else None

@@ -8,7 +8,6 @@ Source: docs/design/journal.md, "Rows that the journal proves".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, Protocol
@@ -16,9 +15,9 @@ from typing import Any, Final, NoReturn, Protocol
 import orjson
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed, entries_size
+from contextos.contracts.entries.linked import ASKED_BYTES, KEPT_BYTES, RecentlyUsed
 from contextos.contracts.entries.shared import WithdrawnFact, WrittenFacts
-from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, edge_digest
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, crowded_nodes, edge_digest
 from contextos.contracts.journal import CONTROL, Draft, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Graph
@@ -72,7 +71,8 @@ class ProvedGraph:
         whole = self._known.get(asked)
         if whole is None or (edges and await self._store.lines(CONTROL, *[edge["edge_id"] for edge in edges])):
             await self._require_proved(edges, at)
-            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), len(content))
+            size = ASKED_BYTES + sum(map(len, seeds)) + len(content)
+            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), size)
         await self._require_withdrawn(whole, None, at)
         return edges
 
@@ -154,9 +154,7 @@ class ProvedGraph:
 
     def _is_sealed(self, line: Entry) -> bool:
         try:
-            return bool(
-                self._known.get(line) or self._known.keep(line, read_act(line, self._keys), 2 * entries_size([line]))
-            )
+            return bool(read_act(line, self._keys))
         except ChainBroken:
             return False
 
@@ -185,9 +183,8 @@ def _whole(seeds: Sequence[str], edges: Sequence[Mapping[str, Any]], hops: int, 
                 _refuse(edge["edge_id"], "is stored under other ends than those that it states")
         reached.update(*(pair for _, pair in ends))
     # What requires facts asks `step` about a node with more edges than this.
-    touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
     near = {end for edge in edges if edge["hop"] < hops for end in (edge["src"], edge["dst"])}
-    return [node for node in near.union(seeds) if touching[node] < fan_out] if len(edges) < limit else []
+    return [*near.union(seeds).difference(crowded_nodes(edges, fan_out))] if len(edges) < limit else []
 
 
 def written_fact_fault(

@@ -115,6 +115,29 @@ def test_time_never_runs_backwards_within_a_run_and_is_that_of_its_entries() -> 
     assert [entry.at_us for entry in kept.entries()] == [first_us, *times]
 
 
+def test_a_drive_whose_clock_is_behind_by_another_time_says_so_before_its_next_entry() -> None:
+    kept = Kept()
+
+    async def outside() -> Any:
+        return ANSWER
+
+    run(kept.journal.record("run.received", "", {}, outside))
+    kept.entries()
+    for behind_us in (5_000_000, 5_000_000, 0):
+        kept.journal.follows(0, 0, behind_us)
+        run(kept.journal.record("identity.resolved", "", {}, outside))
+        kept.entries()
+    kinds = [
+        "run.received",
+        "run.resumed",
+        "identity.resolved",
+        "identity.resolved",
+        "run.resumed",
+        "identity.resolved",
+    ]
+    assert [entry.kind for entry in kept.entries()] == kinds
+
+
 KEYS = ("0/a/1", "0/b/1", "0/c/1")
 
 

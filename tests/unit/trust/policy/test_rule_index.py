@@ -54,6 +54,30 @@ def test_an_intent_on_which_run_and_request_disagree_is_unknown() -> None:
     assert decide(policy(leveled(ALLOW_AGENTS, DENY_SALES)), torn, NOTE).reason == "indeterminate"
 
 
+def test_values_that_python_calls_equal_are_each_decided_for_themselves() -> None:
+    """The outcome for one is kept, and never found for another."""
+    denies = rule("R_ONE", {"==": [{"var": "args.amount_inr"}, 1]}, allow=False)
+    kept = policy(leveled(ALLOW_AGENTS, denies))
+    for _ in range(2):
+        for value in (1, True, 1.0, "1", None, 0, False, 0.0, [1], {"a": 1}, "x" * 100, "x" * 99 + "y", ...):
+            asked = facts(args__amount_inr=value)
+            assert decide(kept, asked) == decide(policy(leveled(ALLOW_AGENTS, denies)), asked), value
+
+
+def test_an_outcome_of_what_is_known_so_far_never_counts_at_the_call() -> None:
+    denies = rule("R_SCORE", {">": [{"var": "evidence.score"}, 1]}, allow=False)
+    kept, known = policy(leveled(ALLOW_AGENTS, denies)), facts(evidence__score=...)
+    kept.decide_known(KnownFacts(known), {}, capability=REFUND, granted=True)
+    assert decide(kept, known).reason == "indeterminate"
+
+
+def test_what_is_kept_of_facts_is_short_whatever_they_are() -> None:
+    long = facts(args__currency="x" * 100_000)
+    group = policy(leveled(rule("R_SAME", {"==": [{"var": "args.currency"}, "INR"]})))
+    decide(group, long)
+    assert len(str([*group._index._outcomes])) < 10_000
+
+
 @pytest.mark.parametrize("root", ["capability", "secrets"])
 def test_facts_under_an_unknown_root_are_refused(root: str) -> None:
     with pytest.raises(InvalidInput) as refused:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.entries.linked import ASKED_BYTES
 from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.journal import CONTROL
 from contextos.errors import Integrity
@@ -156,5 +157,109 @@ def test_an_edge_that_is_found_under_another_subject_or_predicate_is_refused(tmp
         for sources, predicate in ((["customer:cus_77"], "owes"), (["customer:cus_78"], None)):
             with pytest.raises(Integrity, match="is stored under another subject or predicate than it states"):
                 await graph.step(sources, predicate, at=newest, limit=9)
+
+    run(go())
+
+
+async def asked(graph: ProvedGraph, *, seeds: str = "customer:cus_77", at: int) -> list[str]:
+    found = await graph.neighbourhood([seeds], at=at, hops=1, fan_out=9, limit=9)
+    return [str(one["edge_id"]) for one in found]
+
+
+class Forged:
+    """A graph in whose rows somebody wrote one edge more, under a commit that there is."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph, self.adds = graph, True
+
+    async def neighbourhood(self, seeds: Any, **bounds: Any) -> Any:
+        found = await self.graph.neighbourhood(seeds, **bounds)
+        return [*found, {**found[0], "edge_id": "e9"}] if self.adds and found else found
+
+    async def step(self, *one: Any, **bounds: Any) -> Any:
+        return await self.graph.step(*one, **bounds)
+
+
+def test_an_edge_that_no_act_states_is_refused_each_time_it_is_read(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        newest = await world.put_facts([fact(FIRST)])
+        forged: Any = Forged(world.stores.graph(TENANT))
+        graph = ProvedGraph(TENANT, forged, world.stores.tenant(TENANT), world.keys, ProvedFacts())
+        for _ in range(3):
+            with pytest.raises(Integrity, match="`e9` of the graph is not what the act"):
+                await asked(graph, at=newest)
+        forged.adds = False
+        assert await asked(graph, at=newest) == [FIRST]
+
+    run(go())
+
+
+def test_what_was_proved_of_one_tenant_proves_nothing_of_another(tmp_path: Path) -> None:
+    """The rows of one tenant, copied under another whose acts state nothing, with a table that both share."""
+
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        newest = await world.put_facts([fact(FIRST)])
+        rows, known = world.stores.graph(TENANT), ProvedFacts()
+        assert await asked(ProvedGraph(TENANT, rows, world.stores.tenant(TENANT), world.keys, known), at=newest)
+        other = ProvedGraph("other", rows, world.stores.tenant("other"), world.keys, known)
+        with pytest.raises(Integrity):
+            await asked(other, at=newest)
+
+    run(go())
+
+
+def test_an_edge_that_ended_is_looked_for_at_each_commit_and_around_each_seed(tmp_path: Path) -> None:
+    """Its row says that it ended, and no act did that: who asked before at another commit proved nothing."""
+
+    class Ended:
+        def __init__(self, graph: Any) -> None:
+            self.graph = graph
+
+        async def neighbourhood(self, seeds: Any, **bounds: Any) -> Any:
+            found = await self.graph.neighbourhood(["customer:cus_77"], **bounds)
+            return [one for one in found if one["edge_id"] == FIRST]
+
+        async def step(self, sources: Any, *one: Any, at: int, **bounds: Any) -> Any:
+            found = await self.graph.step(["customer:cus_77"], *one, at=at, **{**bounds, "ended": False})
+            ended = at > 1 or "customer:cus_78" in sources
+            return [edge for edge in found if edge["edge_id"] == "e2" and ended]
+
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        await world.put_facts([fact(FIRST), fact("e2")])
+        ended: Any = Ended(world.stores.graph(TENANT))
+        graph = ProvedGraph(TENANT, ended, world.stores.tenant(TENANT), world.keys, ProvedFacts())
+        assert await asked(graph, at=1) == [FIRST]
+        for at, seeds in ((2, "customer:cus_77"), (1, "customer:cus_78")):
+            with pytest.raises(Integrity):
+                await asked(graph, at=at, seeds=seeds)
+
+    run(go())
+
+
+def test_a_key_that_is_no_longer_trusted_seals_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        newest = await world.put_facts([fact(FIRST)])
+        graph = ProvedGraph(TENANT, world.stores.graph(TENANT), world.stores.tenant(TENANT), world.keys, ProvedFacts())
+        assert await graph.head() == newest
+        monkeypatch.setattr(type(world.keys), "verify", lambda *_, **__: False)
+        with pytest.raises(Integrity, match="no fact counts"):
+            await graph.head()
+
+    run(go())
+
+
+def test_questions_about_what_nobody_knows_take_no_memory_for_ever(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        newest = await world.put_facts([fact(FIRST)])
+        known: Any = ProvedFacts()
+        graph = ProvedGraph(TENANT, world.stores.graph(TENANT), world.stores.tenant(TENANT), world.keys, known)
+        for number in range(50):
+            await asked(graph, at=newest, seeds=f"order:{number}")
+        assert known._bytes >= 50 * ASKED_BYTES
 
     run(go())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision, fact_member
@@ -24,6 +24,9 @@ CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], 
 
 Served = tuple[str | None, str | None]
 """The intent and the environment, as the run and its request state them; no intent if they disagree."""
+
+
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class KnownFacts(dict[str, Any]):
@@ -42,10 +45,12 @@ class KnownFacts(dict[str, Any]):
         self._members = members if members is not None else _members(facts)
         self.served = served or _served(facts)
 
-    def also(self, facts: Mapping[str, Any]) -> KnownFacts:
-        """Return these facts with other roots beside or instead of theirs."""
+    def also(self, facts: Mapping[str, Any], digests: Mapping[str, str] = _NONE) -> KnownFacts:
+        """Return these facts with other roots beside or instead of theirs. `digests` has those that are known of
+        them.
+        """
         served = None if "run" in facts or "request" in facts else self.served
-        return KnownFacts({**self, **facts}, {**self._members, **_members(facts)}, served)
+        return KnownFacts({**self, **facts}, {**self._members, **_members(facts, digests)}, served)
 
     def digest(self, tool: CapabilityView | None = None) -> str:
         """Return the content address of the object that has the digest of each root, with that of a tool beside."""
@@ -53,8 +58,8 @@ class KnownFacts(dict[str, Any]):
         return digest(b"{%b}" % b",".join(members))
 
 
-def _members(facts: Mapping[str, Any]) -> dict[str, bytes]:
-    return {root: fact_member(root, value) for root, value in facts.items()}
+def _members(facts: Mapping[str, Any], digests: Mapping[str, str] = _NONE) -> dict[str, bytes]:
+    return {root: fact_member(root, value, digests.get(root)) for root, value in facts.items()}
 
 
 def _served(facts: Mapping[str, Any]) -> Served:

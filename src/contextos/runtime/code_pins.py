@@ -10,8 +10,9 @@ Source: docs/adr/0064-a-call-is-bound-to-the-code-that-it-uses.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from contextos.action.gateway.delivery import PreconditionResult
@@ -73,12 +74,18 @@ async def pins_now(
     pins: Collection[str], environment: RunEnvironment, looked: Looked = None
 ) -> tuple[int, dict[str, str | None]]:
     """Return the version of the active set, and the digest of each of these pins as of now, as `Catalog.pins_now`."""
-    adapters = environment.ports.adapters
-    used = {name.removeprefix(ADAPTER) for name in pins if name.startswith(ADAPTER)}
-    definitions = {name: adapters[name].describe() for name in used if name in adapters}
-    published = [name for name in pins if not name.startswith((CODE, PACKAGES))]
+    adapters, (used, published, code) = environment.ports.adapters, _parted(tuple(pins))
+    definitions = {name: one.describe() for name in used if (one := adapters.get(name)) is not None}
     version, now = await environment.artifacts.catalog.pins_now(published, definitions, looked)
-    return version, now | code_now(pins, environment)
+    return version, now | code_now(code, environment)
+
+
+@lru_cache(maxsize=16)
+def _parted(pins: tuple[str, ...]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Of the names of pins: the ids of adapters, what the catalog knows, and what is about code."""
+    published = tuple(name for name in pins if not name.startswith((CODE, PACKAGES)))
+    code = tuple(name for name in pins if name == RUNTIME or name not in published)
+    return tuple(name.removeprefix(ADAPTER) for name in pins if name.startswith(ADAPTER)), published, code
 
 
 async def recheck_preconditions(

@@ -160,7 +160,7 @@ def take_secrets(call: ToolCall, secrets: SecretArguments) -> dict[str, str] | N
     """Return the secret arguments of the call, by name. None if this process does not have them; it is then noted
     as `lacking`, unless the current attempt sends no arguments.
     """
-    values = secrets.values(call.envelope.run_id, call.envelope.args)
+    values = secrets.values(call.envelope.run_id, call.envelope.args) if call.has_marks else {}
     if values is None and call.can_send:
         call.lacking = SECRET_LOST
     return values

@@ -221,7 +221,7 @@ class Dispatcher:
         If another worker dispatched the call (`call.recovered`), it can still send it until `not_after_us`. Until
         then, a look-up that finds nothing proves nothing.
         """
-        capability, envelope, mode = call.capability, call.envelope, call.mode
+        capability, mode = call.capability, call.mode
         not_after_us, time = call.not_after_us, call.time
         adapter = self.ports.adapters.get(capability.adapter.adapter_id)
         if adapter is None:
@@ -270,7 +270,7 @@ class Dispatcher:
                 and call.running is None
                 and delivery.key_is_remembered(self.journal, self.scope, self.ports, call)
             ):
-                reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
+                reply: AdapterReply | None = await call_with(adapter, name, call.own_args(), secrets or {}, context)
             elif rule.strategy == "lookup" or call.running is not None:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)

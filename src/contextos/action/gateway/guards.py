@@ -20,7 +20,7 @@ from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING
-from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
+from contextos.contracts.encoding.redacted import MARK_BEGINS, redacted_places
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.calls import ToolCall
@@ -82,13 +82,13 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
             return Refusal("rejected", "argument_out_of_bounds", detail, f"/{secret}")
         if asked.fault is not None:
             return Refusal("rejected", "schema_mismatch", asked.fault, asked.pointer)
-    args, declared = dict(call.args), call.capability.definition.secrets
-    problem = context.registry.check(call.capability, "input", args)
+    problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
-    for place, kinds in redacted_places(
-        {name: one for name, one in args.items() if name not in declared} if declared else args
-    ).items():
+    if MARK_BEGINS not in call.raw:
+        return None
+    declared = call.capability.definition.secrets
+    for place, kinds in redacted_places({name: one for name, one in call.args.items() if name not in declared}).items():
         detail = f"a `{kinds[0]}` was redacted from the argument at `{place}`; send a reference to it"
         return Refusal("rejected", "argument_out_of_bounds", detail, place)
     return None
@@ -155,7 +155,7 @@ async def policy_allows(
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
     if not (bounds := bounds_on_call(call, decision)):
         return None
-    given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
+    given = without_null_defaults(call.capability.definition.input_schema, call.open_args)
     if problems := context.check_args(bounds, given, bool(decision.gates)):
         problem = problems[0]
         detail = f"`{call.capability.capability_id}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
@@ -247,9 +247,11 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
     of_spec = definition.approval_mode in EVIDENCE_MODES
     if of_spec and call.spec_key is None:
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
-    required = required_of(definition, decision.requires)
     # An approval is bound to the consent too: one that is withdrawn meanwhile voids it.
     consents = call.capability.consents
+    if not (of_spec or decision.requires or consents or decision.gates):
+        return None
+    required = required_of(definition, decision.requires)
     needed = sorted({*required, *consents, *(call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:

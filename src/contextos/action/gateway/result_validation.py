@@ -46,8 +46,8 @@ UNSAID: Final = "the answer cannot be taken, and what is said of it is unsafe or
 UNNAMED: Final = "an effect with an unsafe name"
 UNNAMED_ARTIFACT: Final = ["an artifact with an unsafe name", "application/octet-stream"]
 
-Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
-"""output -> (redacted output, redaction rules applied, problems with unsafe text)."""
+Cleanse = Callable[..., tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
+"""output, and its canonical JSON if known -> (redacted output, redaction rules applied, problems with unsafe text)."""
 
 
 class ReplyPorts(Protocol):
@@ -168,7 +168,7 @@ def _cleansed(
     if before + (size := len(raw)) > MAX_OUTPUT_BYTES:
         detail = f"{what} has more than {MAX_OUTPUT_BYTES} bytes" + (" with what is before it" if before else "")
         return None, (), Problem("", "too_large", detail), {"size": size}
-    kept, applied, unsafe = cleanse(value)
+    kept, applied, unsafe = cleanse(value, raw)
     # A digest of a secret could be inverted.
     if any(one.code == "secret" for one in unsafe):
         return kept, applied, unsafe[0], {"size": size}

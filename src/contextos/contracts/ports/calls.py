@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from contextos.contracts.encoding.jcs import content_address
+import orjson
+
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -36,8 +39,9 @@ class ToolCall:
     """One call, from the step of a plan to its result. Each stage fills in its part.
 
     The executor: `key` is `<plan revision>/<step id>`, `provenance` maps each argument to `literal` or
-    `<source>:<pointer>`, `known` is all the evidence that the run has so far, the oldest first, and `args_digest` is of
-    the arguments as they are sent.
+    `<source>:<pointer>`, and `known` is all the evidence that the run has so far, the oldest first. `raw` is the
+    canonical JSON of the arguments and `args_digest` its digest. `open_args` has those that are not secret; `has_marks`
+    says that some are.
 
     The guards (the checks of the gateway): `evidence` is what of it is about these arguments, by name, and `frozen`
     what is in use. `operation_key` identifies the operation, and `idempotency_key` is it once the operation was looked
@@ -101,9 +105,16 @@ class ToolCall:
     ) -> None:
         # What no stage has filled in yet is read from the class, so that a call is made at little cost.
         self.key, self.step, self.args, self.provenance, self.known = key, step, args, provenance, known
-        self.args_digest = content_address(args)
+        self.raw = canonical(args)
+        self.args_digest, self.open_args = digest(self.raw), without_secret_arguments(args)
+        self.has_marks = len(self.open_args) < len(args)
         self.spec_key = spec[0] if spec else None
         self.required_evidence = tuple(spec[1].required_evidence) if spec else ()
+
+    def own_args(self) -> dict[str, Any]:
+        """Return a copy of the arguments, to be passed to foreign code that could change it."""
+        own: dict[str, Any] = orjson.loads(self.raw)
+        return own
 
     @property
     def writes(self) -> bool:

@@ -57,13 +57,13 @@ def resolved_anew(patched: Patched) -> None:
 
 
 def looked_anew(patched: Patched) -> None:
-    found: Callable[..., Any] = Barrier.found
+    expect: Callable[..., None] = Barrier.expect
 
-    def forgotten(self: Barrier, **sought: Any) -> Any:
+    def forgotten(self: Barrier, **sought: Any) -> None:
+        expect(self, **sought)
         self._found = None
-        return found(self, **sought)
 
-    patched.setattr(Barrier, "found", forgotten)
+    patched.setattr(Barrier, "expect", forgotten)
 
 
 def files_anew(patched: Patched) -> None:

@@ -47,8 +47,7 @@ class Barrier:
 
     async def found(self, *, active: bool = False, **sought: Any) -> FoundDocuments:
         """Return what was found at the last look, or look again if all of this was not sought then."""
-        if active or sought:
-            self.expect(active=active, **sought)
+        self.expect(active=active, **sought)
         if (found := self._found) is None:
             asked = self._sought
             places, prefixes, lines = map(list, asked.values())

@@ -90,7 +90,7 @@ class SourceCode:
         return self._runtime
 
     def adapter(self, adapter: Adapter) -> str | None:
-        parts = {name: one for name, one in self._parts(adapter).items() if not name.startswith(_GIVEN)}
+        parts = {name: one for name, one in self._parts(adapter, {}, set()).items() if not name.startswith(_GIVEN)}
         # An adapter of the runtime is what its definition says, unless functions are in it: then it is their code.
         if None in parts.values() or (not parts and _held(_attributes(adapter))):
             return None
@@ -104,7 +104,7 @@ class SourceCode:
         with self._reading:
             # What an object holds when it is first asked about: a client that it makes later changes no pin.
             if id(adapter) not in self._consists:
-                self._consists[id(adapter)] = adapter, frozenset(self._parts(adapter))
+                self._consists[id(adapter)] = adapter, frozenset(self._parts(adapter, {}, set()))
             modules = self._consists[id(adapter)][1]
             if modules not in self._packages:
                 self._packages[modules] = self._packages_of(modules)
@@ -118,35 +118,29 @@ class SourceCode:
         files = [one for one in (*found, _packages_of(own) if own else None) if one is not None]
         return files[0].now if len(files) == 1 else functools.partial(_all_now, files) if files else None
 
-    def _parts(self, adapter: Adapter) -> dict[str, str | None]:
-        """Return each piece of code that an adapter consists of: its digest by its name."""
-        found: dict[str, str | None] = {}
-        self._add(adapter, found, set())
-        return found
-
-    def _add(self, value: Any, found: dict[str, str | None], seen: set[int]) -> None:
-        """Add the code of an adapter, or of a function in it."""
+    def _parts(self, value: Any, found: dict[str, str | None], seen: set[int]) -> dict[str, str | None]:
+        """Add the digest of each piece of code that an adapter, or a function in it, consists of, by its name."""
         if id(value) in seen:
-            return
+            return found
         seen.add(id(value))
         if (known := self._loaded.get(id(value))) is not None:
             found[f"{_LOADED}{known[1]}"] = known[1]
         elif isinstance(value, functools.partial):
-            self._add(value.func, found, seen)
+            self._parts(value.func, found, seen)
             self._give((value,), found)
         elif _is_routine(value):
             innermost = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
             # A slot of a class that is written in C has no module of its own.
             self._add_modules((getattr(innermost, "__objclass__", innermost),), found)
             for used in getattr(innermost, USES, ()):
-                self._add(used, found, seen)
+                self._parts(used, found, seen)
             self._give(_closed_over(innermost), found)
             if inspect.ismethod(innermost):
                 self._add_modules(type(innermost.__self__).__mro__, found)
                 self._give(_attributes(innermost.__self__), found)
         elif parameters := get_args(value):
             for one in parameters:
-                self._add(one, found, seen)
+                self._parts(one, found, seen)
         elif isinstance(value, type):
             # A class that a framework made when it read a function is in no file.
             if getattr(sys.modules.get(value.__module__), value.__name__, None) is value:
@@ -155,8 +149,9 @@ class SourceCode:
             self._add_modules(type(value).__mro__, found)
             attributes = _attributes(value)
             for held in _held(attributes):
-                self._add(held, found, seen)
+                self._parts(held, found, seen)
             self._give(attributes, found)
+        return found
 
     def _give(self, values: Iterable[Any], found: dict[str, str | None]) -> None:
         """Add the modules of values, and of those in them, to which other code was given than it imports."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision, fact_member
@@ -26,9 +26,6 @@ Served = tuple[str | None, str | None]
 """The intent and the environment, as the run and its request state them; no intent if they disagree."""
 
 
-_NONE: Final[Mapping[str, str]] = {}
-
-
 class KnownFacts(dict[str, Any]):
     """Facts by root. The digest of a root is made once, also for what is made of these facts.
 
@@ -42,15 +39,13 @@ class KnownFacts(dict[str, Any]):
         self, facts: Mapping[str, Any], members: Mapping[str, bytes] | None = None, served: Served | None = None
     ) -> None:
         super().__init__(facts)
-        self._members = members if members is not None else _members(facts)
+        self._members = members if members is not None else _members(facts, {})
         self.served = served or _served(facts)
 
-    def also(self, facts: Mapping[str, Any], digests: Mapping[str, str] = _NONE) -> KnownFacts:
-        """Return these facts with other roots beside or instead of theirs. `digests` has those that are known of
-        them.
-        """
+    def also(self, facts: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> KnownFacts:
+        """Return these facts with other roots beside or instead of theirs, of which some `digests` are known."""
         served = None if "run" in facts or "request" in facts else self.served
-        return KnownFacts({**self, **facts}, {**self._members, **_members(facts, digests)}, served)
+        return KnownFacts({**self, **facts}, {**self._members, **_members(facts, digests or {})}, served)
 
     def digest(self, tool: CapabilityView | None = None) -> str:
         """Return the content address of the object that has the digest of each root, with that of a tool beside."""
@@ -58,7 +53,7 @@ class KnownFacts(dict[str, Any]):
         return digest(b"{%b}" % b",".join(members))
 
 
-def _members(facts: Mapping[str, Any], digests: Mapping[str, str] = _NONE) -> dict[str, bytes]:
+def _members(facts: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, bytes]:
     return {root: fact_member(root, value, digests.get(root)) for root, value in facts.items()}
 
 

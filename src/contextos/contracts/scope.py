@@ -70,6 +70,11 @@ class Capability:
         }
 
     @cached_property
+    def destinations(self) -> Sequence[str]:
+        """The arguments that say where something goes."""
+        return self.adapter.destinations(self.definition)
+
+    @cached_property
     def leaves(self) -> bool:
         """Return whether a call leaves the machine, as declared."""
         return self.adapter.leaves(self.definition)
@@ -114,10 +119,7 @@ class Fact:
         """
         if names is None:
             for name, value in self.about.items():
-                if name not in args:
-                    if name not in self.by_default:
-                        return False
-                elif not (type(value) is str and value == args[name]) and not same_json(value, args[name]):
+                if not same_json(value, args[name]) if name in args else name not in self.by_default:
                     return False
             return True
         for name, argument in names.items():

@@ -96,7 +96,7 @@ _ANSWERS: Final = ("tool.returned", "tool.refused")
 _TAKEN_IN: Final = {*_ITEMS, *_ANSWERS, "attachment.fetched", "slot.pinned", "effect.settled", "answer.compared"}
 """The entries that bring content into a run, and what earlier runs wrote of it."""
 
-_GROWS: Final = ("_new", "_found", "_contents", "_trusted", "_writes")
+_GROWS: Final = ("_found", "_contents", "_trusted", "_writes")
 """What grows as a run goes on, and is not shared with a copy that looks ahead."""
 
 
@@ -106,8 +106,6 @@ class SeenContent:
 
     log: Sequence[Logged]
     _read: int = 0
-    _new: list[Logged] = field(default_factory=list)
-    """What was read of the log and is not taken in."""
     _found: list[_Raw] = field(default_factory=list)
     _has_untrusted: bool = False
     _contents: list[_Content] = field(default_factory=list)
@@ -123,9 +121,7 @@ class SeenContent:
     def to_compare(self, scope: RunScope) -> list[tuple[str, str, list[str]]]:
         """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
         found = []
-        for entry in self._read_log():
-            if entry.kind not in _ANSWERS:
-                continue
+        for entry in [one for one in self.log[self._read :] if one.kind in _ANSWERS]:
             capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
             if capability is not None and _can_be_written(capability):
                 values = list(dict.fromkeys(_texts_of(entry.body["envelope"])))
@@ -187,22 +183,15 @@ class SeenContent:
                 _Raw("request", "trusted", label, leaves(received)),
                 _Raw("pack", "trusted", label, leaves(planned)),
             ]
-        if not (new := self._read_log()):
-            return self._has_untrusted
-        self._new = []
+        upto = len(self.log)
+        new = [one for one in self.log[self._read : upto] if one.kind in _TAKEN_IN]
         compared = {one.key: one.body["repeats"] for one in new if one.kind == "answer.compared"}
         for entry in new:
             for one in self._contents_of(entry, scope, compared):
                 self._found.append(one)
                 self._has_untrusted = self._has_untrusted or one.integrity != "trusted"
+        self._read = upto
         return self._has_untrusted
-
-    def _read_log(self) -> list[Logged]:
-        """What the journal has that is not taken in."""
-        new = self.log[self._read :]
-        self._read += len(new)
-        self._new += [one for one in new if one.kind in _TAKEN_IN]
-        return self._new
 
     def _contents_of(
         self, entry: Logged, scope: RunScope, compared: Mapping[str, Sequence[int] | None]

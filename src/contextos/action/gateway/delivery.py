@@ -11,7 +11,6 @@ from contextos.action.barrier import Barrier
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
 from contextos.action.budget import call_time
 from contextos.action.content.kept_content import WrittenContent
-from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident, incidents_sought
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.collection import StoredDocument
@@ -26,11 +25,14 @@ from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.seams import Journal, ProvedCancels, RecordRequest
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability, RunScope
-from contextos.errors import CircuitOpen, Unavailable
+from contextos.errors import CircuitOpen, Problem, Unavailable
 
 TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this attempt ended with the process")
 """An attempt that another process began cannot be sent: its token is on no record."""
 CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the tool is open; no credential was asked for")
+
+Cleanse = Callable[..., tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
+"""output, and its canonical JSON if known -> (redacted output, redaction rules applied, problems with unsafe text)."""
 
 OperationFault = Callable[[str, StoredDocument[OperationDocument]], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""

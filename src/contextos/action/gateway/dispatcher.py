@@ -14,6 +14,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
+from orjson import loads
+
 from contextos.action.budget import call_time, exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import delivery, history, idempotency, retries
@@ -193,18 +195,11 @@ class Dispatcher:
 
     def _claim(self, call: ToolCall) -> Write:
         """Stage the claim of the operation's key, with the checks that must hold in the same commit."""
-        run_id, envelope, key = self.journal.run_id, call.envelope, call.envelope.idempotency_key
-        assert key is not None, "the guard `idempotency_check` gives every write its key"
-        claimed = idempotency.claim_key(
-            run_id,
-            call.capability.capability_id,
-            key,
-            envelope.args,
-            call.operation["version"],
-            envelope.tool_call_id,
-            now_us=self.journal.now_us if call.on_tape else self.ports.clock.now_us(),
-        )
-        lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
+        run_id = self.journal.run_id
+        assert call.idempotency_key is not None, "the guard `idempotency_check` gives every write its key"
+        now_us = self.journal.now_us if call.on_tape else self.ports.clock.now_us()
+        claimed = idempotency.claim_key(run_id, call, now_us)
+        lookup_checks = idempotency.lookup_preconditions(run_id, call, call.operation)
         counts = () if call.on_tape else call.counted
         self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions, *counts)
         return claimed
@@ -270,7 +265,7 @@ class Dispatcher:
                 and call.running is None
                 and delivery.key_is_remembered(self.journal, self.scope, self.ports, call)
             ):
-                reply: AdapterReply | None = await call_with(adapter, name, call.own_args(), secrets or {}, context)
+                reply: AdapterReply | None = await call_with(adapter, name, loads(call.raw), secrets or {}, context)
             elif rule.strategy == "lookup" or call.running is not None:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)

@@ -7,7 +7,7 @@ Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolR
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Final
 
 from contextos.action.budget import exceeded_limit
 from contextos.action.cancellation import find_cancel
@@ -171,8 +171,8 @@ def expect(context: GuardContext, call: ToolCall) -> None:
     if can_drift(capability):
         barrier.expect(prefixes=incidents_sought(context.ports.quarantine_key(capability)))
     if capability.definition.kind == "write":
-        key = idempotency.key_of(context.scope, call)
-        barrier.expect(active=True, places=idempotency.operation_places(capability, key))
+        idempotency.key_of(context.scope, call)
+        barrier.expect(active=True, places=idempotency.operation_places(call))
 
 
 async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | None:
@@ -186,7 +186,8 @@ async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | 
     if definition.secrets and (earlier := context.ports.secrets.done_elsewhere(call.capability, call.args)):
         detail = f"the call `{earlier}` did the same but for its secret, which nobody can compare any more"
         return Refusal("rejected", "idempotency_conflict", detail)
-    operation = await _look_up(context, call, key, "before")
+    journal, ports, session = context.journal, context.ports, context.scope.session
+    operation = await idempotency.look_up_operation(journal, ports, call, call.key, "before", session)
     if operation["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
     if operation["denied"]:
@@ -203,26 +204,11 @@ async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | 
             made_by=operation["made_by"],
             withheld=UNUSABLE if operation["state"] == "unusable" else None,
         )
-    if operation["state"] == "claimed" and context.scope.session is not None:
-        detail = f"another run is doing the operation, and {context.scope.session.limit}"
+    if operation["state"] == "claimed" and session is not None:
+        detail = f"another run is doing the operation, and {session.limit}"
         return Refusal("blocked", "budget_exhausted", detail, facts=(SESSION_LIMIT,))
     call.idempotency_key, call.operation = key, operation
     return None
-
-
-async def _look_up(
-    context: GuardContext, call: ToolCall, key: str, when: Literal["before", "redeem"]
-) -> dict[str, Any]:
-    return await idempotency.look_up_operation(
-        context.journal,
-        context.ports,
-        call.capability,
-        key,
-        call.args,
-        step_key=call.key,
-        when=when,
-        session=context.scope.session,
-    )
 
 
 async def consented(context: GuardContext, call: ToolCall) -> Refusal | None:
@@ -344,7 +330,8 @@ async def approved(context: GuardContext, call: ToolCall) -> Refusal | None:
         return Refusal(
             "blocked", "approval_void", "policy decides differently than when the approver was asked", decision=again
         )
-    operation = await _look_up(context, call, action.idempotency_key, "redeem")
+    journal, ports, session = context.journal, context.ports, context.scope.session
+    operation = await idempotency.look_up_operation(journal, ports, call, call.key, "redeem", session)
     if operation["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
     if operation["denied"] or operation["state"] != "free":

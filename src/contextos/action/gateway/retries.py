@@ -107,17 +107,13 @@ async def _recheck(journal: Journal, ports: DispatchPorts, call: ToolCall) -> Fa
 
     Keeps in `call` the checks that must hold in the commit of the next attempt. Returns what forbids it, or None.
     """
-    key = call.envelope.idempotency_key
-    assert key is not None, "the guard `idempotency_check` gives every write its key"
-    operation = await idempotency.look_up_operation(
-        journal, ports, call.capability, key, call.envelope.args, step_key=call.attempt_key, when="again", session=None
-    )
+    operation = await idempotency.look_up_operation(journal, ports, call, call.attempt_key, "again", None)
     if operation["cancelled"]:
         return Failure(code="cancelled", detail="the run was cancelled; nothing more was sent")
     if operation["denied"]:
         return Failure(code="approval_denied", detail="a person denied this operation meanwhile")
     rechecked = await ports.recheck(call.attempt_key, call.capability)
-    lookup_checks = idempotency.lookup_preconditions(journal.run_id, call.capability, key, operation)
+    lookup_checks = idempotency.lookup_preconditions(journal.run_id, call, operation)
     call.checks = (*lookup_checks, ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version))
     return rechecked.failure
 

@@ -58,18 +58,14 @@ _ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
     guards.not_quarantined: lambda tool, _: can_drift(tool),
     guards.consistent_with_request: lambda tool, _: any(one.agrees_with for one in tool.permissions),
     history.history_known: history.needs_history,
-    origins.destinations_trusted: lambda tool, _: _has_destinations(tool),
+    origins.destinations_trusted: lambda tool, _: bool(tool.destinations),
     guards.within_egress: lambda tool, _: tool.leaves,
-    guards.idempotency_check: lambda tool, _: tool.definition.kind == "write" or _has_destinations(tool),
+    guards.idempotency_check: lambda tool, _: tool.definition.kind == "write" or bool(tool.destinations),
     guards.consented: lambda tool, _: bool(tool.consents),
     guards.still_not_quarantined: lambda tool, _: can_drift(tool),
     history.reserved: history.needs_history,
 }
 """The guards that pass every call of some tools, and of which tools under which policy they refuse any."""
-
-
-def _has_destinations(tool: Capability) -> bool:
-    return bool(tool.adapter.destinations(tool.definition))
 
 
 def guards_of(tool: Capability, policy: Policy) -> tuple[Guard, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import orjson
-
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.evidence import TracedArgument
@@ -111,11 +109,6 @@ class ToolCall:
         self.spec_key = spec[0] if spec else None
         self.required_evidence = tuple(spec[1].required_evidence) if spec else ()
 
-    def own_args(self) -> dict[str, Any]:
-        """Return a copy of the arguments, to be passed to foreign code that could change it."""
-        own: dict[str, Any] = orjson.loads(self.raw)
-        return own
-
     @property
     def writes(self) -> bool:
         return self.capability.definition.kind == "write"
@@ -129,10 +122,9 @@ class ToolCall:
         """
         if not self.traced:
             return {}
-        names = self.capability.adapter.destinations(self.capability.definition)
         made_counts = self.capability.definition.destinations is not None or self.saw_untrusted
         counts = ("untrusted", "unknown") if made_counts else ("untrusted",)
-        found = {name: self.traced[name] for name in sorted(names) if name in self.traced}
+        found = {name: self.traced[name] for name in sorted(self.capability.destinations) if name in self.traced}
         return {name: one for name, one in found.items() if one.integrity in counts}
 
     @property

@@ -113,9 +113,6 @@ def reads_known_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> bool:
     return all(_holds(FactPath(fact.path, fact.type, True), fact.segments, facts) for fact in late)
 
 
-_OPEN: Final = (dict, list, tuple)
-
-
 class RuleGroup:
     """Rules that are evaluated together, in their order."""
 
@@ -147,7 +144,7 @@ class RuleGroup:
             except TypeError:
                 values.append(None)
             else:
-                if isinstance(node, _OPEN):
+                if isinstance(node, (dict, list, tuple)):
                     values.append(_short(canonical(node)))
                 else:
                     is_long = type(node) is str and len(node) > LONGEST_KEPT

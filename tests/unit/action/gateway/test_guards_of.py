@@ -12,10 +12,10 @@ from contextos.action.gateway.tool_gateway import GUARDS, guards_of
 
 
 def tool(**changed: Any) -> Any:
-    plain = {"leaves": False, "permissions": (), "consents": frozenset()} | changed
-    kind, to = plain.pop("kind", "read"), plain.pop("destinations", ())
-    adapter = SimpleNamespace(type=plain.pop("type", "function"), destinations=lambda _: to)
-    return SimpleNamespace(capability_id="a.pay", adapter=adapter, definition=SimpleNamespace(kind=kind), **plain)
+    plain = {"leaves": False, "permissions": (), "consents": frozenset(), "destinations": ()} | changed
+    definition = SimpleNamespace(kind=plain.pop("kind", "read"))
+    adapter = SimpleNamespace(type=plain.pop("type", "function"))
+    return SimpleNamespace(capability_id="a.pay", adapter=adapter, definition=definition, **plain)
 
 
 def policy(hours: Any = (), history: Any = ()) -> Any:

@@ -25,10 +25,8 @@ async def find_cancel(journal: Journal, barrier: Barrier, proved: ProvedCancels,
 
     async def look() -> dict[str, Any] | None:
         nonlocal is_unproved
-        if not (await barrier.found()).has(CANCELS, journal.run_id):
-            return None
-        requests = await proved()
-        is_unproved = not requests
+        requests = await proved() if (await barrier.found()).has(CANCELS, journal.run_id) else None
+        is_unproved = requests is not None and not requests
         return dict(requests[0]) if requests else None
 
     async def look_again() -> dict[str, Any] | None:

@@ -188,9 +188,7 @@ def _held(attributes: Iterable[Any]) -> list[Any]:
     found = list[Any]()
     for held in attributes:
         for one in held.values() if type(held) is dict or isinstance(held, Mapping) else (held,):
-            if type(one) in _DATA:
-                continue
-            if _is_routine(one) or isinstance(one, functools.partial) or _is_adapter(one):
+            if type(one) not in _DATA and (_is_routine(one) or isinstance(one, functools.partial) or _is_adapter(one)):
                 found.append(one)
     return found
 
@@ -204,23 +202,17 @@ def _is_routine(value: Any) -> bool:
 
 def _kinds(value: Any) -> Sequence[Any]:
     """What has the code of a value: a function, or the classes of an object or of a method."""
-    # A proxy has every attribute that it is asked for, and is not asked here.
-    innermost = inspect.unwrap(value) if _has_own(value, "__wrapped__") else value
+    try:
+        # A proxy has every attribute that it is asked for, and is not asked here.
+        wrapped = (type if issubclass(type(value), type) else object).__getattribute__(value, "__wrapped__")
+    except AttributeError:
+        wrapped = None
+    innermost = value if wrapped is None else inspect.unwrap(value)
     if inspect.ismethod(innermost):
         innermost = innermost.__self__
     elif _is_routine(innermost):
         return (getattr(innermost, "__objclass__", innermost),)
     return (innermost if isinstance(innermost, type) else type(innermost)).__mro__
-
-
-def _has_own(value: Any, name: str) -> bool:
-    """Whether a value has an attribute that is not None, without code of its class that makes it up."""
-    if isinstance(value, type):
-        return inspect.getattr_static(value, name, None) is not None
-    try:
-        return object.__getattribute__(value, name) is not None
-    except AttributeError:
-        return False
 
 
 def _inside(value: Any) -> Iterable[Any]:

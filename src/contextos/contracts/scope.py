@@ -59,9 +59,7 @@ class Capability:
 
     @cached_property
     def stated(self) -> Mapping[str, Any]:
-        """What the envelope of each of its calls says of the tool. `arg_schema_ref` names the input schema of the
-        definition that `definition_digest` pins.
-        """
+        """What the envelope of each call says of the tool; `arg_schema_ref` is of what `definition_digest` pins."""
         return {
             "definition_digest": self.definition_digest,
             "arg_schema_ref": f"schema://{self.capability_id}.v{self.adapter.version}",

@@ -81,24 +81,13 @@ CheckSettlement = Callable[[str, ToolCallEnvelope, Mapping[str, Any]], Awaitable
 
 
 @final_fields
-class PreconditionResult:
-    """The result of checking a run's identities and pinned artifacts again, right before a write.
-
-    `failure` says what changed since the run was admitted, or is None. `policies_version` is the version of the list of
-    active policies that was checked.
-    """
-
-    failure: Failure | None
-    policies_version: int
-
-
-@final_fields
 class DispatchPorts:
     """The ports and functions that are needed to send calls. A replay has no adapters and needs none.
 
     `headers` takes a tool call id and whether the adapter is external. `hop_token` takes the tool, the id of its call,
     the audience and its tenant. `spent` returns what the run has used so far. `recheck` takes the key and the tool of
-    an attempt, and checks identities and pinned artifacts again. `exchange` obtains the credential of one attempt.
+    an attempt, and returns what changed since the run was admitted of identities and pinned artifacts, or None, and the
+    check that fails the commit if the active policies changed since. `exchange` obtains the credential of one attempt.
     `quarantine_key` is of the version of a capability that the run is pinned to.
     """
 
@@ -117,7 +106,7 @@ class DispatchPorts:
     effects: EffectCounter
     written: WrittenContent
     proved_cancels: ProvedCancels
-    recheck: Callable[[str, Capability], Awaitable[PreconditionResult]]
+    recheck: Callable[[str, Capability], Awaitable[tuple[Failure | None, Write]]]
     exchange: Exchange
     quarantine_key: Callable[[Capability], str]
     open_incidents: OpenIncidents

@@ -158,7 +158,10 @@ class Dispatcher:
         if not call.writes:
             if answer.get("drifted"):
                 await self.journal.commit()
-            again = retries.reads_again(call, answer) and not self._is_budget_spent(call.capability)
+            again = retries.reads_again(call, answer) and not self.scope.session_over(self.journal.now_us)
+            # A retry counts like any dispatch.
+            budget, definition = self.scope.run.run_budget, call.capability.definition
+            again = again and exceeded_limit(budget, self.ports.spent(), definition) is None
             call.grouped = False
             self.ports.barrier.forget()
             if again and await find_cancel(
@@ -203,12 +206,6 @@ class Dispatcher:
         counts = () if call.on_tape else call.counted
         self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions, *counts)
         return claimed
-
-    def _is_budget_spent(self, capability: Capability) -> bool:
-        """Return whether another attempt would exceed the budget or the session; a retry counts like any dispatch."""
-        if self.scope.session_over(self.journal.now_us):
-            return True
-        return exceeded_limit(self.scope.run.run_budget, self.ports.spent(), capability.definition) is not None
 
     async def _send(self, call: ToolCall) -> dict[str, Any]:
         """Send the call, or find out about an earlier send; the outcome is `returned`, `not_sent` or `unknown`.

@@ -16,7 +16,6 @@ from contextos.action.gateway.deciding import bounds_on_call, decide_call, decid
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusal
 from contextos.action.quarantine import can_drift, incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
-from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING
@@ -63,8 +62,6 @@ async def still_not_quarantined(context: GuardContext, call: ToolCall) -> Refusa
 
 
 async def _out_of_quarantine(context: GuardContext, call: ToolCall, key: str) -> Refusal | None:
-    if not can_drift(call.capability):
-        return None
     quarantine_key = context.ports.quarantine_key(call.capability)
     if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.incidents, key):
         return None
@@ -375,8 +372,8 @@ async def credentialed(context: GuardContext, call: ToolCall) -> Refusal | None:
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
     if call.capability.definition.kind == "read":
         return None
-    rechecked = await context.ports.recheck(call.key, call.capability)
-    if rechecked.failure:
-        return Refusal("blocked", rechecked.failure.code, rechecked.failure.detail)
-    call.preconditions = (ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version),)
+    failure, unchanged = await context.ports.recheck(call.key, call.capability)
+    if failure:
+        return Refusal("blocked", failure.code, failure.detail)
+    call.preconditions = (unchanged,)
     return None

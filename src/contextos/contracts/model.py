@@ -241,7 +241,7 @@ class Model(BaseModel):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return what pydantic's own method returns, at less cost."""
-        if deep or self.__pydantic_extra__:
+        if deep or self.__pydantic_extra__ is not None:
             return super().model_copy(update=update, deep=deep)
         others = update or {}
         return construct_instance(type(self), {**self.__dict__, **others}, self.__pydantic_fields_set__ | others.keys())

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from contextos.contracts import pydantic_internals as internals
+from contextos.contracts.envelopes.identity import UserClaims
 from contextos.contracts.model import Map, Model, Name, Seq
 from contextos.contracts.refs import EvidenceRef
 
@@ -64,6 +65,13 @@ def test_a_copy_is_the_one_that_pydantic_makes(update: dict[str, Any] | None) ->
     assert ours.__dict__ is not VALIDATED.__dict__
     assert VALIDATED.to_json() == before
     assert VALIDATED.model_copy(deep=True) == VALIDATED
+
+
+@pytest.mark.parametrize("more", [{}, {"team": "refunds"}])
+def test_a_copy_of_a_model_that_keeps_other_fields_keeps_them(more: dict[str, Any]) -> None:
+    user = UserClaims.model_validate({"user_id": "u", **more})
+    ours, theirs = user.model_copy(update={"role": "r"}), BaseModel.model_copy(user, update={"role": "r"})
+    assert (ours, ours.to_json()) == (theirs, {"user_id": "u", "role": "r", **more})
 
 
 def test_a_constructed_instance_has_the_state_that_pydantic_gives_and_nothing_else() -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from orjson import loads
+import orjson
 
 from contextos.action.budget import call_time, exceeded_limit
 from contextos.action.cancellation import find_cancel
@@ -262,7 +262,8 @@ class Dispatcher:
                 and call.running is None
                 and delivery.key_is_remembered(self.journal, self.scope, self.ports, call)
             ):
-                reply: AdapterReply | None = await call_with(adapter, name, loads(call.raw), secrets or {}, context)
+                args = orjson.loads(call.raw)
+                reply: AdapterReply | None = await call_with(adapter, name, args, secrets or {}, context)
             elif rule.strategy == "lookup" or call.running is not None:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)

@@ -96,11 +96,8 @@ def _with_value(item: EvidenceItem, value: JsonValue) -> EvidenceItem:
     return item.model_copy(update={"value": value, "digest": digest})
 
 
-def cleanse_output(
-    pack: ContextPack, keys: Keys, output: Any, raw: bytes | None = None
-) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
+def cleanse_output(pack: ContextPack, keys: Keys, output: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
     """Redact the output of a tool by the rules of the pack. Returns (output, rules applied, what makes it unsafe).
-    `raw` is its canonical JSON, if that is known.
 
     A secret that no rule of the pack redacts makes the output unsafe, and so does a private key of the runtime.
     """
@@ -108,10 +105,8 @@ def cleanse_output(
     plain = is_plain(output, rules)
     cleaned, applied = (output, ()) if plain else redact(output, rules)
     discloses: Callable[[str], bool] | None = getattr(keys, HoldsKeys.discloses.__name__, None)
-    if discloses is not None:
-        known = raw if raw is not None and cleaned is output else canonical(cleaned)
-        if discloses(known.decode()):
-            return cleaned, applied, (KEY_DISCLOSED,)
+    if discloses is not None and discloses(canonical(cleaned).decode()):
+        return cleaned, applied, (KEY_DISCLOSED,)
     return cleaned, applied, () if plain else scan_unsafe(cleaned, declared_text=True)
 
 

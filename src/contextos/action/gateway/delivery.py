@@ -31,8 +31,8 @@ TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this a
 """An attempt that another process began cannot be sent: its token is on no record."""
 CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the tool is open; no credential was asked for")
 
-Cleanse = Callable[..., tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
-"""output, and its canonical JSON if known -> (redacted output, redaction rules applied, problems with unsafe text)."""
+Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
+"""output -> (redacted output, redaction rules applied, problems with unsafe text)."""
 
 OperationFault = Callable[[str, StoredDocument[OperationDocument]], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""

@@ -156,7 +156,7 @@ def _cleansed(
     if before + (size := len(raw)) > MAX_OUTPUT_BYTES:
         detail = f"{what} has more than {MAX_OUTPUT_BYTES} bytes" + (" with what is before it" if before else "")
         return None, (), Problem("", "too_large", detail), {"size": size}
-    kept, applied, unsafe = cleanse(value, raw)
+    kept, applied, unsafe = cleanse(value)
     # A digest of a secret could be inverted.
     if any(one.code == "secret" for one in unsafe):
         return kept, applied, unsafe[0], {"size": size}

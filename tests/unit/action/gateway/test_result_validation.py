@@ -24,7 +24,7 @@ class Schema:
         return None if isinstance(value, dict) and "id" in value else Problem("/id", "missing", "it is required")
 
 
-def clean(value: Any, _raw: bytes = b"") -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
+def clean(value: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
     return value, (), (UNSAFE,) if "SECRET" in str(value) else ()
 
 
@@ -63,7 +63,7 @@ def test_of_a_withheld_output_size_and_digest_are_known_unless_a_digest_tells_a_
 
 
 def test_where_an_output_does_not_fit_is_said_without_the_names_of_secrets() -> None:
-    def redacted(value: Any, _raw: bytes = b"") -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
+    def redacted(value: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
         return (value, (), ()) if "SECRET" not in str(value) else ([], ("secret",), ())
 
     registry: Any = SimpleNamespace(

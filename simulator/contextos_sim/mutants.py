@@ -161,8 +161,8 @@ def _skip_commit_policy(stack: ExitStack) -> None:
     """Policy is not asked at `commit`."""
     original = deciding._decide
 
-    def decide_execute(context: Any, call: Any, _point: str, name: str, asked_otherwise: Any) -> Any:
-        return original(context, call, "execute", name, asked_otherwise)
+    def decide_execute(context: Any, call: Any, facts: Any, _point: str, *named: Any) -> Any:
+        return original(context, call, facts, "execute", *named)
 
     stack.enter_context(patch.object(deciding, original.__name__, decide_execute))
 

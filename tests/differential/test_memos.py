@@ -16,6 +16,7 @@ from contextos.action.gateway import tool_gateway
 from contextos.adapters.function import trees
 from contextos.context import compiler
 from contextos.contracts import bindings
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.contracts.scope import PinnedInputs
@@ -71,7 +72,10 @@ def files_anew(patched: Patched) -> None:
 
 
 def of_call_anew(patched: Patched) -> None:
-    """The pins that a call uses, and the facts that a session retrieved."""
+    """The pins that a call uses, and what they are about, its digest among facts, and what a session retrieved."""
+    patched.setattr(code_pins, "_parted", code_pins._parted.__wrapped__)
+    also: Callable[..., Any] = KnownFacts.also
+    patched.setattr(KnownFacts, "also", lambda self, facts, *_: also(self, facts))
     used_by, known = PinnedInputs.used_by, agent_session._Progress.known
 
     def used_anew(self: PinnedInputs, *given: Any) -> Any:

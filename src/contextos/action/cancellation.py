@@ -25,9 +25,8 @@ async def find_cancel(journal: Journal, barrier: Barrier, proved: ProvedCancels,
 
     async def look() -> dict[str, Any] | None:
         nonlocal is_unproved
-        found = await barrier.found()
-        requests = await proved() if found.has(CANCELS, journal.run_id) else ()
-        is_unproved = found.has(CANCELS, journal.run_id) and not requests
+        requests = await proved() if (await barrier.found()).has(CANCELS, journal.run_id) else None
+        is_unproved = requests is not None and not requests
         return dict(requests[0]) if requests else None
 
     async def look_again() -> dict[str, Any] | None:

@@ -153,13 +153,14 @@ class SecretArguments:
 async def call_with(
     adapter: Adapter, name: str, args: Mapping[str, Any], secrets: Mapping[str, str], context: CallContext
 ) -> AdapterReply:
-    """Call an adapter with the secrets in place of their marks. What it answers or raises has none of them."""
-    # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
+    """Call an adapter with the secrets in place of their marks. What it answers or raises has none of them. `args` are
+    a copy, which the adapter can change.
+    """
     if not secrets:
-        return await adapter.call(name, own_copy(args), context)
+        return await adapter.call(name, args, context)
     redactor = SecretRedactor(secrets.values(), MIN_SECRET_ARGUMENT_CHARS)
     try:
-        reply = await adapter.call(name, own_copy({**args, **secrets}), context)
+        reply = await adapter.call(name, {**args, **secrets}, context)
     except (Unavailable, LostReply) as error:
         error.args = tuple(redactor.redact(said) for said in error.args)
         raise

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
 from typing import Any, Final, get_args
 
 from contextos.adapters.function.adapter import USES
@@ -28,16 +29,17 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefi
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.outside import Adapter
 
-_DATA: Final = frozenset(
-    {str, bytes, int, float, bool, type(None), tuple, list, dict, set, frozenset}
-    | {AdapterDefinition, CapabilityDefinition}
-)
+_VALUES: Final = frozenset({str, bytes, int, float, bool, type(None), tuple, list, dict, set, frozenset})
+_DATA: Final = _VALUES | {AdapterDefinition, CapabilityDefinition}
 """Types whose values are neither functions nor adapters."""
+_FUNCTIONS: Final = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType)
 
 _LOADED: Final = "loaded:"
 """The label of an adapter that the loader made; behind it is the digest of its code."""
 _GIVEN: Final = "given:"
 """The label of a module that counts as if the code imported it."""
+_COVERED: Final = ""
+"""Instead of the digest of a module of the standard library, or of the runtime: the pin `runtime` covers it."""
 
 RUNTIME_FOLDER: Final = Path(__file__).parents[1]
 """The folder of the installed runtime."""
@@ -71,7 +73,7 @@ class SourceCode:
     """
 
     def __init__(self, *loaded: LoadedAdapters) -> None:
-        self._loaded = [(adapter, one.code_digest) for one in loaded for adapter in one.adapters]
+        self._loaded = {id(adapter): (adapter, one.code_digest) for one in loaded for adapter in one.adapters}
         self._loaded_packages = {f"{_LOADED}{one.code_digest}": one.packages for one in loaded}
         self._packages: dict[frozenset[str], Callable[[], str | None] | None] = {}
         self._consists: dict[int, tuple[Adapter, frozenset[str]]] = {}
@@ -82,15 +84,15 @@ class SourceCode:
 
     def also(self, adapter: Adapter, loaded: LoadedAdapters) -> None:
         """Note another adapter that was made of the same code."""
-        self._loaded.append((adapter, loaded.code_digest))
+        self._loaded[id(adapter)] = adapter, loaded.code_digest
 
     def runtime(self) -> str:
         return self._runtime
 
     def adapter(self, adapter: Adapter) -> str | None:
-        parts = {name: one for name, one in self._parts(adapter, set()) if not name.startswith(_GIVEN)}
+        parts = {name: one for name, one in self._parts(adapter, {}, set()).items() if not name.startswith(_GIVEN)}
         # An adapter of the runtime is what its definition says, unless functions are in it: then it is their code.
-        if None in parts.values() or (not parts and next(_held(adapter), None) is not None):
+        if None in parts.values() or (not parts and _held(_attributes(adapter))):
             return None
         only = next(iter(parts.items())) if len(parts) == 1 else ("", None)
         return only[1] if only[0].startswith(_LOADED) else content_address(parts)
@@ -102,8 +104,7 @@ class SourceCode:
         with self._reading:
             # What an object holds when it is first asked about: a client that it makes later changes no pin.
             if id(adapter) not in self._consists:
-                names = frozenset(name for name, _ in self._parts(adapter, set()))
-                self._consists[id(adapter)] = adapter, names
+                self._consists[id(adapter)] = adapter, frozenset(self._parts(adapter, {}, set()))
             modules = self._consists[id(adapter)][1]
             if modules not in self._packages:
                 self._packages[modules] = self._packages_of(modules)
@@ -117,93 +118,108 @@ class SourceCode:
         files = [one for one in (*found, _packages_of(own) if own else None) if one is not None]
         return files[0].now if len(files) == 1 else functools.partial(_all_now, files) if files else None
 
-    def _parts(self, value: Any, seen: set[int]) -> Iterator[tuple[str, str | None]]:
-        """Yield the name and digest of each piece of code that an adapter, or a function in it, consists of."""
+    def _parts(self, value: Any, found: dict[str, str | None], seen: set[int]) -> dict[str, str | None]:
+        """Add the digest of each piece of code that an adapter, or a function in it, consists of, by its name."""
         if id(value) in seen:
-            return
+            return found
         seen.add(id(value))
-        known = [code_digest for adapter, code_digest in self._loaded if adapter is value]
-        if known:
-            yield f"{_LOADED}{known[0]}", known[0]
-            return
-        if isinstance(value, functools.partial):
-            yield from self._parts(value.func, seen)
-            yield from self._given([value])
-        elif inspect.isroutine(value):
-            innermost = inspect.unwrap(value)
+        if (known := self._loaded.get(id(value))) is not None:
+            found[f"{_LOADED}{known[1]}"] = known[1]
+        elif isinstance(value, functools.partial):
+            self._parts(value.func, found, seen)
+            self._give((value,), found)
+        elif _is_routine(value):
+            innermost = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
             # A slot of a class that is written in C has no module of its own.
-            owner = getattr(innermost, "__objclass__", innermost)
-            yield from self._module(owner.__module__)
+            self._add_modules((getattr(innermost, "__objclass__", innermost),), found)
             for used in getattr(innermost, USES, ()):
-                yield from self._parts(used, seen)
-            yield from self._given(_closed_over(innermost))
+                self._parts(used, found, seen)
+            self._give(_closed_over(innermost), found)
             if inspect.ismethod(innermost):
-                for kind in type(innermost.__self__).__mro__[:-1]:
-                    yield from self._module(kind.__module__)
-                yield from self._given(_attributes(innermost.__self__))
+                self._add_modules(type(innermost.__self__).__mro__, found)
+                self._give(_attributes(innermost.__self__), found)
         elif parameters := get_args(value):
             for one in parameters:
-                yield from self._parts(one, seen)
+                self._parts(one, found, seen)
         elif isinstance(value, type):
             # A class that a framework made when it read a function is in no file.
             if getattr(sys.modules.get(value.__module__), value.__name__, None) is value:
-                yield from self._module(value.__module__)
+                self._add_modules((value,), found)
         else:
-            for kind in type(value).__mro__[:-1]:
-                yield from self._module(kind.__module__)
-            for held in _held(value):
-                yield from self._parts(held, seen)
-            yield from self._given(_attributes(value))
+            self._add_modules(type(value).__mro__, found)
+            attributes = _attributes(value)
+            for held in _held(attributes):
+                self._parts(held, found, seen)
+            self._give(attributes, found)
+        return found
 
-    def _given(self, values: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
-        """Yield the modules of values, and of those in them, to which other code was given than it imports."""
+    def _give(self, values: Iterable[Any], found: dict[str, str | None]) -> None:
+        """Add the modules of values, and of those in them, to which other code was given than it imports."""
         for value in values:
             for one in _inside(value):
+                if type(one) in _VALUES:
+                    continue
                 kinds = _kinds(one)
                 if str(kinds[0].__module__).partition(".")[0] == "contextos":
                     continue
-                for name, code_digest in (found for kind in kinds for found in self._module(kind.__module__)):
-                    # Neither the program nor what the loader read can be found by a name.
-                    is_own = name == "__main__" or name.startswith(PACKAGE_PREFIX)
-                    yield (name, code_digest) if is_own else (f"{_GIVEN}{name}", "")
+                self._add_modules(kinds, found, given=True)
 
-    def _module(self, name: str | None) -> Iterator[tuple[str, str | None]]:
-        top = str(name).partition(".")[0]
-        # The pin `runtime` covers the runtime's own modules.
-        if top == "contextos" or (top in sys.stdlib_module_names and top != "__main__"):
-            return
-        if str(name) not in self._modules:
-            self._modules[str(name)] = _source_digest(str(name))
-        yield str(name), self._modules[str(name)]
+    def _add_modules(self, kinds: Iterable[Any], found: dict[str, str | None], *, given: bool = False) -> None:
+        for kind in kinds:
+            name = str(kind.__module__)
+            if (code_digest := self._module(name)) == _COVERED:
+                continue
+            # Neither the program nor what the loader read can be found by a name.
+            if given and name != "__main__" and not name.startswith(PACKAGE_PREFIX):
+                name, code_digest = f"{_GIVEN}{name}", ""
+            found[name] = code_digest
+
+    def _module(self, name: str) -> str | None:
+        """The digest of the source of a module, as it was when it was first asked about."""
+        if name not in self._modules:
+            top = name.partition(".")[0]
+            covered = top == "contextos" or (top in sys.stdlib_module_names and top != "__main__")
+            self._modules[name] = _COVERED if covered else _source_digest(name)
+        return self._modules[name]
 
 
-def _held(value: Any) -> Iterator[Any]:
-    """Yield the functions and adapters in the attributes of an adapter, and in mappings there."""
-    for held in _attributes(value):
-        for one in held.values() if isinstance(held, Mapping) else (held,):
-            if type(one) not in _DATA and (
-                inspect.isroutine(one) or isinstance(one, functools.partial) or _is_adapter(one)
-            ):
-                yield one
+def _held(attributes: Iterable[Any]) -> list[Any]:
+    """The functions and adapters among the attributes of an adapter, and in mappings there."""
+    found = list[Any]()
+    for held in attributes:
+        for one in held.values() if type(held) is dict or isinstance(held, Mapping) else (held,):
+            if type(one) not in _DATA and (_is_routine(one) or isinstance(one, functools.partial) or _is_adapter(one)):
+                found.append(one)
+    return found
+
+
+def _is_routine(value: Any) -> bool:
+    """As `inspect.isroutine`: a function, a method, or what is called as a method of the class that it is in."""
+    if isinstance(value, _FUNCTIONS):
+        return True
+    return hasattr(type(value), "__get__") and not hasattr(type(value), "__set__") and not isinstance(value, type)
 
 
 def _kinds(value: Any) -> Sequence[Any]:
     """What has the code of a value: a function, or the classes of an object or of a method."""
-    innermost = value
-    # A proxy has every attribute that it is asked for.
-    if inspect.getattr_static(innermost, "__wrapped__", None) is not None:
-        innermost = inspect.unwrap(innermost)
-    if inspect.isroutine(innermost) and not inspect.ismethod(innermost):
+    try:
+        # A proxy has every attribute that it is asked for, and is not asked here.
+        wrapped = (type if issubclass(type(value), type) else object).__getattribute__(value, "__wrapped__")
+    except AttributeError:
+        wrapped = None
+    innermost = value if wrapped is None else inspect.unwrap(value)
+    if inspect.ismethod(innermost):
+        innermost = innermost.__self__
+    elif _is_routine(innermost):
         return (getattr(innermost, "__objclass__", innermost),)
-    owner = innermost.__self__ if inspect.ismethod(innermost) else innermost
-    return (owner if isinstance(owner, type) else type(owner)).__mro__
+    return (innermost if isinstance(innermost, type) else type(innermost)).__mro__
 
 
 def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, functools.partial):
-        return value.func, *value.args, *value.keywords.values()
     if type(value) is dict:
         return [*value.values()]
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
     return value if type(value) in (list, tuple, set, frozenset) else (value,)
 
 
@@ -214,8 +230,11 @@ def _closed_over(function: Any) -> Iterator[Any]:
 
 
 def _attributes(value: Any) -> list[Any]:
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    return [*(getattr(value, name, None) for name in slots), *getattr(value, "__dict__", {}).values()]
+    own = [*getattr(value, "__dict__", {}).values()]
+    if hasattr(type(value), "__slots__"):
+        slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+        own += [getattr(value, name, None) for name in slots]
+    return own
 
 
 def _is_adapter(value: Any) -> bool:

@@ -39,13 +39,13 @@ class KnownFacts(dict[str, Any]):
         self, facts: Mapping[str, Any], members: Mapping[str, bytes] | None = None, served: Served | None = None
     ) -> None:
         super().__init__(facts)
-        self._members = members if members is not None else _members(facts)
+        self._members = members if members is not None else _members(facts, {})
         self.served = served or _served(facts)
 
-    def also(self, facts: Mapping[str, Any]) -> KnownFacts:
-        """Return these facts with other roots beside or instead of theirs."""
+    def also(self, facts: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> KnownFacts:
+        """Return these facts with other roots beside or instead of theirs, of which some `digests` are known."""
         served = None if "run" in facts or "request" in facts else self.served
-        return KnownFacts({**self, **facts}, {**self._members, **_members(facts)}, served)
+        return KnownFacts({**self, **facts}, {**self._members, **_members(facts, digests or {})}, served)
 
     def digest(self, tool: CapabilityView | None = None) -> str:
         """Return the content address of the object that has the digest of each root, with that of a tool beside."""
@@ -53,8 +53,8 @@ class KnownFacts(dict[str, Any]):
         return digest(b"{%b}" % b",".join(members))
 
 
-def _members(facts: Mapping[str, Any]) -> dict[str, bytes]:
-    return {root: fact_member(root, value) for root, value in facts.items()}
+def _members(facts: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, bytes]:
+    return {root: fact_member(root, value, digests.get(root)) for root, value in facts.items()}
 
 
 def _served(facts: Mapping[str, Any]) -> Served:

@@ -13,7 +13,7 @@ The open objects of the specification (`metadata`, `args`, `output`, `input.cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from operator import attrgetter
@@ -238,6 +238,13 @@ class Model(BaseModel):
         """
         complete = {**fields, unset: None} if unset else fields
         return construct_instance(cls, complete, _fields_set(cls, unset))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return what pydantic's own method returns, at less cost."""
+        if deep or self.__pydantic_extra__ is not None:
+            return super().model_copy(update=update, deep=deep)
+        others = update or {}
+        return construct_instance(type(self), {**self.__dict__, **others}, self.__pydantic_fields_set__ | others.keys())
 
     def to_json(self) -> dict[str, Any]:
         """Return this value as a JSON object with exactly the fields that were set, by their names in JSON."""

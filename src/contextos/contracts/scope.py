@@ -57,7 +57,22 @@ class Capability:
                 found.setdefault(name, []).append(names)
         return found
 
-    @property
+    @cached_property
+    def stated(self) -> Mapping[str, Any]:
+        """What the envelope of each call says of the tool; `arg_schema_ref` is of what `definition_digest` pins."""
+        return {
+            "definition_digest": self.definition_digest,
+            "arg_schema_ref": f"schema://{self.capability_id}.v{self.adapter.version}",
+            "protocol": self.adapter.type,
+            "version": self.adapter.version,
+        }
+
+    @cached_property
+    def destinations(self) -> Sequence[str]:
+        """The arguments that say where something goes."""
+        return self.adapter.destinations(self.definition)
+
+    @cached_property
     def leaves(self) -> bool:
         """Return whether a call leaves the machine, as declared."""
         return self.adapter.leaves(self.definition)

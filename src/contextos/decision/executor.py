@@ -78,7 +78,7 @@ async def execute_plan(
                 return Execution(results, facts, failure)
             observe_failures((failure,), f"{plan.revision}/{plan.steps[0].id}", "checkpoint", journal)
     final = {one.step.id: (one.args, one.provenance, one.missing) for one in known if one.is_final}
-    outputs, produced = dict[str, Any](), evidence_view(_by_name(facts))
+    outputs, produced = dict[str, Any](), dict(sources.get("evidence", {}))
     views = {**sources, "evidence": produced, "step": outputs}
     governing = {step_id: (key, specs[key]) for step_id, key in governing_decisions(plan).items() if key in specs}
     at = 0

@@ -10,14 +10,16 @@ Source: docs/adr/0064-a-call-is-bound-to-the-code-that-it-uses.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
-from contextos.action.gateway.delivery import PreconditionResult
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.documents.operations import quarantine_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.scope import ADAPTER, CODE, PACKAGES, RUNTIME, Capability, RunScope
@@ -73,19 +75,25 @@ async def pins_now(
     pins: Collection[str], environment: RunEnvironment, looked: Looked = None
 ) -> tuple[int, dict[str, str | None]]:
     """Return the version of the active set, and the digest of each of these pins as of now, as `Catalog.pins_now`."""
-    adapters = environment.ports.adapters
-    used = {name.removeprefix(ADAPTER) for name in pins if name.startswith(ADAPTER)}
-    definitions = {name: adapters[name].describe() for name in used if name in adapters}
-    published = [name for name in pins if not name.startswith((CODE, PACKAGES))]
+    adapters, (used, published, code) = environment.ports.adapters, _parted(tuple(pins))
+    definitions = {name: one.describe() for name in used if (one := adapters.get(name)) is not None}
     version, now = await environment.artifacts.catalog.pins_now(published, definitions, looked)
-    return version, now | code_now(pins, environment)
+    return version, now | code_now(code, environment)
+
+
+@lru_cache(maxsize=16)
+def _parted(pins: tuple[str, ...]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Of the names of pins: the ids of adapters, what the catalog knows, and what is about code."""
+    published = tuple(name for name in pins if not name.startswith((CODE, PACKAGES)))
+    code = tuple(name for name in pins if name == RUNTIME or name not in published)
+    return tuple(name.removeprefix(ADAPTER) for name in pins if name.startswith(ADAPTER)), published, code
 
 
 async def recheck_preconditions(
     environment: RunEnvironment, scope: RunScope, key: str, capability: Capability | None
-) -> PreconditionResult:
+) -> tuple[Failure | None, Write]:
     """Look up both identities and every pin that a call uses again, as they are right before a write is sent or a
-    session reads.
+    session reads. Returns what changed, or None, and the check that the active policies are still these.
     """
     pins = scope.pinned.used_by(*([capability] if capability else []))
     admitted = scope.identity.principals
@@ -97,9 +105,7 @@ async def recheck_preconditions(
         return {
             "principals": admitted.looked_up_again(known),
             "policies_version": version,
-            "changed": sorted(name for name in pins.keys() | now.keys() if now.get(name) != pins.get(name))
-            if now != pins
-            else [],
+            "changed": [] if now == pins else sorted(one for one in {**pins, **now} if now.get(one) != pins.get(one)),
         }
 
     query = {"user_id": admitted.user.user_id, "agent_id": admitted.agent.agent_id, "pins": pins}
@@ -111,7 +117,7 @@ async def recheck_preconditions(
     elif found["changed"]:
         detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
         failure = Failure(code="unknown_ref", detail=detail)
-    return PreconditionResult(failure, found["policies_version"])
+    return failure, ACTIVE_SETS.check(ACTIVE_SET_KEY, found["policies_version"])
 
 
 def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> str:

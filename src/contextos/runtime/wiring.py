@@ -189,17 +189,8 @@ def _with_source(item: EvidenceItem) -> str:
     return content_address([item.digest, item.origin, item.integrity])
 
 
-def build_gateway(
-    environment: RunEnvironment,
-    scope: RunScope,
-    policy: PolicySet,
-    guards: Mapping[str, tuple[Guard, ...]],
-    query: RetrievalQuery,
-    deferred: Callable[[str, str], dict[str, Any]],
-) -> Gateway:
-    """Build the tool gateway of this run. When an approval is used, `query` is repeated at the newest
-    graph snapshot.
-    """
+def call_ports(environment: RunEnvironment, scope: RunScope) -> DispatchPorts:
+    """Return what the calls of a run need. They read of `scope` what stays as it is while its plans change."""
 
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:
         baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
@@ -207,10 +198,8 @@ def build_gateway(
             scope.received.request.trace, derive("", tool_call_id, "span", 0), baggage=baggage, external=external
         )
 
-    # A stand-in counts only where it was allowed when the run began, and still is.
-    unsafe = tuple(name for name in environment.deployment.unsafe if name in environment.deployment.unsafe_now)
-    settlements = SettlementCheck(environment.journal, scope, environment.ports.signer, unsafe)
-    ports = DispatchPorts(
+    settlements = SettlementCheck(environment.journal, scope, environment.ports.signer, _unsafe_settings(environment))
+    return DispatchPorts(
         environment.ports.store,
         environment.ports.clock,
         PinnedAdapters(environment, scope.pinned.pins),
@@ -219,7 +208,6 @@ def build_gateway(
         partial(hop_token, environment, scope),
         partial(cleanse_output, scope.pinned.pack, environment.ports.keys),
         partial(cleanse_text, scope.pinned.pack),
-        deferred,
         environment.used,
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
@@ -234,6 +222,25 @@ def build_gateway(
         environment.secrets,
         environment.barrier,
     )
+
+
+def _unsafe_settings(environment: RunEnvironment) -> tuple[str, ...]:
+    """A stand-in counts only where it was allowed when the run began, and still is."""
+    return tuple(name for name in environment.deployment.unsafe if name in environment.deployment.unsafe_now)
+
+
+def build_gateway(
+    environment: RunEnvironment,
+    scope: RunScope,
+    policy: PolicySet,
+    guards: Mapping[str, tuple[Guard, ...]],
+    query: RetrievalQuery,
+    deferred: Callable[[str, str], dict[str, Any]],
+    ports: DispatchPorts,
+) -> Gateway:
+    """Build the tool gateway of one plan. When an approval is used, `query` is repeated at the newest graph
+    snapshot.
+    """
     approvals = RunApprovals(
         environment.journal,
         scope,
@@ -241,25 +248,14 @@ def build_gateway(
         environment.ports.signer,
         deferred,
         partial(_recheck, environment, scope, query),
-        unsafe,
-        cancels_of(environment),
+        _unsafe_settings(environment),
+        ports.proved_cancels,
         environment.barrier.anew,
         environment.at_question,
         environment.places.question if environment.places else None,
     )
-    return Gateway(
-        GuardContext(
-            journal=environment.journal,
-            scope=scope,
-            policy=policy,
-            approvals=approvals,
-            registry=environment.artifacts.registry,
-            ports=ports,
-            seen=environment.seen,
-            guards=guards,
-            check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
-        )
-    )
+    of_run = environment.journal, scope, policy, approvals, environment.artifacts.registry, ports
+    return Gateway(GuardContext(*of_run, environment.seen, guards, check_args, deferred))
 
 
 def current_record(

@@ -14,7 +14,7 @@ import pytest
 
 from contextos.adapters import code as source_code
 from contextos.adapters.code import SourceCode
-from contextos.adapters.function.adapter import FunctionAdapter
+from contextos.adapters.function.adapter import USES, FunctionAdapter
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.mining.backtest import RecordedAnswers
 from tests.unit.adapters.function.test_adapter import definition
@@ -110,6 +110,151 @@ def test_what_is_changed_in_place_is_other_code() -> None:
         assert first is not None
         change(adapter)
         assert code.adapter(adapter) != first, held
+
+
+class Held:
+    """What code of an adapter holds."""
+
+    __slots__ = ("inside",)
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+
+    def call(self, args: Any) -> Any:
+        return args
+
+
+class Proxy:
+    """An object that has every attribute that it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return nameless()
+
+
+class Named(dict[str, Any]):
+    """A mapping that is no plain object."""
+
+
+def of_program(value: Any) -> Any:
+    """The value as if the program, whose own module counts as given, had made its class or function."""
+    value.__module__ = "__main__"
+    return value
+
+
+def made_by_program(base: type = object) -> Any:
+    return of_program(type("Own", (base,), {}))()
+
+
+def around(function: Any) -> Any:
+    """A function with the one given in its closure."""
+
+    def call(args: Any) -> Any:
+        return function(args)
+
+    call.__module__ = look.__module__
+    return call
+
+
+def cell(function: Any) -> Any:
+    return function.__closure__[0]
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "the module of its class": (lambda: type("Kind", (Wrapper,), {})(function()), lambda one: nameless_class(one)),
+    "a base of its class": (
+        lambda: type("Kind", (type("Base", (Wrapper,), {}),), {})(function()),
+        lambda one: nameless_class(one, 1),
+    ),
+    "the module of a function": (lambda: function(act=around(look)), lambda one: unnamed(one._functions["act"])),
+    "what a closure has": (
+        lambda: function(act=around(look)),
+        lambda one: setattr(cell(one._functions["act"]), "cell_contents", of_program(nameless())),
+    ),
+    "what is in a list in a closure": (
+        lambda: function(act=around([look])),
+        lambda one: cell(one._functions["act"]).cell_contents.append(of_program(nameless())),
+    ),
+    "an argument of a partial": (
+        lambda: function(act=partial(look, {})),
+        lambda one: one._functions["act"].__setstate__((look, (made_by_program(),), {}, {})),
+    ),
+    "a keyword of a partial": (
+        lambda: function(act=partial(look)),
+        lambda one: one._functions["act"].keywords.update(context=made_by_program()),
+    ),
+    "an attribute of the object of a method": (
+        lambda: function(act=Wrapper(1).describe),
+        lambda one: setattr(one._functions["act"].__self__, "inner", made_by_program()),
+    ),
+    "a slot of the object of a method": (
+        lambda: function(act=Held(1).call),
+        lambda one: setattr(one._functions["act"].__self__, "inside", [made_by_program()]),
+    ),
+    "an entry of a mapping in an attribute": (
+        lambda: Wrapper({"a": look, "b": function()}),
+        lambda one: one.inner.update(a=nameless()),
+    ),
+    "an entry of another mapping": (lambda: Wrapper(Named(a=look)), lambda one: one.inner.update(a=nameless())),
+    "what a function says that it uses": (
+        lambda: function(act=using(look)),
+        lambda one: getattr(one._functions["act"], USES).append(nameless()),
+    ),
+    "a type that a function uses": (
+        lambda: function(act=using(list[int])),
+        lambda one: getattr(one._functions["act"], USES).append(dict[str, pytest.Module]),
+    ),
+    "what a function wraps": (
+        lambda: function(act=around(look)),
+        lambda one: setattr(one._functions["act"], "__wrapped__", nameless()),
+    ),
+    "what an attribute wraps": (
+        lambda: Wrapper(Held(1)),
+        lambda one: setattr(one, "client", functools.update_wrapper(Wrapper(1), of_program(nameless()))),
+    ),
+    "what a class wraps": (
+        lambda: Wrapper(type("Kind", (), {"__module__": "json"})),
+        lambda one: setattr(one.inner, "__wrapped__", of_program(type("Own", (), {}))),
+    ),
+    "a descriptor among the attributes": (
+        lambda: Wrapper(1),
+        lambda one: setattr(one, "inner", of_program(type("Own", (), {"__get__": lambda *_: None}))()),
+    ),
+    "an object beside a proxy": (lambda: Wrapper([Proxy()]), lambda one: one.inner.append(made_by_program())),
+    "the class of what it holds": (
+        lambda: Wrapper(type("Kind", (), {"__module__": "json"})()),
+        lambda one: setattr(type(one.inner), "__module__", "__main__"),
+    ),
+    "an adapter in an adapter": (lambda: Wrapper(function()), lambda one: setattr(one, "other", Wrapper(nameless()))),
+}
+
+
+def nameless_class(adapter: Any, base: int = 0) -> None:
+    type(adapter).__mro__[base].__module__ = "typed_in"
+
+
+def unnamed(function: Any) -> None:
+    function.__module__ = "typed_in"
+
+
+def using(*used: Any) -> Any:
+    made = around(look)
+    setattr(made, USES, [*used])
+    return made
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_whatever_is_changed_in_place_below_an_adapter_is_other_code(changed: str) -> None:
+    make, change = CHANGES[changed]
+    code, adapter = SourceCode(), make()
+    first = code.adapter(adapter)
+    assert first == SourceCode().adapter(adapter)
+    change(adapter)
+    assert code.adapter(adapter) != first
+    assert code.adapter(adapter) == SourceCode().adapter(adapter), "what was seen before counts for nothing"
+
+
+def test_a_proxy_is_not_asked_for_what_it_wraps() -> None:
+    assert SourceCode().adapter(Wrapper([Proxy()])) == SourceCode().adapter(Wrapper([]))
 
 
 def test_a_wrapper_around_a_loaded_adapter_keeps_the_digest_of_what_was_loaded(tmp_path: Path) -> None:

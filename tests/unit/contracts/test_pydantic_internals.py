@@ -8,9 +8,10 @@ import pickle
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from contextos.contracts import pydantic_internals as internals
+from contextos.contracts.envelopes.identity import UserClaims
 from contextos.contracts.model import Map, Model, Name, Seq
 from contextos.contracts.refs import EvidenceRef
 
@@ -54,6 +55,23 @@ def test_a_constructed_instance_equals_the_validated_one() -> None:
     assert made == VALIDATED
     assert made.model_fields_set == VALIDATED.model_fields_set == FIELDS_SET
     assert repr(made) == repr(VALIDATED)
+
+
+@pytest.mark.parametrize("update", [None, {}, {"title": "u"}, {"open": {"a": 1}, "several": ()}])
+def test_a_copy_is_the_one_that_pydantic_makes(update: dict[str, Any] | None) -> None:
+    before = VALIDATED.to_json()
+    ours, theirs = VALIDATED.model_copy(update=update), BaseModel.model_copy(VALIDATED, update=update)
+    assert (ours, ours.model_fields_set, ours.to_json()) == (theirs, theirs.model_fields_set, theirs.to_json())
+    assert ours.__dict__ is not VALIDATED.__dict__
+    assert VALIDATED.to_json() == before
+    assert VALIDATED.model_copy(deep=True) == VALIDATED
+
+
+@pytest.mark.parametrize("more", [{}, {"team": "refunds"}])
+def test_a_copy_of_a_model_that_keeps_other_fields_keeps_them(more: dict[str, Any]) -> None:
+    user = UserClaims.model_validate({"user_id": "u", **more})
+    ours, theirs = user.model_copy(update={"role": "r"}), BaseModel.model_copy(user, update={"role": "r"})
+    assert (ours, ours.to_json()) == (theirs, {"user_id": "u", "role": "r", **more})
 
 
 def test_a_constructed_instance_has_the_state_that_pydantic_gives_and_nothing_else() -> None:

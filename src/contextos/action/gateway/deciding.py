@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from contextos.action.gateway.evidence import nested_facts
 from contextos.action.gateway.guarded_call import GuardContext
-from contextos.contracts.controls import Controls, bind_prohibited
-from contextos.contracts.encoding.redacted import without_secret_arguments
+from contextos.contracts.controls import Controls, KnownFacts, bind_prohibited
 from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.ids import derive
@@ -22,37 +21,42 @@ def decide_call(context: GuardContext, call: ToolCall, execute: str, commit: str
     Controls that were raised before and approvals that the plan's step requires are added. About an untrusted
     destination the gate that asks anyway is enough, because it shows what is untrusted.
     """
-    asked = _gate_of_untrusted(context, call)
+    asked, facts = _gate_of_untrusted(context, call), _facts_of(context, call)
     if call.capability.definition.kind == "read" or not context.policy.asked_at("commit"):
-        return _decide(context, call, "execute", execute, asked)
-    decision = _decide(context, call, "execute", execute, ())
-    at_commit = _decide(context, call, "commit", commit, () if decision.gates else asked)
+        return _decide(context, call, facts, "execute", execute, asked)
+    decision = _decide(context, call, facts, "execute", execute, ())
+    at_commit = _decide(context, call, facts, "commit", commit, () if decision.gates else asked)
     if decision.allowed and not at_commit.allowed:
         return Controls.of(decision).bind(at_commit)
     return Controls.of(at_commit).bind(decision)
 
 
-def _decide(
-    context: GuardContext,
-    call: ToolCall,
-    point: Literal["execute", "commit"],
-    name: str,
-    asked_otherwise: Sequence[str],
-) -> PolicyDecision:
-    """What policy decides at one point. `asked_otherwise` are the gates that ask where no other gate does."""
-    scope = context.scope
+def _facts_of(context: GuardContext, call: ToolCall) -> KnownFacts:
+    """What is known of a call: its arguments, and where they come from, its evidence, its history and the clock."""
     facts: dict[str, Any] = {
-        "args": without_secret_arguments(call.args),
+        "args": call.open_args,
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
         "provenance": dict(call.provenance),
         **_origin_facts(call.traced),
         **({"history": dict(call.history["facts"])} if call.history.get("buckets") else {}),
         **({"clock": dict(call.history["clock"])} if "clock" in call.history else {}),
     }
-    capability = call.capability
+    return context.scope.facts.also(facts, {} if call.has_marks else {"args": call.args_digest})
+
+
+def _decide(
+    context: GuardContext,
+    call: ToolCall,
+    facts: KnownFacts,
+    point: Literal["execute", "commit"],
+    name: str,
+    asked_otherwise: Sequence[str],
+) -> PolicyDecision:
+    """What policy decides at one point. `asked_otherwise` are the gates that ask where no other gate does."""
+    scope, capability = context.scope, call.capability
     decision = context.policy.decide(
         point,
-        scope.facts.also(facts),
+        facts,
         capability=capability.view,
         granted=capability.capability_id in scope.tools.granted,
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),

@@ -11,7 +11,6 @@ from contextos.action.barrier import Barrier
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
 from contextos.action.budget import call_time
 from contextos.action.content.kept_content import WrittenContent
-from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident, incidents_sought
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.collection import StoredDocument
@@ -26,11 +25,14 @@ from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.seams import Journal, ProvedCancels, RecordRequest
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability, RunScope
-from contextos.errors import CircuitOpen, Unavailable
+from contextos.errors import CircuitOpen, Problem, Unavailable
 
 TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this attempt ended with the process")
 """An attempt that another process began cannot be sent: its token is on no record."""
 CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the tool is open; no credential was asked for")
+
+Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
+"""output -> (redacted output, redaction rules applied, problems with unsafe text)."""
 
 OperationFault = Callable[[str, StoredDocument[OperationDocument]], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""
@@ -79,26 +81,14 @@ CheckSettlement = Callable[[str, ToolCallEnvelope, Mapping[str, Any]], Awaitable
 
 
 @final_fields
-class PreconditionResult:
-    """The result of checking a run's identities and pinned artifacts again, right before a write.
-
-    `failure` says what changed since the run was admitted, or is None. `policies_version` is the version of the list of
-    active policies that was checked.
-    """
-
-    failure: Failure | None
-    policies_version: int
-
-
-@final_fields
 class DispatchPorts:
     """The ports and functions that are needed to send calls. A replay has no adapters and needs none.
 
     `headers` takes a tool call id and whether the adapter is external. `hop_token` takes the tool, the id of its call,
-    the audience and its tenant. `deferred` builds the decision record of a waiting run, for the reason named. `spent`
-    returns what the run has used so far. `recheck` takes the key and the tool of an attempt, and checks identities and
-    pinned artifacts again. `exchange` obtains the credential of one attempt. `quarantine_key` is of the version of a
-    capability that the run is pinned to.
+    the audience and its tenant. `spent` returns what the run has used so far. `recheck` takes the key and the tool of
+    an attempt, and returns what changed since the run was admitted of identities and pinned artifacts, or None, and the
+    check that fails the commit if the active policies changed since. `exchange` obtains the credential of one attempt.
+    `quarantine_key` is of the version of a capability that the run is pinned to.
     """
 
     store: Store
@@ -109,7 +99,6 @@ class DispatchPorts:
     hop_token: Callable[[Capability, str, str, str], str]
     cleanse: Cleanse
     cleanse_text: Callable[[Any], Any]
-    deferred: Callable[[str, str], dict[str, Any]]
     spent: Callable[[], Usage]
     check_settlement: CheckSettlement
     operation_fault: OperationFault
@@ -117,7 +106,7 @@ class DispatchPorts:
     effects: EffectCounter
     written: WrittenContent
     proved_cancels: ProvedCancels
-    recheck: Callable[[str, Capability], Awaitable[PreconditionResult]]
+    recheck: Callable[[str, Capability], Awaitable[tuple[Failure | None, Write]]]
     exchange: Exchange
     quarantine_key: Callable[[Capability], str]
     open_incidents: OpenIncidents
@@ -162,7 +151,7 @@ def take_secrets(call: ToolCall, secrets: SecretArguments) -> dict[str, str] | N
     """Return the secret arguments of the call, by name. None if this process does not have them; it is then noted
     as `lacking`, unless the current attempt sends no arguments.
     """
-    values = secrets.values(call.envelope.run_id, call.envelope.args)
+    values = secrets.values(call.envelope.run_id, call.envelope.args) if call.has_marks else {}
     if values is None and call.can_send:
         call.lacking = SECRET_LOST
     return values

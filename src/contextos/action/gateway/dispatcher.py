@@ -14,6 +14,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
+import orjson
+
 from contextos.action.budget import call_time, exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import delivery, history, idempotency, retries
@@ -156,7 +158,10 @@ class Dispatcher:
         if not call.writes:
             if answer.get("drifted"):
                 await self.journal.commit()
-            again = retries.reads_again(call, answer) and not self._is_budget_spent(call.capability)
+            again = retries.reads_again(call, answer) and not self.scope.session_over(self.journal.now_us)
+            # A retry counts like any dispatch.
+            budget, definition = self.scope.run.run_budget, call.capability.definition
+            again = again and exceeded_limit(budget, self.ports.spent(), definition) is None
             call.grouped = False
             self.ports.barrier.forget()
             if again and await find_cancel(
@@ -193,27 +198,14 @@ class Dispatcher:
 
     def _claim(self, call: ToolCall) -> Write:
         """Stage the claim of the operation's key, with the checks that must hold in the same commit."""
-        run_id, envelope, key = self.journal.run_id, call.envelope, call.envelope.idempotency_key
-        assert key is not None, "the guard `idempotency_check` gives every write its key"
-        claimed = idempotency.claim_key(
-            run_id,
-            call.capability.capability_id,
-            key,
-            envelope.args,
-            call.operation["version"],
-            envelope.tool_call_id,
-            now_us=self.journal.now_us if call.on_tape else self.ports.clock.now_us(),
-        )
-        lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
+        run_id = self.journal.run_id
+        assert call.idempotency_key is not None, "the guard `idempotency_check` gives every write its key"
+        now_us = self.journal.now_us if call.on_tape else self.ports.clock.now_us()
+        claimed = idempotency.claim_key(run_id, call, now_us)
+        lookup_checks = idempotency.lookup_preconditions(run_id, call, call.operation)
         counts = () if call.on_tape else call.counted
         self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions, *counts)
         return claimed
-
-    def _is_budget_spent(self, capability: Capability) -> bool:
-        """Return whether another attempt would exceed the budget or the session; a retry counts like any dispatch."""
-        if self.scope.session_over(self.journal.now_us):
-            return True
-        return exceeded_limit(self.scope.run.run_budget, self.ports.spent(), capability.definition) is not None
 
     async def _send(self, call: ToolCall) -> dict[str, Any]:
         """Send the call, or find out about an earlier send; the outcome is `returned`, `not_sent` or `unknown`.
@@ -221,7 +213,7 @@ class Dispatcher:
         If another worker dispatched the call (`call.recovered`), it can still send it until `not_after_us`. Until
         then, a look-up that finds nothing proves nothing.
         """
-        capability, envelope, mode = call.capability, call.envelope, call.mode
+        capability, mode = call.capability, call.mode
         not_after_us, time = call.not_after_us, call.time
         adapter = self.ports.adapters.get(capability.adapter.adapter_id)
         if adapter is None:
@@ -256,7 +248,6 @@ class Dispatcher:
                 return outcome("not_sent", None, quarantine_detail(capability), code="quarantined")
             # As after a wait: what became of the call is not asked of a server that changed; a person settles it.
             return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
-        remembered = partial(delivery.key_is_remembered, self.journal, self.scope, self.ports, call)
         try:
             if mode == "send" and idempotency.can_be_done_before(call.operation, rule):
                 earlier = await self._done_before(adapter, capability, context)
@@ -266,8 +257,13 @@ class Dispatcher:
                     return {**outcome("returned", earlier, ""), "done_before": True}
                 if is_late():
                     return outcome("not_sent", None, "its time was over before it was sent")
-            if mode == "send" or (rule.strategy == "keyed" and call.running is None and remembered()):
-                reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
+            if mode == "send" or (
+                rule.strategy == "keyed"
+                and call.running is None
+                and delivery.key_is_remembered(self.journal, self.scope, self.ports, call)
+            ):
+                args = orjson.loads(call.raw)
+                reply: AdapterReply | None = await call_with(adapter, name, args, secrets or {}, context)
             elif rule.strategy == "lookup" or call.running is not None:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
@@ -351,7 +347,7 @@ class Dispatcher:
         An entry that is no valid settlement changes nothing: the run goes on waiting for one.
         """
         while True:
-            self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain", key))
+            self.journal.derive("record.revised", f"uncertain/{key}", self.context.deferred("effect_uncertain", key))
             await self.journal.commit(wake_at_us=0)
             kind, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
             self.ports.barrier.forget()

@@ -46,7 +46,8 @@ UNUSABLE: Final = Withheld(
 class GuardContext:
     """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen.
 
-    `guards` has those that can refuse a call of a tool, by its id; every guard is asked about another tool.
+    `guards` has those that can refuse a call of a tool, by its id; every guard is asked about another tool. `deferred`
+    builds the decision record of a waiting run, for the reason named.
     """
 
     journal: Journal
@@ -55,9 +56,10 @@ class GuardContext:
     approvals: Approvals
     registry: Registry
     ports: DispatchPorts
-    check_args: CheckArgs
     seen: SeenContent
     guards: Mapping[str, tuple[Guard, ...]]
+    check_args: CheckArgs
+    deferred: Callable[[str, str], dict[str, Any]]
 
 
 Guard = Callable[[GuardContext, ToolCall], Awaitable[Refusal | None]]

@@ -7,7 +7,7 @@ Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolR
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Final
 
 from contextos.action.budget import exceeded_limit
 from contextos.action.cancellation import find_cancel
@@ -16,11 +16,10 @@ from contextos.action.gateway.deciding import bounds_on_call, decide_call, decid
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusal
 from contextos.action.quarantine import can_drift, incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
-from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING
-from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
+from contextos.contracts.encoding.redacted import MARK_BEGINS, redacted_places
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.calls import ToolCall
@@ -63,8 +62,6 @@ async def still_not_quarantined(context: GuardContext, call: ToolCall) -> Refusa
 
 
 async def _out_of_quarantine(context: GuardContext, call: ToolCall, key: str) -> Refusal | None:
-    if not can_drift(call.capability):
-        return None
     quarantine_key = context.ports.quarantine_key(call.capability)
     if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.incidents, key):
         return None
@@ -85,6 +82,8 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
     problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
+    if MARK_BEGINS not in call.raw:
+        return None
     declared = call.capability.definition.secrets
     for place, kinds in redacted_places({name: one for name, one in call.args.items() if name not in declared}).items():
         detail = f"a `{kinds[0]}` was redacted from the argument at `{place}`; send a reference to it"
@@ -153,7 +152,7 @@ async def policy_allows(
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
     if not (bounds := bounds_on_call(call, decision)):
         return None
-    given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
+    given = without_null_defaults(call.capability.definition.input_schema, call.open_args)
     if problems := context.check_args(bounds, given, bool(decision.gates)):
         problem = problems[0]
         detail = f"`{call.capability.capability_id}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
@@ -169,8 +168,8 @@ def expect(context: GuardContext, call: ToolCall) -> None:
     if can_drift(capability):
         barrier.expect(prefixes=incidents_sought(context.ports.quarantine_key(capability)))
     if capability.definition.kind == "write":
-        key = idempotency.key_of(context.scope, call)
-        barrier.expect(active=True, places=idempotency.operation_places(capability, key))
+        idempotency.key_of(context.scope, call)
+        barrier.expect(active=True, places=idempotency.operation_places(call))
 
 
 async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | None:
@@ -184,7 +183,8 @@ async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | 
     if definition.secrets and (earlier := context.ports.secrets.done_elsewhere(call.capability, call.args)):
         detail = f"the call `{earlier}` did the same but for its secret, which nobody can compare any more"
         return Refusal("rejected", "idempotency_conflict", detail)
-    operation = await _look_up(context, call, key, "before")
+    journal, ports, session = context.journal, context.ports, context.scope.session
+    operation = await idempotency.look_up_operation(journal, ports, call, call.key, "before", session)
     if operation["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
     if operation["denied"]:
@@ -201,26 +201,11 @@ async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | 
             made_by=operation["made_by"],
             withheld=UNUSABLE if operation["state"] == "unusable" else None,
         )
-    if operation["state"] == "claimed" and context.scope.session is not None:
-        detail = f"another run is doing the operation, and {context.scope.session.limit}"
+    if operation["state"] == "claimed" and session is not None:
+        detail = f"another run is doing the operation, and {session.limit}"
         return Refusal("blocked", "budget_exhausted", detail, facts=(SESSION_LIMIT,))
     call.idempotency_key, call.operation = key, operation
     return None
-
-
-async def _look_up(
-    context: GuardContext, call: ToolCall, key: str, when: Literal["before", "redeem"]
-) -> dict[str, Any]:
-    return await idempotency.look_up_operation(
-        context.journal,
-        context.ports,
-        call.capability,
-        key,
-        call.args,
-        step_key=call.key,
-        when=when,
-        session=context.scope.session,
-    )
 
 
 async def consented(context: GuardContext, call: ToolCall) -> Refusal | None:
@@ -245,9 +230,11 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
     of_spec = definition.approval_mode in EVIDENCE_MODES
     if of_spec and call.spec_key is None:
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
-    required = required_of(definition, decision.requires)
     # An approval is bound to the consent too: one that is withdrawn meanwhile voids it.
     consents = call.capability.consents
+    if not (of_spec or decision.requires or consents or decision.gates):
+        return None
+    required = required_of(definition, decision.requires)
     needed = sorted({*required, *consents, *(call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:
@@ -340,7 +327,8 @@ async def approved(context: GuardContext, call: ToolCall) -> Refusal | None:
         return Refusal(
             "blocked", "approval_void", "policy decides differently than when the approver was asked", decision=again
         )
-    operation = await _look_up(context, call, action.idempotency_key, "redeem")
+    journal, ports, session = context.journal, context.ports, context.scope.session
+    operation = await idempotency.look_up_operation(journal, ports, call, call.key, "redeem", session)
     if operation["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
     if operation["denied"] or operation["state"] != "free":
@@ -384,8 +372,8 @@ async def credentialed(context: GuardContext, call: ToolCall) -> Refusal | None:
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
     if call.capability.definition.kind == "read":
         return None
-    rechecked = await context.ports.recheck(call.key, call.capability)
-    if rechecked.failure:
-        return Refusal("blocked", rechecked.failure.code, rechecked.failure.detail)
-    call.preconditions = (ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version),)
+    failure, unchanged = await context.ports.recheck(call.key, call.capability)
+    if failure:
+        return Refusal("blocked", failure.code, failure.detail)
+    call.preconditions = (unchanged,)
     return None

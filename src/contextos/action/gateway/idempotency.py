@@ -31,7 +31,7 @@ from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
 from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.ports.storage import Store
-from contextos.contracts.scope import Capability, RunScope, SessionWindow
+from contextos.contracts.scope import RunScope, SessionWindow
 from contextos.errors import Integrity
 
 RETRY_CLAIMED_US = 50_000
@@ -65,28 +65,28 @@ def key_of(scope: RunScope, call: ToolCall) -> str:
     return call.operation_key
 
 
-def _denial_key(capability: Capability, key: str) -> str:
-    return denial_key(capability.capability_id, capability.definition_digest, key)
+def _denial_key(call: ToolCall) -> str:
+    return denial_key(call.capability.capability_id, call.capability.definition_digest, call.operation_key)
 
 
-def operation_places(capability: Capability, key: str) -> tuple[tuple[str, str], ...]:
-    """Return the places of what is stored about an operation, and of the epoch of the store."""
-    operation = OPERATIONS.place(operation_key(capability.capability_id, key))
-    return DENIALS.place(_denial_key(capability, key)), operation, EPOCHS.place(EPOCH_KEY)
+def _place(call: ToolCall) -> str:
+    return operation_key(call.capability.capability_id, call.operation_key)
+
+
+def operation_places(call: ToolCall) -> tuple[tuple[str, str], ...]:
+    """Return the places of what is stored about the operation of a call, and of the epoch of the store."""
+    return DENIALS.place(_denial_key(call)), OPERATIONS.place(_place(call)), EPOCHS.place(EPOCH_KEY)
 
 
 async def look_up_operation(
     journal: Journal,
     ports: DispatchPorts,
-    capability: Capability,
-    key: str,
-    args: Mapping[str, Any],
-    *,
+    call: ToolCall,
     step_key: str,
     when: Literal["before", "redeem", "again"],
     session: SessionWindow | None,
 ) -> dict[str, Any]:
-    """Read the state of an operation (by its idempotency key), and record it as one answer.
+    """Read the state of the operation of a call (by its `operation_key`), and record it as one answer.
 
     `state` is `free`, `completed` (with the stored output, and in `made_by` the run and the call that did it),
     `unusable` (as `completed`, but its answer is withheld), `other_body` (the key belongs to other arguments) or
@@ -96,14 +96,14 @@ async def look_up_operation(
     Raises:
         Integrity: the signed journal of the run that the stored row names does not show what the row states.
     """
-    fingerprint = args_fingerprint(args)
+    fingerprint = _fingerprint(call)
     deadline_us = session.deadline_us if session else None
 
-    async def call() -> dict[str, Any]:
-        denial, place = _denial_key(capability, key), operation_key(capability.capability_id, key)
+    async def look() -> dict[str, Any]:
+        denial, place = _denial_key(call), _place(call)
         # A loop: a function that calls itself is a reference cycle, which would keep the whole run in memory.
         while True:
-            found = await ports.barrier.found(places=operation_places(capability, key))
+            found = await ports.barrier.found(places=operation_places(call))
             answer: dict[str, Any] = {
                 **await _cancel(ports, found, journal.run_id),
                 **await _denied(ports, found, denial),
@@ -137,8 +137,8 @@ async def look_up_operation(
         again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
         raise Parked(again_us if deadline_us is None else min(again_us, deadline_us), operation=(place, known.version))
 
-    request = {"capability_id": capability.capability_id, "key": key, "fingerprint": fingerprint}
-    found: dict[str, Any] = await journal.record("act.looked_up", f"{when}/{step_key}", request, call)
+    request = {"capability_id": call.capability.capability_id, "key": call.operation_key, "fingerprint": fingerprint}
+    found: dict[str, Any] = await journal.record("act.looked_up", f"{when}/{step_key}", request, look)
     return found
 
 
@@ -177,28 +177,28 @@ async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[Operat
     raise Integrity(f"{detail} other system's records, and restore the document from a backup")
 
 
-def claim_key(
-    run_id: str, capability_id: str, key: str, args: Any, version: int, tool_call_id: str, *, now_us: int
-) -> Write:
-    """Build the write that claims an operation for this run, so that no other run makes the same call.
+def _fingerprint(call: ToolCall) -> str:
+    return args_fingerprint(call.args) if "idempotency_key" in call.args else call.args_digest
+
+
+def claim_key(run_id: str, call: ToolCall, now_us: int) -> Write:
+    """Build the write that claims the operation of a call for this run, so that no other run makes the same call.
 
     The write fails unless the operation's document still has `version`, at which it was free, and if the clock of this
     process (`now_us`) is more than `CLOCK_MARGIN_US` behind the store's: others would take its call for over too early.
     """
-    claim = OperationDocument(run_id, tool_call_id, args_fingerprint(args), "claimed")
-    place = operation_key(capability_id, key)
-    return OPERATIONS.write(place, version, claim, not_after_us=now_us + CLOCK_MARGIN_US)
+    claim = OperationDocument(run_id, call.tool_call_id, _fingerprint(call), "claimed")
+    version, until_us = call.operation["version"], now_us + CLOCK_MARGIN_US
+    return OPERATIONS.write(_place(call), version, claim, not_after_us=until_us)
 
 
-def lookup_preconditions(
-    run_id: str, capability: Capability, key: str, operation: Mapping[str, Any]
-) -> tuple[Write, ...]:
+def lookup_preconditions(run_id: str, call: ToolCall, operation: Mapping[str, Any]) -> tuple[Write, ...]:
     """Build the writes that make the commit fail if the run was cancelled, the operation denied or the store restored
     since `operation` was looked up.
     """
     checks = (
         CANCELS.check(run_id, operation.get("unproved_cancel", 0)),
-        DENIALS.check(denial_place(_denial_key(capability, key), operation.get("unproved_denials", 0)), 0),
+        DENIALS.check(denial_place(_denial_key(call), operation.get("unproved_denials", 0)), 0),
     )
     return (*checks, *epoch_precondition(operation))
 

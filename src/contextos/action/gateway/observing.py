@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from contextos.action.gateway import guards
 from contextos.action.gateway.guarded_call import Guard, GuardContext, Refusal
-from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import ObservedCall, ObservedFinding
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.ports.calls import ToolCall
@@ -77,9 +76,7 @@ def is_from_above(context: GuardContext, call: ToolCall, refusal: Refusal) -> bo
         name: [limit for limit in limits if (name, limit) in above.constraints]
         for name, limits in decision.arg_constraints.items()
     }
-    return above.deny(decision) or bool(
-        context.check_args(bounds, without_secret_arguments(call.args), bool(decision.gates))
-    )
+    return above.deny(decision) or bool(context.check_args(bounds, call.open_args, bool(decision.gates)))
 
 
 def _denial(refusal: Refusal, decision: PolicyDecision | None) -> ObservedFinding:

@@ -10,7 +10,6 @@ from contextos.action.content.kept_content import digests_of, repeated
 from contextos.action.gateway.guarded_call import GuardContext, Refusal
 from contextos.contracts.documents.operations import kept_digest, unvouched_key
 from contextos.contracts.encoding.defaults import without_defaults
-from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import TracedArguments
 from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.ports.calls import ToolCall
@@ -25,7 +24,7 @@ async def traced(context: GuardContext, call: ToolCall) -> Refusal | None:
     always = context.policy.reads_origins or asked is not None or bool(definition.destinations)
     if not context.seen.take_in(context.scope) and not always:
         return None
-    args: Mapping[str, Any] = without_secret_arguments(call.args)
+    args: Mapping[str, Any] = call.open_args
     if call.capability.adapter.type == "function":
         # The author of the code chose its defaults; those of a foreign server are content like any other.
         args = without_defaults(definition.input_schema, args)
@@ -74,7 +73,7 @@ def _unvouched(context: GuardContext, call: ToolCall, found: Mapping[str, Traced
     trusted = any(one.output_integrity == "trusted" for one in adapter.capabilities)
     if definition.kind == "read" or not trusted or not context.seen.has_untrusted:
         return []
-    args = without_secret_arguments(call.args)
+    args = call.open_args
     return [args[name] for name, one in found.items() if one.integrity != "trusted" and name in args]
 
 

@@ -7,10 +7,12 @@ from the agent and kept, because it says what happened. A write whose output is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
 
 from contextos.action.breaker_adapter import BreakerAdapter
+from contextos.action.gateway.delivery import Cleanse, DispatchPorts
 from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG, instructs
@@ -29,7 +31,7 @@ from contextos.contracts.envelopes.tool import (
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.calls import ToolCall
-from contextos.contracts.ports.outside import Adapter, Clock
+from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.refs import artifact_ref, tool_ref
 from contextos.contracts.scope import Capability
 from contextos.errors import InvalidInput, Problem
@@ -45,20 +47,6 @@ MAX_POINTER_CHARS: Final = 200
 UNSAID: Final = "the answer cannot be taken, and what is said of it is unsafe or too long"
 UNNAMED: Final = "an effect with an unsafe name"
 UNNAMED_ARTIFACT: Final = ["an artifact with an unsafe name", "application/octet-stream"]
-
-Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
-"""output -> (redacted output, redaction rules applied, problems with unsafe text)."""
-
-
-class ReplyPorts(Protocol):
-    """What of `DispatchPorts` a reply is judged with."""
-
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def cleanse(self) -> Cleanse: ...
-    @property
-    def cleanse_text(self) -> Callable[[Any], Any]: ...
 
 
 @final_fields
@@ -269,7 +257,7 @@ class AttemptOutcome:
     """
 
     registry: Registry
-    ports: ReplyPorts
+    ports: DispatchPorts
     call: ToolCall
     adapter: Adapter
     began_us: int
@@ -294,20 +282,11 @@ class AttemptOutcome:
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if used else []
         # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
         least = capability.definition.cost_cents
-        cost = (
-            max(reply.cost_cents, 0 if has_drifted(capability, reply) else least)
-            if reply
-            else least
-            if outcome == "unknown"
-            else 0
-        )
+        cost = least if outcome == "unknown" else 0
+        if reply:
+            cost = max(reply.cost_cents, 0 if has_drifted(capability, reply) else least)
         wire = {
-            "envelope_version": "contextos.tool_result.v1",
-            "tool_call_id": envelope.tool_call_id,
-            "run_id": envelope.run_id,
-            "trace_id": envelope.trace_id,
-            "session_id": envelope.session_id,
-            "capability_id": envelope.capability_id,
+            **_of_call(envelope),
             "status": checked.status,
             "output": checked.output,
             "error": checked.error.to_json() if checked.error else None,
@@ -319,7 +298,6 @@ class AttemptOutcome:
                 *([envelope.approval_mode_effective] if effect else []),
                 *([INSTRUCTIONS_TAG] if instructs([checked.output, *_said(checked)]) else []),
             ],
-            "policy_decision_id": envelope.policy_decision_id,
             "latency_ms": max(0, ports.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
                 "redaction_applied": bool(checked.redacted) or changed != said,
@@ -346,6 +324,15 @@ class AttemptOutcome:
         }
 
 
+_STATED: Final = ("tool_call_id", "run_id", "trace_id", "session_id", "capability_id", "policy_decision_id")
+_stated: Final = attrgetter(*_STATED)
+
+
+def _of_call(envelope: ToolCallEnvelope) -> dict[str, Any]:
+    """What a result states of its call."""
+    return {"envelope_version": "contextos.tool_result.v1", **dict(zip(_STATED, _stated(envelope), strict=True))}
+
+
 def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:
     """Build the result of a call from an operator's statement whether the call took effect.
 
@@ -353,12 +340,7 @@ def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolRe
     """
     happened = settled.happened
     return ToolResultEnvelope(
-        envelope_version="contextos.tool_result.v1",
-        tool_call_id=envelope.tool_call_id,
-        run_id=envelope.run_id,
-        trace_id=envelope.trace_id,
-        session_id=envelope.session_id,
-        capability_id=envelope.capability_id,
+        **_of_call(envelope),
         status="completed" if happened else "failed",
         output=settled.output if happened else None,
         error=None if happened else ToolError(code="tool_failed", message="a person settled that it did not happen"),
@@ -366,7 +348,6 @@ def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolRe
         citations=(),
         mutations=settled.mutations if happened else (),
         risk_tags=("settled",),
-        policy_decision_id=envelope.policy_decision_id,
         latency_ms=0,
         metadata={"settled_by": settled.by, "evidence_ref": settled.evidence_ref},
     )

@@ -17,7 +17,6 @@ from contextos.action.gateway import idempotency
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.quarantine import is_quarantined, quarantine_detail
 from contextos.action.secret_arguments import SECRET_LOST
-from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.envelopes.tool import ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import CLOCK_MARGIN_US, Timeout
@@ -107,19 +106,15 @@ async def _recheck(journal: Journal, ports: DispatchPorts, call: ToolCall) -> Fa
 
     Keeps in `call` the checks that must hold in the commit of the next attempt. Returns what forbids it, or None.
     """
-    key = call.envelope.idempotency_key
-    assert key is not None, "the guard `idempotency_check` gives every write its key"
-    operation = await idempotency.look_up_operation(
-        journal, ports, call.capability, key, call.envelope.args, step_key=call.attempt_key, when="again", session=None
-    )
+    operation = await idempotency.look_up_operation(journal, ports, call, call.attempt_key, "again", None)
     if operation["cancelled"]:
         return Failure(code="cancelled", detail="the run was cancelled; nothing more was sent")
     if operation["denied"]:
         return Failure(code="approval_denied", detail="a person denied this operation meanwhile")
-    rechecked = await ports.recheck(call.attempt_key, call.capability)
-    lookup_checks = idempotency.lookup_preconditions(journal.run_id, call.capability, key, operation)
-    call.checks = (*lookup_checks, ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version))
-    return rechecked.failure
+    failure, unchanged = await ports.recheck(call.attempt_key, call.capability)
+    lookup_checks = idempotency.lookup_preconditions(journal.run_id, call, operation)
+    call.checks = (*lookup_checks, unchanged)
+    return failure
 
 
 def _how(call: ToolCall, answer: Mapping[str, Any]) -> How | None:

@@ -58,7 +58,9 @@ _ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
     guards.not_quarantined: lambda tool, _: can_drift(tool),
     guards.consistent_with_request: lambda tool, _: any(one.agrees_with for one in tool.permissions),
     history.history_known: history.needs_history,
+    origins.destinations_trusted: lambda tool, _: bool(tool.destinations),
     guards.within_egress: lambda tool, _: tool.leaves,
+    guards.idempotency_check: lambda tool, _: tool.definition.kind == "write" or bool(tool.destinations),
     guards.consented: lambda tool, _: bool(tool.consents),
     guards.still_not_quarantined: lambda tool, _: can_drift(tool),
     history.reserved: history.needs_history,
@@ -182,7 +184,7 @@ class Gateway:
         refs = [fact.evidence_ref for fact in call.frozen]
         matched = decision.matched_rule_ids if decision else ()
         refs += [policy_ref(homes[rule], rule) for rule in matched if rule in homes]
-        effective = decision.effective_approval_mode if decision else None
+        effective, gates = (decision.effective_approval_mode, decision.gates) if decision else (None, ())
         return ToolCallEnvelope.construct_trusted(
             {
                 "envelope_version": "contextos.tool_call.v1",
@@ -201,24 +203,14 @@ class Gateway:
                 # A read that a person approved is asked about under a key, and claims nothing.
                 "idempotency_key": call.idempotency_key if definition.kind == "write" else None,
                 "auth_ref": f"claim_hash:{scope.identity.claim.claim_hash}",
-                "metadata": self._metadata(call.capability, decision.gates if decision else ()),
+                # Which definition its tool has, and which gates ask about it.
+                "metadata": {
+                    **call.capability.stated,
+                    "gates": list(gates),
+                    **({"requires_approval_gate": gates[0]} if gates else {}),
+                },
             }
         )
-
-    def _metadata(self, capability: Capability, gates: Sequence[str]) -> dict[str, Any]:
-        """What a call envelope says beside the call: which definition its tool has, and which gates ask about it.
-
-        `arg_schema_ref` names the input schema of the definition that `definition_digest` pins.
-        """
-        adapter = capability.adapter
-        return {
-            "definition_digest": capability.definition_digest,
-            "gates": list(gates),
-            "arg_schema_ref": f"schema://{capability.capability_id}.v{adapter.version}",
-            "protocol": adapter.type,
-            "version": adapter.version,
-            **({"requires_approval_gate": gates[0]} if gates else {}),
-        }
 
     def _refused(self, call: ToolCall, refusal: Refusal, *, known: bool = True) -> ToolResultEnvelope:
         """Record a refusal and return it as a result. A call of a tool that is not `known` has no envelope."""

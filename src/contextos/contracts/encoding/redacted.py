@@ -16,7 +16,8 @@ REDACTION_MARK: Final = re.compile(r"\[redacted:([a-z_]{1,32})(?::[a-p]{32})?\]"
 SECRET_ARGUMENT: Final = re.compile(r"\[redacted:argument:[a-p]{32}\]")
 """The mark that replaces a secret argument of a call."""
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
-_MARK_BEGINS: Final = b"[redacted:"
+MARK_BEGINS: Final = b"[redacted:"
+"""What the canonical JSON of a value has in which something was redacted."""
 
 
 def unused_name(name: str, used: Container[str], original: Container[str], numbers: dict[str, int]) -> str:
@@ -41,7 +42,7 @@ def redacted_places(value: Any) -> dict[str, list[str]]:
     >>> redacted_places({"note": "card [redacted:pan]"})
     {'/note': ['pan']}
     """
-    if _MARK_BEGINS not in canonical(value):
+    if MARK_BEGINS not in canonical(value):
         return {}
     found: dict[str, set[str]] = {}
     for path, text in texts_in(value):

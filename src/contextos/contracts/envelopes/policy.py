@@ -354,9 +354,9 @@ class RulesAbove:
         return prohibited or not self.rule_ids.isdisjoint((*decision.denying_rule_ids, *unknown))
 
 
-def fact_member(root: str, value: Any) -> bytes:
+def fact_member(root: str, value: Any, digest: str | None = None) -> bytes:
     """Return a root of facts as the member of the object that has the digest of each root, in canonical JSON."""
-    return f'"{root}":"{content_address(value)}"'.encode()
+    return f'"{root}":"{digest or content_address(value)}"'.encode()
 
 
 @dataclass(frozen=True)

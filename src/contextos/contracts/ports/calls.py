@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -36,8 +37,9 @@ class ToolCall:
     """One call, from the step of a plan to its result. Each stage fills in its part.
 
     The executor: `key` is `<plan revision>/<step id>`, `provenance` maps each argument to `literal` or
-    `<source>:<pointer>`, `known` is all the evidence that the run has so far, the oldest first, and `args_digest` is of
-    the arguments as they are sent.
+    `<source>:<pointer>`, and `known` is all the evidence that the run has so far, the oldest first. `raw` is the
+    canonical JSON of the arguments and `args_digest` its digest. `open_args` has those that are not secret; `has_marks`
+    says that some are.
 
     The guards (the checks of the gateway): `evidence` is what of it is about these arguments, by name, and `frozen`
     what is in use. `operation_key` identifies the operation, and `idempotency_key` is it once the operation was looked
@@ -101,7 +103,9 @@ class ToolCall:
     ) -> None:
         # What no stage has filled in yet is read from the class, so that a call is made at little cost.
         self.key, self.step, self.args, self.provenance, self.known = key, step, args, provenance, known
-        self.args_digest = content_address(args)
+        self.raw = canonical(args)
+        self.args_digest, self.open_args = digest(self.raw), without_secret_arguments(args)
+        self.has_marks = len(self.open_args) < len(args)
         self.spec_key = spec[0] if spec else None
         self.required_evidence = tuple(spec[1].required_evidence) if spec else ()
 
@@ -118,10 +122,9 @@ class ToolCall:
         """
         if not self.traced:
             return {}
-        names = self.capability.adapter.destinations(self.capability.definition)
         made_counts = self.capability.definition.destinations is not None or self.saw_untrusted
         counts = ("untrusted", "unknown") if made_counts else ("untrusted",)
-        found = {name: self.traced[name] for name in sorted(names) if name in self.traced}
+        found = {name: self.traced[name] for name in sorted(self.capability.destinations) if name in self.traced}
         return {name: one for name, one in found.items() if one.integrity in counts}
 
     @property

@@ -171,6 +171,6 @@ def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
     if not isinstance(value, str) or len(value) > most or not (value or empty):
         detail = f"`{str(value)[:40]}` is not a text of up to {most} characters"
         raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         raise InvalidInput(Problem(at, "bad_text", "the text holds half a character", "send whole characters"))
     return value

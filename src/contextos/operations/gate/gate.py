@@ -392,4 +392,7 @@ def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool
 
 
 def _find(entries: Sequence[Entry], kind: str, key: str) -> Entry | None:
-    return next((entry for entry in reversed(entries) if (entry.kind, entry.key) == (kind, key)), None)
+    for entry in reversed(entries):
+        if entry.key == key and entry.kind == kind:
+            return entry
+    return None

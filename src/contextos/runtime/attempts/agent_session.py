@@ -204,9 +204,9 @@ async def _call(
     known_tool = admitted.scope.tools.capabilities.get(step.tool)
     if known_tool is None or known_tool.definition.kind != "write":
         # The gateway does so for each write.
-        now = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
-        if now.failure:
-            return _answered(asked, "refused", None, (now.failure,), environment)
+        changed, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
+        if changed:
+            return _answered(asked, "refused", None, (changed,), environment)
     known = progress.known(_fresh(admitted, environment), admitted.scope)
     execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
     progress.facts += execution.facts[len(known) :]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from contextos.action.gateway.delivery import DispatchPorts
 from contextos.context.compiler import compile_context, recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.bindings import KnownStep, known_steps, plan_with_defaults, steps_of_plan
@@ -31,7 +32,7 @@ from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.inputs.slot_steps import fill_slots
-from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps, facts_by_name
+from contextos.runtime.wiring import build_gateway, call_ports, decide_exposure, decide_plan_steps, facts_by_name
 from contextos.trust.policy.constraints import check_args
 
 NOTHING_DONE = Execution({}, (), None)
@@ -42,7 +43,7 @@ class Surface:
     """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
     compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id,
     and `facts` the retrieved evidence by its name. `steps` are those of the template, resolved from `sources`; a
-    session, whose agent states the arguments, has neither.
+    session, whose agent states the arguments, has neither. `ports` are what calls need.
     """
 
     decisions: Mapping[str, PolicyDecision]
@@ -52,6 +53,7 @@ class Surface:
     facts: Mapping[str, Fact]
     steps: Sequence[KnownStep]
     sources: Mapping[str, Any]
+    ports: DispatchPorts
 
     @property
     def tools(self) -> frozenset[str]:
@@ -121,9 +123,8 @@ def compile_surface(
         journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
         if environment.at_compiled is not None:
             environment.at_compiled(str(revision), compiled)
-    return Surface(
-        decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts, steps, sources
-    )
+    gates, ports = {name: one.gates for name, one in announced.items()}, call_ports(environment, admitted.scope)
+    return Surface(decisions, controls, compiled, gates, facts, steps, sources, ports)
 
 
 def _sources(admitted: AdmittedRun, steps: Sequence[PlanStep], facts: Mapping[str, Fact]) -> dict[str, Any]:
@@ -183,7 +184,8 @@ async def try_plan(
     if verified.verdict != "ok":
         return Execution({}, facts, None), verified.failures
     deferred = partial(waiting_record, request, scope, template, plan, environment)
-    gateway = build_gateway(environment, scope, policy, admitted.prepared.guards, admitted.query, deferred)
+    guards, query = admitted.prepared.guards, admitted.query
+    gateway = build_gateway(environment, scope, policy, guards, query, deferred, surface.ports)
     execution = await executor.execute_plan(plan, steps, scope, gateway, journal, facts, sources)  # 11, 12
     return execution, (execution.failure,) if execution.failure else ()
 
@@ -242,7 +244,7 @@ def _verify(
             decisions=decisions,
             exposure=exposure,
             check_input=lambda capability, args: registry.check(capability, "input", dict(args)),
-            check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
+            check_args=check_args,
             calls_left=left,
             before=critic.ancestors(plan),
         )

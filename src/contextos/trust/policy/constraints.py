@@ -21,7 +21,7 @@ MAX_VALUES_CHARS: Final = 1_000
 
 
 def check_args(
-    constraints: Mapping[str, Sequence[ArgConstraint]], args: Mapping[str, Any], *, approved: bool
+    constraints: Mapping[str, Sequence[ArgConstraint]], args: Mapping[str, Any], approved: bool
 ) -> tuple[Problem, ...]:
     """Check a call's arguments against the limits of policy. Returns one problem for each violation, with its
     pointer.
@@ -33,13 +33,12 @@ def check_args(
     >>> [problem.code for problem in check_args(limit, {"amount": 4000}, approved=False)]
     ['arg_above_max']
     """
-    violations = (
-        problem
-        for name, bounds in constraints.items()
-        for bound in bounds
-        for problem in _violations(bound, args.get(name, MISSING), pointer(("args", name)), approved)
-    )
-    return tuple(dict.fromkeys(violations))
+    found = list[Problem]()
+    for name, bounds in constraints.items():
+        at, value = pointer(("args", name)), args.get(name, MISSING)
+        for bound in bounds:
+            found += _violations(bound, value, at, approved)
+    return tuple(dict.fromkeys(found))
 
 
 def is_bounding(constraint: ArgConstraint) -> bool:

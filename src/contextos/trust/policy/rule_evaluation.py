@@ -136,16 +136,15 @@ class RuleGroup:
         values: list[Any] = []
         for segments in self._paths:
             node: Any = facts
-            for segment in segments:
-                if not isinstance(node, dict):
-                    values.append(None)
-                    break
-                node = node.get(segment, MISSING)
-                if node is MISSING:
-                    values.append(MISSING)
-                    break
+            try:
+                for segment in segments:
+                    node = node[segment]
+            except KeyError:
+                values.append(MISSING)
+            except TypeError:
+                values.append(None)
             else:
-                if isinstance(node, dict | list | tuple):
+                if isinstance(node, (dict, list, tuple)):
                     values.append(_short(canonical(node)))
                 else:
                     is_long = type(node) is str and len(node) > LONGEST_KEPT

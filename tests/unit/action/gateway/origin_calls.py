@@ -23,8 +23,7 @@ def call(
 ) -> ToolCall:
     definition = SimpleNamespace(kind=kind, destinations=destinations)
     told = (tuple(TRACED) if kind == "write" else ()) if destinations is None else destinations
-    adapter = SimpleNamespace(destinations=lambda _definition: told)
-    capability: Any = SimpleNamespace(definition=definition, adapter=adapter)
+    capability: Any = SimpleNamespace(definition=definition, destinations=told)
     decision: Any = SimpleNamespace(gates=gates)
     step: Any = None
     origins = TRACED if found is None else found

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from contextos.action.gateway import guards, history
+from contextos.action.gateway import guards, history, origins
 from contextos.action.gateway.tool_gateway import GUARDS, guards_of
 
 
 def tool(**changed: Any) -> Any:
-    plain = {"leaves": False, "permissions": (), "consents": frozenset(), "type": "function"} | changed
-    return SimpleNamespace(capability_id="a.pay", adapter=SimpleNamespace(type=plain.pop("type")), **plain)
+    plain = {"leaves": False, "permissions": (), "consents": frozenset(), "destinations": ()} | changed
+    definition = SimpleNamespace(kind=plain.pop("kind", "read"))
+    adapter = SimpleNamespace(type=plain.pop("type", "function"))
+    return SimpleNamespace(capability_id="a.pay", adapter=adapter, definition=definition, **plain)
 
 
 def policy(hours: Any = (), history: Any = ()) -> Any:
@@ -24,6 +26,7 @@ COUNTED = SimpleNamespace(counted=lambda: {"a.pay": None})
 OF_OTHERS = SimpleNamespace(counted=lambda: {"a.refund": None})
 QUARANTINE = {guards.not_quarantined, guards.still_not_quarantined}
 HISTORY = {history.history_known, history.reserved}
+DESTINATIONS = {guards.idempotency_check, origins.destinations_trusted}
 
 
 @pytest.mark.parametrize(
@@ -39,9 +42,13 @@ HISTORY = {history.history_known, history.reserved}
         (tool(permissions=(SimpleNamespace(agrees_with={}),)), policy(), set()),
         (tool(), policy(hours=[("office", None)]), HISTORY),
         (tool(), policy(history=[("n", COUNTED)]), HISTORY),
+        (tool(kind="write"), policy(), {guards.idempotency_check}),
+        (tool(destinations=("to",)), policy(), DESTINATIONS),
+        (tool(kind="write", destinations=("to",)), policy(), DESTINATIONS),
     ],
 )
 def test_a_guard_that_can_refuse_a_call_of_a_tool_is_asked(made: Any, under: Any, asked: set[Any]) -> None:
-    by_tool = {*QUARANTINE, *HISTORY, guards.within_egress, guards.consented, guards.consistent_with_request}
+    of_tool = {guards.within_egress, guards.consented, guards.consistent_with_request}
+    by_tool = {*QUARANTINE, *HISTORY, *DESTINATIONS, *of_tool}
     expected = tuple(guard for guard in GUARDS if guard not in by_tool or guard in asked)
     assert guards_of(made, under) == expected

@@ -182,7 +182,7 @@ def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
 
 
 def _read(entry: Entry, contract: type[SealedT]) -> tuple[tuple[SealedT, bytes, str | None], int]:
-    """The body of an entry, what its seal covers, and why it does not count whoever sealed it; and the bytes of all."""
+    """The body of an entry, what its seal covers, and why it does not count under any seal; and the bytes of all."""
     if entry.body is None or entry.salt is None or header_hash(entry) != entry.hash:
         raise ChainBroken(CONTROL, entry.seq, "is not the entry that was written there")
     if body_digest(entry.salt, entry.body) != entry.body_digest:

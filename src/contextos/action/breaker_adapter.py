@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -19,7 +19,7 @@ from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.documents.operations import BREAKERS, circuit_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.contracts.model import final_fields
+from contextos.contracts.model import changed, final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability
@@ -231,7 +231,7 @@ def without_turn(adapter: Adapter) -> Adapter:
     """Return an adapter behind its circuit breaker for a caller that holds no turn of the run, and gives none up."""
     if not isinstance(adapter, BreakerAdapter):
         return adapter
-    return replace(adapter, path=replace(adapter.path, turn=SharedYield(_no_turn)))
+    return changed(adapter, path=changed(adapter.path, turn=SharedYield(_no_turn)))
 
 
 def _no_turn() -> AbstractAsyncContextManager[YieldedTurn]:

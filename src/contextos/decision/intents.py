@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from operator import attrgetter
+from typing import Any, Final, Literal, Protocol
 
 from contextos.contracts.envelopes.identity import AgentIdentity, IdentityClaim, Principals, UserClaims
 from contextos.contracts.envelopes.pack import ContextPack
@@ -23,6 +24,9 @@ from contextos.contracts.envelopes.run import (
     RuntimeHints,
 )
 from contextos.contracts.envelopes.verdicts import Failure
+
+_LIMITS: Final = ("total_tokens", "max_tool_calls", "max_replan_attempts", "wall_clock_ms", "max_cost_cents")
+_limits_in: Final = attrgetter(*_LIMITS)
 
 
 class DeploymentCeilings(Protocol):
@@ -137,25 +141,16 @@ def build_run_context(
 def _budget(
     hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: DeploymentCeilings
 ) -> BudgetInForce:
-    limited_by: dict[str, Any] = {}
-
-    def lowest(name: str) -> Any:
-        stated = (getattr(hints, name, None), getattr(pack, name, None), getattr(limits, name))
-        value, owner = lowest_of(name, min(value for value in stated if value is not None), known)
+    limited_by, fields = dict[str, Any](), dict[str, Any]()
+    of_hints, of_limits = _limits_in(hints), _limits_in(limits)
+    of_pack = _limits_in(pack) if pack else of_limits
+    for name, hint, own, most in zip(_LIMITS, of_hints, of_pack, of_limits, strict=True):
+        value = min(own, most) if hint is None else min(hint, own, most)
+        fields[name], owner = lowest_of(name, value, known)
         if owner:
             limited_by[name] = owner
-        return value
-
-    total = lowest("total_tokens")
-    fields = {
-        "total_tokens": total,
-        "bucket_tokens": pack.bucket_tokens if pack else _shares(total),
-        "max_tool_calls": lowest("max_tool_calls"),
-        "max_replan_attempts": lowest("max_replan_attempts"),
-        "wall_clock_ms": lowest("wall_clock_ms"),
-        "max_cost_cents": lowest("max_cost_cents"),
-        "atomic_usage": AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0),
-    }
+    fields["bucket_tokens"] = pack.bucket_tokens if pack else _shares(fields["total_tokens"])
+    fields["atomic_usage"] = AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0)
     return BudgetInForce(**fields, limited_by=limited_by) if limited_by else BudgetInForce(**fields)
 
 

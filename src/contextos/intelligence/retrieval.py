@@ -7,7 +7,7 @@ Different edges of one subject have the same ref and are distinguished by their 
 A named requirement follows predicates from `src` to `dst`, starting at a seed. Where a limit can have hidden edges of a
 node of the path, the edges with the path's predicate are read in full, so no fan-out hides evidence. An item gets the
 requirement's name only if every edge of the path is trusted and all values found are equal. Otherwise no item gets the
-name: the items are returned without one, and `explain` returns the reason.
+name: the items are returned without one.
 This module has no clock: `drop_stale_names` removes the names of stale items, at the time of the caller's journal.
 Source: docs/design/contracts.md, "Identifiers", "Compile".
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 from pydantic import ValidationError
@@ -40,7 +40,6 @@ from contextos.errors import Integrity, InvalidInput, NotFound
 
 GraphEdge = Mapping[str, JsonValue]
 GraphEdges = Sequence[GraphEdge]
-UnmetReason = Literal["missing", "untrusted", "conflict", "cut_off"]
 
 MAX_STEP_EDGES: Final = 10_000
 """Edges of one step of a path that are read at most. A path with a step that has more is `cut_off`."""
@@ -75,44 +74,6 @@ class GraphKnowledge:
             NotFound: the snapshot does not exist in this graph.
             Integrity: an edge of the graph is not valid evidence.
         """
-        around, commit = await self._around(query)
-        # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
-        asked = query.model_dump_json(), (content := orjson.dumps(around))
-        if (known := _FOUND.get(asked)) is not None:
-            return known
-        paths = _Paths(self._graph, commit, around, query)
-        answers = await _answers(paths, query)
-        # One edge can answer several requirements, and each item has one name.
-        names: dict[str, list[str | None]] = defaultdict(list)
-        edges: dict[str, GraphEdge] = {}
-        for name, answer in answers.items():
-            if not isinstance(answer, str):
-                edges[str(answer["edge_id"])] = answer
-                names[str(answer["edge_id"])].append(name)
-        for edge in around:
-            if len(edges) >= query.limit:
-                break
-            edges.setdefault(str(edge["edge_id"]), edge)
-        items = [
-            _item(edge, query.snapshot, paths.hop(edge), name)
-            for edge_id, edge in edges.items()
-            for name in names.get(edge_id) or [None]
-        ]
-        found = tuple(sorted(items, key=_order))
-        if not paths.went_on:
-            _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
-        return found
-
-    async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
-        """Return, for each named requirement of `query` that has no answer, the reason. Raises the same errors as
-        `retrieve`.
-        """
-        around, commit = await self._around(query)
-        answers = await _answers(_Paths(self._graph, commit, around, query), query)
-        return {name: reason for name, reason in answers.items() if isinstance(reason, str)}
-
-    async def _around(self, query: RetrievalQuery) -> tuple[GraphEdges, int]:
-        """Return the edges around the seeds, nearest first, and the commit number of the snapshot."""
         match = _SNAPSHOT.fullmatch(query.snapshot)
         commit = int(match[1]) if match else -1
         # Commits are never removed, so a known snapshot stays valid.
@@ -123,7 +84,33 @@ class GraphKnowledge:
         around = await self._graph.neighbourhood(
             query.seeds, at=commit, hops=query.hops, fan_out=query.fan_out, limit=query.limit
         )
-        return around, commit
+        # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
+        asked = query.model_dump_json(), (content := orjson.dumps(around))
+        if (known := _FOUND.get(asked)) is not None:
+            return known
+        paths = _Paths(self._graph, commit, around, query)
+        answers = await _answers(paths, query)
+        # One edge can answer several requirements, and each item has one name.
+        names: dict[str, list[str | None]] = defaultdict(list)
+        edges: dict[str, GraphEdge] = {}
+        for name, answer in answers.items():
+            if answer is not None:
+                edges[str(answer["edge_id"])] = answer
+                names[str(answer["edge_id"])].append(name)
+        for edge in around:
+            if len(edges) >= query.limit:
+                break
+            edges.setdefault(str(edge["edge_id"]), edge)
+        refs: dict[str, str] = {}
+        items = [
+            _item(edge, refs, query.snapshot, paths.hop(edge), name)
+            for edge_id, edge in edges.items()
+            for name in names.get(edge_id) or [None]
+        ]
+        found = tuple(sorted(items, key=_order))
+        if not paths.went_on:
+            _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
+        return found
 
 
 def drop_stale_names(
@@ -152,14 +139,18 @@ class _Paths:
 
     def __init__(self, graph: Graph, commit: int, around: GraphEdges, query: RetrievalQuery) -> None:
         self._graph, self._commit, self._around, self.went_on = graph, commit, around, False
-        self._distances = _distances(around, query.seeds)
         # A limit that is reached counts as exceeded, because one more edge would not be visible.
-        near = {node for node, distance in self._distances.items() if distance < query.hops}
-        self._whole = near - crowded_nodes(around, query.fan_out) if len(around) < query.limit else set()
+        crowded = crowded_nodes(around, query.fan_out)
+        self._is_cut = bool(crowded) or len(around) >= query.limit
+        if self._is_cut:
+            self._distances = _distances(around, query.seeds)
+            near = {node for node, distance in self._distances.items() if distance < query.hops}
+            self._whole = near - crowded if len(around) < query.limit else set()
 
     async def step(self, reached: Set[str], predicate: str) -> GraphEdges | None:
         """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""
-        if reached <= self._whole:
+        # No path is longer than the hops, so a walk that is not cut has all its edges.
+        if not self._is_cut or reached <= self._whole:
             return [edge for edge in self._around if edge["src"] in reached and edge["predicate"] == predicate]
         self.went_on = True
         edges = await self._graph.step(sorted(reached), predicate, at=self._commit, limit=MAX_STEP_EDGES + 1)
@@ -169,43 +160,37 @@ class _Paths:
 
     def hop(self, edge: GraphEdge) -> int:
         """Return the distance of an edge from the nearest seed, in edges. It counts in both directions."""
-        return 1 + min(self._distances[edge["src"]], self._distances[edge["dst"]])
+        return 1 + min(self._distances[edge["src"]], self._distances[edge["dst"]]) if self._is_cut else edge["hop"]
 
 
-async def _answers(paths: _Paths, query: RetrievalQuery) -> dict[str, GraphEdge | UnmetReason]:
-    """Return, for each name, the edge that answers it, or the reason why there is none.
+async def _answers(paths: _Paths, query: RetrievalQuery) -> dict[str, GraphEdge | None]:
+    """Return, for each name, the edge that answers it, or None.
 
     Two requirements with the same name must both be met by the same value; otherwise they conflict.
     """
-    answers: dict[str, GraphEdge | UnmetReason] = {}
+    answers: dict[str, GraphEdge | None] = {}
     for requirement in query.named:
-        answer = await _answer(paths, query, requirement)
-        name = requirement.name
+        answer, name = await _answer(paths, query, requirement), requirement.name
         if name in answers and _value_of(answers[name]) != _value_of(answer):
-            answer = "conflict"
+            answer = None
         answers[name] = answer
     return answers
 
 
-async def _answer(paths: _Paths, query: RetrievalQuery, requirement: EvidencePath) -> GraphEdge | UnmetReason:
-    if len(requirement.path) > query.hops:
-        return "cut_off"
-    reached: set[str] = {query.seeds[requirement.seed]} if requirement.seed < len(query.seeds) else set()
-    trusted: list[GraphEdge] = []
-    untrusted_seen = False
+async def _answer(paths: _Paths, query: RetrievalQuery, requirement: EvidencePath) -> GraphEdge | None:
+    if len(requirement.path) > query.hops or requirement.seed >= len(query.seeds):
+        return None
+    reached, trusted = {query.seeds[requirement.seed]}, list[GraphEdge]()
     for predicate in requirement.path:
         step = await paths.step(reached, predicate)
         if step is None:
-            return "cut_off"
+            return None
         trusted = [edge for edge in step if edge["integrity"] == "trusted"]
-        untrusted_seen = untrusted_seen or len(trusted) < len(step)
         reached = {str(edge["dst"]) for edge in trusted}
-    if not trusted:
-        return "untrusted" if untrusted_seen else "missing"
-    if len(trusted) == 1:
-        return trusted[0]
+    if len(trusted) < 2:
+        return trusted[0] if trusted else None
     if len({_digest(edge, value_only=True) for edge in trusted}) > 1:
-        return "conflict"
+        return None
     return min(trusted, key=_newest_first)
 
 
@@ -213,8 +198,8 @@ def _newest_first(edge: GraphEdge) -> tuple[int, str, str]:
     return -_observed_at_us(edge), _digest(edge), str(edge["evidence_ref"])
 
 
-def _value_of(answer: GraphEdge | UnmetReason) -> str:
-    return answer if isinstance(answer, str) else _digest(answer, value_only=True)
+def _value_of(answer: GraphEdge | None) -> str | None:
+    return None if answer is None else _digest(answer, value_only=True)
 
 
 def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
@@ -231,11 +216,12 @@ def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
     return distances
 
 
-def _item(edge: Mapping[str, JsonValue], snapshot: str, hop: int, name: str | None) -> EvidenceItem:
+def _item(edge: GraphEdge, refs: dict[str, str], snapshot: str, hop: int, name: str | None) -> EvidenceItem:
+    """The item of an edge. `refs` has the references of subjects that were made before."""
     subject, predicate, value = edge["src"], edge["predicate"], value_of_edge(edge)
     try:
         return EvidenceItem(
-            evidence_ref=kg_ref(subject, snapshot),
+            evidence_ref=refs.get(subject) or refs.setdefault(subject, kg_ref(subject, snapshot)),
             name=name,
             subject=subject,
             predicate=predicate,

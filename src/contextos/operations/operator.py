@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from contextos.action.gateway.result_validation import result_of_settlement
@@ -21,6 +21,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import ToolCallEnvelope
 from contextos.contracts.journal import Batch, Draft, Entry, erasure_key
+from contextos.contracts.model import changed
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import approval_statement
 from contextos.contracts.statements.settlements import settlement_statement
@@ -167,7 +168,7 @@ async def answer_approval(
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     if verdict == "approved":  # a denial counts whatever changed
         await refuse_void(app, tenant_id, asked)
-    answered = replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id)
+    answered = changed(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id)
     write = APPROVALS.write(question["approval_id"], document.version, answered, not_after_us=question["deadline_us"])
     writes = [write, *await count_writes(store, approver_id, assertion)]
     if verdict == "denied":
@@ -289,7 +290,7 @@ async def _cancel_once(
         with suppress(ApprovalRefused):
             question = await _open_question(store, tenant_id, run_id, entries)
             asked, approval = question.key, question.document
-            void = replace(approval.body, state="cancelled")
+            void = changed(approval.body, state="cancelled")
             writes.append(APPROVALS.write(approval.body.approval_id, approval.version, void))
     entry: tuple[Entry, ...] = ()
     if asked is not None:

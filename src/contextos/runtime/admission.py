@@ -16,7 +16,7 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
-from contextos.contracts.envelopes.plan import Intent, Plan, PlanStep, Subject, TaskTemplate
+from contextos.contracts.envelopes.plan import Intent, Plan, Subject, TaskTemplate
 from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import ENVIRONMENTS
@@ -81,12 +81,6 @@ class AdmittedRun:
     def intent(self) -> Intent:
         """Return the intent of the run."""
         return self.loaded.intents[self.scope.received.request.input.intent]
-
-    def pack_json(self, steps: Sequence[PlanStep]) -> dict[str, Any]:
-        """Return the pack as the JSON object that the bindings of steps read, or an empty object if none reads it."""
-        params = [value for step in steps for value in step.params.values()]
-        bound = any(isinstance(value, dict) and value.get("from") == "pack" for value in params)
-        return self.loaded.pack.to_json() if bound else {}
 
 
 def refuse(*failures: Failure) -> RunOutcome:

@@ -35,8 +35,9 @@ def end_contradictions(
     made before and that this end says nothing about.
     """
     effects = [one for one in journal.account.effects.values() if one["step_id"] not in made]
-    known = scope.tools.capabilities.items() if scope else ()
-    undone = journal.account.undone_call({name for name, one in known if one.definition.kind == "write"})
+    known = scope.tools.capabilities.items() if scope and journal.account.last("call.asked") else ()
+    writes = {name for name, one in known if one.definition.kind == "write"}
+    undone = journal.account.undone_call(writes) if writes else None
     why = end_contradiction(end, effects, undone)
     return (Failure(code="must_escalate", detail=why),) if why else ()
 
@@ -176,7 +177,8 @@ def _consolidate(
         value = remembered.value if binding is None else resolve_binding(binding, sources)
         if entity and value is not MISSING:
             bound.append(BoundMemory(remembered, entity[0], value, refs, 1))
-    consent = attempt.execution.evidence.get("memory_consent")
+    evidence = attempt.execution.evidence
+    consent = evidence.get("memory_consent")
     proposals = propose_memories(
         bound,
         run_id=environment.journal.run_id,
@@ -186,9 +188,7 @@ def _consolidate(
         consent_given=consent is not None and consent.value is True,
         at_us=environment.journal.now_us,
     )
-    proposals, escalating = permitted_proposals(
-        proposals, admitted, attempt.execution.evidence.keys(), environment.journal
-    )
+    proposals, escalating = permitted_proposals(proposals, admitted, evidence.keys(), environment.journal)
     environment.journal.derive("memory.proposed", "", {"proposals": [proposal.to_json() for proposal in proposals]})
     environment.journal.stage(*candidate_writes(proposals))
     if not escalating:

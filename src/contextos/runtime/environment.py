@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from contextos.action.barrier import Barrier
 from contextos.action.cancellation import find_cancel
@@ -52,6 +53,12 @@ class RunLimits:
     max_session_duration_ms: int = 14_400_000
 
 
+COMPILED_KEPT: Final = 64
+"""How many combinations of what policy and permissions say are kept, for each set of pins."""
+_LIMITS: Final = tuple(limit.name for limit in fields(RunLimits))
+_limits_of: Final = attrgetter(*_LIMITS)
+
+
 @final_fields
 class RunPorts:
     """The external systems that a run uses. `adapters` maps adapter ids to adapters, `code` the pins of code
@@ -89,14 +96,16 @@ class Prepared:
     """What follows from a set of pins: the tools by id, with what the pack permits, the compiled rules, the guards that
     can refuse a call of each tool, and the steps of each template by its id. `compiled` keeps what compiles have in
     common, by what policy and permissions say; `surfaces` the tools as people with certain rights see them, by these.
+    `pack` is the pack as bindings read it. Nobody writes into it.
     """
 
     capabilities: Mapping[str, Capability]
     policy: PolicySet
     guards: Mapping[str, tuple[Guard, ...]]
     templates: Mapping[str, tuple[ParsedStep, ...]]
-    compiled: RecentlyUsed[Basis]
-    surfaces: RecentlyUsed[tuple[SurfaceCapability, ...]]
+    pack: Mapping[str, Any]
+    compiled: RecentlyUsed[Basis] = field(default_factory=partial(RecentlyUsed, COMPILED_KEPT))
+    surfaces: RecentlyUsed[tuple[SurfaceCapability, ...]] = field(default_factory=partial(RecentlyUsed, COMPILED_KEPT))
 
 
 @final_fields
@@ -199,13 +208,13 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
         "attachments": facts.attachments,
         "unsafe": list(facts.unsafe),
         **({"unsafe_stated_by": list(facts.unsafe_stated_by)} if facts.unsafe_stated_by else {}),
-        "limits": {limit.name: getattr(facts.limits, limit.name) for limit in fields(facts.limits)},
+        "limits": dict(zip(_LIMITS, _limits_of(facts.limits), strict=True)),
     }
 
 
-def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
-    """Return the environment with the deployment facts that the run recorded when it began."""
-    facts = DeploymentFacts(
+def use_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str, Any]) -> None:
+    """Let the environment have the deployment facts that the run recorded when it began."""
+    environment.deployment = DeploymentFacts(
         runtime_version=recorded["runtime_version"],
         profile=recorded["profile"],
         environment=recorded["environment"],
@@ -218,4 +227,3 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
         unsafe_stated_by=tuple(recorded.get("unsafe_stated_by", ())),
         limits=RunLimits(**recorded["limits"]),
     )
-    return replace(environment, deployment=facts)

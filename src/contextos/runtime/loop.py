@@ -38,7 +38,7 @@ from contextos.runtime.attempts.agent_session import agent_session
 from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, go_on, score_attempt, try_plan
 from contextos.runtime.attempts.planning import propose
 from contextos.runtime.conclusion import Attempt, conclude, decide_outcome
-from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
+from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, use_recorded_deployment
 from contextos.runtime.inputs.attachments import fetch_attachments
 from contextos.runtime.inputs.intent_parameters import take_known, take_stated, unmet
 from contextos.runtime.inputs.slot_steps import fill_slots
@@ -61,7 +61,7 @@ async def invoke_agent(
         ReplayMismatch: in a replay, the loop computes something other than what was recorded.
         Conflict, Unavailable: nothing was lost; drive it again.
     """
-    environment = await receive(request, fingerprint, environment, correction)  # 2
+    await receive(request, fingerprint, environment, correction)  # 2
     admitted = await admit(request, environment)  # 3, 4
     if isinstance(admitted, RunOutcome):
         return await conclude(request, None, admitted, environment)
@@ -97,13 +97,11 @@ async def invoke_agent(
         admitted = as_reopened(admitted, reopened, environment.journal.now_us)
 
 
-async def receive(
-    request: InvokeRequest, fingerprint: str, environment: RunEnvironment, correction: int
-) -> RunEnvironment:
+async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvironment, correction: int) -> None:
     """Step 2: record the request and claim its `request_id`; a repeated id with the same body is the same run.
 
-    The facts of the deployment are recorded too, and a later replay or recovery uses the recorded ones. Returns the
-    environment with them. A `long_running` run stops here and is driven on by an engine.
+    The facts of the deployment are recorded too, and a later replay or recovery uses the recorded ones. A
+    `long_running` run stops here and is driven on by an engine.
     """
 
     described = describe_deployment(environment)
@@ -121,7 +119,7 @@ async def receive(
     environment.journal.stage(REQUESTS.write(request_key(request.request_id, received.get("correction", 1)), 0, claim))
     if request.mode == "long_running":
         environment.journal.hand_over()
-    return with_recorded_deployment(environment, received["deployment"])
+    use_recorded_deployment(environment, received["deployment"])
 
 
 async def admit(
@@ -184,11 +182,10 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
         return stated
     admitted, pack = stated, stated.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
-    from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
     sources = {
         "request": admitted.scope.received.fields,
         "parameter": admitted.scope.parameter_values,
-        "pack": pack.to_json() if from_pack else {},
+        "pack": stated.prepared.pack,
     }
     bound = {number: found for number, one in enumerate(retrieval.seeds) if (found := bound_ceids((one,), sources))}
     seeds = tuple(seed for found in bound.values() for seed in found)

@@ -23,7 +23,6 @@ from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name
 from contextos.contracts.encoding.redacted import without_secret_arguments
-from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -61,8 +60,6 @@ from contextos.trust.rows.operations import operation_fault
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
 AUDIENCE: Final = "contextos.tool_gateway"
-COMPILED_KEPT: Final = 64
-"""How many combinations of what policy and permissions say are kept, for each set of pins."""
 
 
 def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
@@ -88,7 +85,7 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
     )
     guards = {name: guards_of(one, policy) for name, one in capabilities.items()}
     templates = {name: parsed_steps(one.steps, capabilities) for name, one in loaded.templates.items()}
-    return Prepared(capabilities, policy, guards, templates, RecentlyUsed(COMPILED_KEPT), RecentlyUsed(COMPILED_KEPT))
+    return Prepared(capabilities, policy, guards, templates, loaded.pack.to_json())
 
 
 def policy_facts(
@@ -165,10 +162,10 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
     retrieval = scope.pinned.pack.intelligence_refs.retrieval
     abouts: dict[str, dict[str, Any]] = {}
     sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
+    stated = [(last_name(seed.binding.pointer), resolve_binding(seed.binding, sources)) for seed in retrieval.seeds]
     for path in retrieval.evidence:
-        binding = retrieval.seeds[path.seed].binding
-        if binding.source in sources:
-            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = resolve_binding(binding, sources)
+        if retrieval.seeds[path.seed].binding.source in sources:
+            abouts.setdefault(path.name, {}).update((stated[path.seed],))
     return {
         item.name: Fact(
             item.name,
@@ -298,7 +295,8 @@ async def _recheck(
     async def look() -> dict[str, Any]:
         found = await environment.barrier.found(active=True)
         now: dict[str, Any] = dict((await pins_now(pins, environment, found))[1])
-        head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
+        newest = await environment.sources.knowledge.snapshot()
+        head = query if query.snapshot == newest else query.model_copy(update={"snapshot": newest})
         items = drop_stale_names(
             redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),
             head.named,

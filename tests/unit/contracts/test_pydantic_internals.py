@@ -151,3 +151,14 @@ def test_a_validator_is_built_of_the_changed_schema_and_reuses_none_of_the_class
     assert Citing.model_validate({"cited": {"name": "ab"}}).cited.name == "ab"
     with pytest.raises(ValidationError):
         validator.validate_python({"cited": {"name": "ab"}})
+
+
+def test_a_copy_of_a_model_is_as_pydantic_makes_it() -> None:
+    for update in (None, {}, {"inner": Inner(name="b")}, {"title": "other", "open": {"a": 1}}):
+        for deep in (False, True):
+            ours, theirs = constructed(), BaseModel.model_copy(constructed(), update=update, deep=deep)
+            made = ours.model_copy(update=update, deep=deep)
+            assert made.__getstate__() == theirs.__getstate__()
+            assert made.__dict__ is not ours.__dict__
+            assert made.model_fields_set is not ours.model_fields_set
+            assert (made.inner is ours.inner) is (not deep and "inner" not in (update or {}))

@@ -17,6 +17,7 @@ _TIME: Final = re.compile(
     r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def utc_time(text: str) -> str | None:
@@ -42,8 +43,7 @@ def unix_us(text: str) -> int | None:
     if found is None:
         return None
     at, fraction = found
-    since = at - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    return (at - _EPOCH) // _MICROSECOND + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
 
 
 def _read(text: str) -> tuple[datetime, str] | None:
@@ -52,9 +52,10 @@ def _read(text: str) -> tuple[datetime, str] | None:
     if found is None:
         return None
     day, minute, second, fraction, sign, hours, minutes = found.groups()
-    east = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)) * (-1 if sign == "-" else 1)
     try:
-        at = datetime.fromisoformat(f"{day}T{minute}:{'59' if second == '60' else second}+00:00") - east
+        at = datetime.fromisoformat(f"{day}T{minute}:{'59' if second == '60' else second}+00:00")
+        if sign:
+            at -= timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
         if second == "60":
             # Unix time has no leap second: it is the first one of the day that follows.
             return (at + timedelta(seconds=1), fraction or "") if (at.hour, at.minute) == (23, 59) else None

@@ -15,7 +15,7 @@ from contextos.context.compiler import compile_context, recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.bindings import KnownStep, known_steps, plan_with_defaults, steps_of_plan
 from contextos.contracts.controls import RunControls
-from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
+from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
@@ -90,7 +90,7 @@ def compile_surface(
     facts = facts_by_name(admitted.items, admitted.scope)
     steps, sources = tuple[KnownStep, ...](), dict[str, Any]()
     if template.chosen_by != "agent":
-        sources = _sources(admitted, template.steps, facts)
+        sources = _sources(admitted, facts)
         steps = known_steps(admitted.prepared.templates[template.template_id], sources)
     announced = announce_steps(admitted, steps, facts)
     specs = [
@@ -127,12 +127,12 @@ def compile_surface(
     return Surface(decisions, controls, compiled, gates, facts, steps, sources, ports)
 
 
-def _sources(admitted: AdmittedRun, steps: Sequence[PlanStep], facts: Mapping[str, Fact]) -> dict[str, Any]:
+def _sources(admitted: AdmittedRun, facts: Mapping[str, Fact]) -> dict[str, Any]:
     """What the bindings of steps can read before any of them ran."""
     return {
         "request": admitted.scope.received.fields,
         "parameter": admitted.scope.parameter_values,
-        "pack": admitted.pack_json(steps),
+        "pack": admitted.prepared.pack,
         "evidence": executor.evidence_view(facts),
     }
 
@@ -158,7 +158,7 @@ async def try_plan(
     except InvalidInput as error:
         return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
     known = {fact.name: fact for fact in facts}
-    sources = surface.sources if is_of_template and filled is plan else _sources(admitted, filled.steps, known)
+    sources = surface.sources if is_of_template and filled is plan else _sources(admitted, known)
     plan = filled
     steps = steps_of_plan(plan, tools, sources, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())

@@ -504,5 +504,5 @@ WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts AS h
 BEGIN SELECT RAISE(ABORT, 'a ref that contradicts its act cannot be recorded'); END;
 
 PRAGMA application_id = 1668577336;
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 COMMIT;

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -18,6 +17,7 @@ import orjson
 from contextos.contracts.acts import ActSeal, ListedPerson, OperatorAct, RecordedAct, UsedDirectory
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, same_json
+from contextos.contracts.entries.linked import ASKED_BYTES, KEPT_BYTES, RecentlyUsed
 from contextos.contracts.envelopes.identity import Approver, ApproverKey, SignerAssertion
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.contracts.journal import CONTROL, Draft, Entry, body_digest, header_hash
@@ -27,6 +27,12 @@ from contextos.trust.approvals.assertion import OPERATOR_ROLE, grant_fault
 from contextos.trust.identity.jws import sign_compact, verify_compact
 
 SealedT = TypeVar("SealedT", RecordedAct, ListedPerson, UsedDirectory)
+
+_READ: Final[RecentlyUsed[tuple[Any, bytes, str | None]]] = RecentlyUsed(KEPT_BYTES)
+"""What `_read` returns by contract and exact entry. Whether a key that is trusted sealed it is asked each time."""
+_SIGNATURE: Final = re.compile(r"[0-9a-f]{128}").fullmatch
+_SEALED_BYTES: Final = 8
+"""What a body that was read takes in memory, about, for each of its bytes."""
 
 ACT_TYP: Final = "contextos-act+jws"
 POLICY_ADMIN_ROLE: Final = "policy_admin"
@@ -137,7 +143,9 @@ def act_key(person: Approver | None, act: OperatorAct, assertion: SignerAssertio
     """Return the key of `person` that signed this act, or None."""
     if person is None or person.approver_id != act.actor:
         return None
-    return next((key for key in person.keys if _signed(key, act, assertion.token)), None)
+    return next(
+        (key for key in person.keys if assertion.token is not None and _signed(key, act, assertion.token)), None
+    )
 
 
 def sealed_act(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any], keys: Keys) -> Draft:
@@ -156,10 +164,7 @@ def read_act(entry: Entry, keys: Keys) -> RecordedAct:
     Raises:
         ChainBroken: the entry is no act, or not the one that the runtime wrote there.
     """
-    recorded = read_sealed(entry, RecordedAct, keys)
-    if fault := _act_fault(entry, recorded):
-        raise ChainBroken(CONTROL, entry.seq, f"is a `{entry.kind}` that does not count: {fault}")
-    return recorded
+    return read_sealed(entry, RecordedAct, keys)
 
 
 def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
@@ -168,6 +173,16 @@ def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
     Raises:
         ChainBroken: the entry is not the one that the runtime wrote there.
     """
+    key = (contract, entry)
+    read, payload, fault = _READ.get(key) or _READ.keep(key, *_read(entry, contract))
+    if fault := _seal_fault(read.seal, payload, entry.at_us, keys) or fault:
+        raise ChainBroken(CONTROL, entry.seq, f"is a `{entry.kind}` that does not count: {fault}")
+    found: SealedT = read
+    return found
+
+
+def _read(entry: Entry, contract: type[SealedT]) -> tuple[tuple[SealedT, bytes, str | None], int]:
+    """The body of an entry, what its seal covers, and why it does not count under any seal; and the bytes of all."""
     if entry.body is None or entry.salt is None or header_hash(entry) != entry.hash:
         raise ChainBroken(CONTROL, entry.seq, "is not the entry that was written there")
     if body_digest(entry.salt, entry.body) != entry.body_digest:
@@ -179,9 +194,8 @@ def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
         raise ChainBroken(CONTROL, entry.seq, f"is not a `{entry.kind}` as the runtime writes it: {error}") from None
     draft = Draft(entry.kind, entry.key, entry.at_us, entry.by, entry.body, entry.salt)
     payload = _payload(entry.tenant, draft, {name: value for name, value in body.items() if name != "seal"})
-    if fault := _seal_fault(read.seal, payload, entry.at_us, keys):
-        raise ChainBroken(CONTROL, entry.seq, f"is a `{entry.kind}` that does not count: {fault}")
-    return read
+    fault = _act_fault(entry, read) if isinstance(read, RecordedAct) else None
+    return (read, payload, fault), ASKED_BYTES + _SEALED_BYTES * len(entry.body)
 
 
 def _act_fault(entry: Entry, recorded: RecordedAct) -> str | None:
@@ -196,7 +210,7 @@ def _act_fault(entry: Entry, recorded: RecordedAct) -> str | None:
 
 
 def _seal_fault(seal: ActSeal, payload: bytes, at_us: int, keys: Keys) -> str | None:
-    if not re.fullmatch(r"[0-9a-f]{128}", seal.signature):
+    if not _SIGNATURE(seal.signature):
         return "its seal is no signature"
     if not keys.verify("act", seal.kid, payload, bytes.fromhex(seal.signature), at_us=at_us):
         return "the runtime did not seal it"
@@ -209,12 +223,6 @@ def _payload(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any]) -> bytes
     return canonical({**place, "salt": draft.salt.hex(), "body": dict(unsealed)})
 
 
-def _signed(key: ApproverKey, act: OperatorAct, token: str | None) -> bool:
-    return token is not None and _signed_by(key.kid, key.public_key, token) == canonical(act.to_json())
-
-
-@lru_cache(maxsize=256)
-def _signed_by(kid: str, public_key: str, token: str) -> bytes | None:
-    """What a person signed as an act. The same act is read at each look at what is active."""
-    signed = verify_compact(token, {kid: bytes.fromhex(public_key)}, ACT_TYP)
-    return None if signed is None else canonical(signed)
+def _signed(key: ApproverKey, act: OperatorAct, token: str) -> bool:
+    signed = verify_compact(token, {key.kid: bytes.fromhex(key.public_key)}, ACT_TYP)
+    return signed is not None and canonical(signed) == canonical(act.to_json())

@@ -9,7 +9,7 @@ Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, "A
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import VOID_ANSWER, Timeout, Write
-from contextos.contracts.model import final_fields
+from contextos.contracts.model import changed, final_fields
 from contextos.contracts.ports.outside import Directory, Signer
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.scope import SESSION_LIMIT, Action, Fact, Redeemed, RunScope
@@ -136,7 +136,7 @@ class RunApprovals:
         if self.at_question is not None and not self.journal.on_tape:
             self.at_question(partial(self._void_question, action, question))
         expired = APPROVALS.write(
-            approval_id, 1, replace(document, state="expired"), not_before_us=document.deadline_us
+            approval_id, 1, changed(document, state="expired"), not_before_us=document.deadline_us
         )
         kind, answer = await self.journal.wait(
             ("approval.answered", "approval.expired", "approval.reasked", "run.cancel_requested"),
@@ -165,7 +165,7 @@ class RunApprovals:
             return self._void(action, approval_id, void)
         if answer["verdict"] != "approved":
             return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
-        consumed = replace(document, state="consumed", approver=answer["approver"])
+        consumed = changed(document, state="consumed", approver=answer["approver"])
         return Redeemed(
             approval_id,
             action.gate.gate_id,
@@ -180,7 +180,7 @@ class RunApprovals:
         """The volatile evidence that changed within its tolerance, as it is now."""
         found = ((fact, now.get(fact.evidence_ref + "#" + fact.name)) for fact in action.evidence if fact.volatile)
         return tuple(
-            replace(fact, value=one["value"], digest=one["digest"]) for fact, one in found if isinstance(one, Mapping)
+            changed(fact, value=one["value"], digest=one["digest"]) for fact, one in found if isinstance(one, Mapping)
         )
 
     async def _place(self, document: ApprovalDocument) -> tuple[Write, ...]:

@@ -151,8 +151,9 @@ class PolicySet:
         Raises:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
-        outcome, facts_digest = self._index.evaluate(point, facts, capability)
-        decided = {"policy_decision_id": decision_id, "facts_digest": facts_digest}
+        own = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
+        outcome = self._index.outcome(point, own, own.served, capability)
+        decided = {"policy_decision_id": decision_id, "facts_digest": own.digest(capability)}
         return PolicyDecision.construct_trusted({**self._verdict(outcome, point, capability, granted), **decided})
 
     def decide_known(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from contextos.contracts.controls import KnownFacts, Served
+from contextos.contracts.controls import Served
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
 from contextos.contracts.facts import EXECUTE_ROOTS, LATE_ROOTS, ROOTS
@@ -81,22 +81,14 @@ class RuleIndex:
         self._groups: dict[tuple[str, ...], RuleGroup] = {}
         self._outcomes: dict[tuple[RuleGroup, tuple[Any, ...], bool], RuleOutcome] = {}
 
-    def evaluate(
-        self, point: Point, facts: Mapping[str, Any], capability: CapabilityView | None
-    ) -> tuple[RuleOutcome, str]:
-        """Evaluate all rules that apply to a tool. Returns (their outcome in rule order, digest of the facts).
-
-        Raises:
-            InvalidInput: the facts have an unknown root, or a value that is not JSON.
-        """
-        own = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
-        return self.outcome(point, own, own.served, capability), own.digest(capability)
-
     def outcome(
         self, point: Point, facts: Mapping[str, Any], served: Served, tool: CapabilityView | None, known: bool = False
     ) -> RuleOutcome:
-        """As `evaluate`, without the digest. With `known` only the rules that match and whose facts all exist already
-        are part of the outcome.
+        """Evaluate all rules that apply to a tool, in their order. With `known` only the rules that match and whose
+        facts all exist already are part of the outcome.
+
+        Raises:
+            InvalidInput: the facts have an unknown root.
         """
         if not _CALLER_ROOTS.issuperset(facts):
             unknown = sorted(facts.keys() - _CALLER_ROOTS)

@@ -175,16 +175,18 @@ class ProvedGraph:
 
 def _whole(seeds: Sequence[str], edges: Sequence[Mapping[str, Any]], hops: int, fan_out: int, limit: int) -> list[str]:
     """Return the nodes of which these are all edges. Raises `Integrity` for an edge that is not around the seeds."""
-    reached = set(seeds)
-    for hop in range(1, hops + 1):
-        ends = [(edge, {edge["src"], edge["dst"]}) for edge in edges if edge["hop"] == hop]
-        for edge, pair in ends:
-            if not pair & reached:
-                _refuse(edge["edge_id"], "is stored under other ends than those that it states")
-        reached.update(*(pair for _, pair in ends))
+    near, ends, hop = set(seeds), set[str](), 1
+    for edge in edges:
+        if edge["hop"] != hop:
+            # The nearest edges are first.
+            near, ends, hop = near | ends, set(), edge["hop"]
+        src, dst = edge["src"], edge["dst"]
+        if src not in near and dst not in near:
+            _refuse(edge["edge_id"], "is stored under other ends than those that it states")
+        ends |= {src, dst}
     # What requires facts asks `step` about a node with more edges than this.
-    near = {end for edge in edges if edge["hop"] < hops for end in (edge["src"], edge["dst"])}
-    return [*near.union(seeds).difference(crowded_nodes(edges, fan_out))] if len(edges) < limit else []
+    whole = near if hop >= hops else near | ends
+    return [*whole.difference(crowded_nodes(edges, fan_out))] if len(edges) < limit else []
 
 
 def written_fact_fault(

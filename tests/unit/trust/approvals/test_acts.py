@@ -122,3 +122,17 @@ def test_a_seal_that_is_none_is_found(signature: str) -> None:
     body = canonical({**FIELDS, "seal": {"kid": RING.kids("act")[0], "signature": signature}})
     with pytest.raises(ChainBroken):
         read_act(link("tenant_a", CONTROL, 1, genesis("tenant_a", CONTROL), PLACE._replace(body=body)), RING)
+
+
+def test_the_keys_are_asked_about_an_act_that_was_read_before() -> None:
+    read = entry()
+    assert read_act(read, RING) == read_act(read, RING)
+    with pytest.raises(ChainBroken, match="the runtime did not seal it"):
+        read_act(read, KeyRing.from_seed(b"o" * 32))
+    assert read_act(read, RING).act == ACT
+
+
+def test_an_act_that_nobody_signed_is_found_each_time_it_is_read() -> None:
+    for _ in range(2):
+        with pytest.raises(ChainBroken, match="its actor did not sign this act"):
+            read_act(entry(key=None), RING)

@@ -81,13 +81,12 @@ def test_what_is_kept_of_facts_is_short_whatever_they_are() -> None:
 @pytest.mark.parametrize("root", ["capability", "secrets"])
 def test_facts_under_an_unknown_root_are_refused(root: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        RuleIndex([]).evaluate("execute", {**FACTS, root: {}}, None)
+        RuleIndex([]).outcome("execute", {**FACTS, root: {}}, (None, None), None)
     assert refused.value.problems[0].code == "unknown_fact_root"
 
 
 def test_the_facts_of_each_capability_are_in_its_own_digest() -> None:
-    index = RuleIndex([])
-    digests = [index.evaluate("execute", FACTS, one)[1] for one in (REFUND, NOTE, REFUND, None)]
+    digests = [decide(policy(), FACTS, one).facts_digest for one in (REFUND, NOTE, REFUND, None)]
     assert digests[0] == digests[2]
     assert len(set(digests)) == 3
 

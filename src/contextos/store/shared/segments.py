@@ -105,9 +105,7 @@ def segments(entries: Sequence[Entry]) -> list[Segment]:
 
 
 def header_line(columns: _Columns) -> bytes:
-    """Return what a segment says of its entries, by column: a line of JSON with kind, key, time, author and size of
-    each.
-    """
+    """Return what a segment says of its entries: a line of JSON with kind, key, time, author and size of each."""
     _, _, _, kinds, keys, times, authors, _, _, _, bodies, _, _ = columns
     sizes = map(len, bodies) if None not in bodies else [None if body is None else len(body) for body in bodies]
     return orjson.dumps([*zip(kinds, keys, times, authors, sizes, strict=True)]) + b"\n"
@@ -276,7 +274,7 @@ def _segment(entries: Sequence[Entry], columns: _Columns) -> Segment:
         dictionary=dictionary_id() if compressed else UNCOMPRESSED,
         head=hash_bytes(last.hash),
         marks=_marks(hashes),
-        salts=b"".join(salts),
+        salts=b"".join(salts if None not in salts else [salt or _ERASED_SALT for salt in salts]),
         body=_packed(columns, compressed=compressed),
         erased="",
     )

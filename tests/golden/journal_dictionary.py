@@ -44,7 +44,7 @@ def texts() -> list[bytes]:
     for name in SOURCES:
         streams = read_export(gzip.decompress((HERE / f"{name}.jsonl.gz").read_bytes()), keys).streams
         for entries in sorted(streams.values(), key=lambda entries: "approval.asked" not in {e.kind for e in entries}):
-            found.append(with_placeholders(header_line(entries)))
+            found.append(with_placeholders(header_line(tuple(zip(*entries, strict=True)))))
             found += [with_placeholders(one.body) for one in entries if one.body is not None]
     return found
 

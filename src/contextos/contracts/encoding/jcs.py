@@ -36,7 +36,6 @@ _ONLY_JSON: Final = (
 # A number has one point, so `3.0.0,` is a version inside a text.
 _WHOLE: Final = re.compile(rb"\.0(?<!\.[0-9]\.0)[,}\]]").search
 _EXPONENT: Final = re.compile(rb"e[-+0-9][0-9]*[,}\]]").search
-_NULL: Final = re.compile(rb"null").search
 _LEAVES: Final[frozenset[type]] = frozenset({str, int, bool, type(None)})
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _PLAIN: Final = _LEAVES | _CONTAINERS
@@ -61,9 +60,9 @@ def canonical(value: Any) -> bytes:
     if (
         type(value) in _CONTAINERS
         and out.isascii()
-        and _WHOLE(out) is None
+        and (b".0" not in out or _WHOLE(out) is None)
         and _EXPONENT(out) is None
-        and (_NULL(out) is None or _is_finite(value))
+        and (b"null" not in out or _is_finite(value))
     ):
         return out
     return out if _is_plain(value) else _exact(value)

@@ -9,6 +9,7 @@ Source: Reference Architecture, "The three ledgers"; API Contracts, "run_budget"
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from hashlib import sha256
 from operator import attrgetter
@@ -80,7 +81,7 @@ class RunAccount:
         self.controls: dict[str, set[str]] = {}
         self.matched_rules: dict[str, None] = {}
         self.instructing: dict[str, None] = {}
-        self.by_kind: dict[str, list[Logged]] = {}
+        self.by_kind: defaultdict[str, list[Logged]] = defaultdict(list)
 
     def of(self, *kinds: str) -> Sequence[Logged]:
         """Return the entries of these kinds, in order."""

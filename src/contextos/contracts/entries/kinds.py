@@ -54,13 +54,9 @@ def account_of(run_id: str, log: Iterable[Logged]) -> RunAccount:
 def fold_entry(account: RunAccount, entry: Logged) -> None:
     """Add the next entry of the run to its account. Of an erased one only that it was there, and when, is known."""
     _, kind, _, at_us, _, body, entry_hash = entry
-    by_kind = account.by_kind
-    if kind in by_kind:
-        by_kind[kind].append(entry)
-    else:
-        if not by_kind:
-            account.began_us = account.now_us = at_us
-        by_kind[kind] = [entry]
+    if not account.by_kind:
+        account.began_us = account.now_us = at_us
+    account.by_kind[kind].append(entry)
     if (row := KINDS.get(kind)) is not None:
         if row.ledger != NONE:
             account.ledgers[row.ledger].add(entry_hash)

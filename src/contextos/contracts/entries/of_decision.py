@@ -29,8 +29,8 @@ RECORD_SHOWN: Final = ("record_id", "status", "outcome", "decision_key", "decisi
 """The members of a record that who watches the run gets to see."""
 _LISTS: Final = ("gates", "matched_rule_ids", "denying_rule_ids")
 _POLICY: Final = ("capability_id", "point", "allowed", "reason", "effective_approval_mode", *_LISTS)
-_RAISED: Final = ("must_refuse", "must_escalate", "gates", "asserted")
-"""What decisions raise, each a list in every one of them."""
+_RAISED: Final = frozenset({"must_refuse", "must_escalate", "gates", "asserted"})
+"""What a decision raises: lists, of which it states those that are not empty."""
 
 
 def _decided(account: RunAccount, entry: Logged) -> None:
@@ -40,9 +40,8 @@ def _decided(account: RunAccount, entry: Logged) -> None:
         account.decisions.append({"policy_decision_id": one["policy_decision_id"], "rule_ids": rules})
         if rules:
             account.matched_rules |= dict.fromkeys(rules)
-        for name in _RAISED:
-            if raised := one.get(name):
-                account.controls.setdefault(name, set()).update(raised)
+        for name in _RAISED & one.keys():
+            account.controls.setdefault(name, set()).update(one[name])
 
 
 def _checked(account: RunAccount, entry: Logged) -> None:

@@ -114,7 +114,7 @@ def _entry_misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[_Mis
         found.append(("", "wrong_type", "names are texts, and a time is an integer"))
     else:
         names = "".join(texts)
-        if not _is_storable(names):
+        if not is_storable(names):
             found.append(("", "not_storable", NOT_STORABLE))
         if len(names) > MAX_ENTRY_NAME_CHARS:
             found.append(("", "too_long", TOO_LONG_IN_ALL))
@@ -129,7 +129,7 @@ def _entry_misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[_Mis
     return found
 
 
-def _is_storable(names: str) -> bool:
+def is_storable(names: str) -> bool:
     """Whether there is no half of a surrogate pair, which no database stores."""
     return names.isascii() or not _SURROGATE.search(names)
 
@@ -149,7 +149,7 @@ def _write_misfits(writes: Sequence[Write]) -> list[_Misfit]:
 
 def _name_misfits(names: Sequence[str]) -> list[_Misfit]:
     found = list[_Misfit]()
-    if not _is_storable("".join(names)):
+    if not is_storable("".join(names)):
         found.append(("", "not_storable", NOT_STORABLE))
     # A character takes at most four bytes, so most names are short enough without encoding them.
     if max(map(len, names)) > MAX_NAME_BYTES // 4 and any(map(is_too_long, names)):
@@ -164,7 +164,7 @@ def _shared_misfits(shared: Sequence[tuple[str, Draft]]) -> list[_Misfit]:
             found.append(("", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`"))
         if len(salt) != SALT_BYTES:
             found.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
-        if not _is_storable(kind + key + by):
+        if not is_storable(kind + key + by):
             found.append(("", "not_storable", NOT_STORABLE))
         if kind == ENTRY_ERASED:
             found.append(("", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too"))

@@ -48,7 +48,10 @@ UNCOMPRESSED: Final = b""
 READABLE_KIND: Final = "slot.selected"
 _ERASED_SALT: Final = bytes(SALT_BYTES)
 _HASH_NAME: Final = "sha256:"
-_body, _hash = attrgetter("body"), attrgetter("hash")
+_Columns = tuple[tuple[Any, ...], ...]
+"""The fields of some entries: of each its values, in the order of the entries."""
+_BODY: Final = Entry._fields.index("body")
+_hash: Final = attrgetter("hash")
 _mark: Final = itemgetter(slice(len(_HASH_NAME), len(_HASH_NAME) + 2 * MARK_BYTES))
 """The first bytes of a hash, in hex."""
 
@@ -93,17 +96,18 @@ def segments(entries: Sequence[Entry]) -> list[Segment]:
     rows, todo = list[Segment](), [entries] if entries else []
     while todo:
         part = todo.pop()
-        if cut := _cut(part):
+        columns = tuple(zip(*part, strict=True))
+        if cut := _cut(columns):
             todo += part[cut:], part[:cut]
         else:
-            rows.append(_segment(part))
+            rows.append(_segment(part, columns))
     return rows
 
 
-def header_line(entries: Iterable[Entry]) -> bytes:
+def header_line(columns: _Columns) -> bytes:
     """Return what a segment says of its entries: a line of JSON with kind, key, time, author and size of each."""
-    _, _, _, kinds, keys, times, authors, _, _, _, bodies, _, _ = zip(*entries, strict=True)
-    sizes = [None if body is None else len(body) for body in bodies]
+    _, _, _, kinds, keys, times, authors, _, _, _, bodies, _, _ = columns
+    sizes = map(len, bodies) if None not in bodies else [None if body is None else len(body) for body in bodies]
     return orjson.dumps([*zip(kinds, keys, times, authors, sizes, strict=True)]) + b"\n"
 
 
@@ -177,9 +181,9 @@ def _keep(before: bytes | None, row: Segment, entries: Sequence[Entry]) -> None:
 
 
 def _first_altered(entries: Sequence[Entry], row: Segment) -> Entry | None:
-    if _marks(entries) != row.marks:
+    if _marks(map(_hash, entries)) != row.marks:
         for number, one in enumerate(entries):
-            if _marks([one]) != row.marks[number * MARK_BYTES : (number + 1) * MARK_BYTES]:
+            if _marks([one.hash]) != row.marks[number * MARK_BYTES : (number + 1) * MARK_BYTES]:
                 return one
     return None if entries[-1].hash == head_hash(row.head) else entries[-1]
 
@@ -218,7 +222,7 @@ def without(tenant: str, run: str, before: bytes | None, row: Segment, seq: int)
     forget(tenant, run)
     entries[at] = one._replace(body=None, salt=None)
     salts = row.salts[: at * SALT_BYTES] + _ERASED_SALT + row.salts[(at + 1) * SALT_BYTES :]
-    body = _packed(entries, compressed=row.dictionary != UNCOMPRESSED)
+    body = _packed(tuple(zip(*entries, strict=True)), compressed=row.dictionary != UNCOMPRESSED)
     erased = f"{row.erased}{seq}:{one.body_digest.removeprefix(_HASH_NAME)} "
     return row._replace(salts=salts, body=body, erased=erased)
 
@@ -247,9 +251,9 @@ def _dictionary() -> _Dictionary:
     return _Dictionary(content, zstd.ZstdCompressor(options=options, zstd_dict=content.as_digested_dict))
 
 
-def _cut(entries: Sequence[Entry]) -> int:
+def _cut(columns: _Columns) -> int:
     """Return how many of these entries of a commit are rows before the others; 0 if all are one row."""
-    _, _, _, kinds, keys, _, authors, _, _, _, bodies, _, versions = zip(*entries, strict=True)
+    _, _, _, kinds, keys, _, authors, _, _, _, bodies, _, versions = columns
     if len(kinds) == 1:
         return 0
     if READABLE_KIND in kinds:
@@ -258,9 +262,10 @@ def _cut(entries: Sequence[Entry]) -> int:
     return len(kinds) // 2 if weight > SEGMENT_BYTES or len({*versions}) > 1 else 0
 
 
-def _segment(entries: Sequence[Entry]) -> Segment:
-    last = entries[-1]
+def _segment(entries: Sequence[Entry], columns: _Columns) -> Segment:
+    first, last = entries[0], entries[-1]
     compressed = last.kind != READABLE_KIND
+    _, _, _, _, _, _, _, _, _, hashes, _, salts, _ = columns
     row = Segment(
         seq=last.seq,
         entries=len(entries),
@@ -268,24 +273,23 @@ def _segment(entries: Sequence[Entry]) -> Segment:
         format=SEGMENT_FORMAT,
         dictionary=dictionary_id() if compressed else UNCOMPRESSED,
         head=hash_bytes(last.hash),
-        marks=_marks(entries),
-        salts=b"".join([one.salt or _ERASED_SALT for one in entries]),
-        body=_packed(entries, compressed=compressed),
+        marks=_marks(hashes),
+        salts=b"".join(salts if None not in salts else [salt or _ERASED_SALT for salt in salts]),
+        body=_packed(columns, compressed=compressed),
         erased="",
     )
-    first = entries[0]
     # What this process linked a moment before is not unpacked and hashed again when it is read.
     if known(first.tenant, first.run, entries, first.seq - 1) == len(entries):
         _keep(None if first.seq == 1 else hash_bytes(first.prev_hash), row, entries)
     return row
 
 
-def _marks(entries: Iterable[Entry]) -> bytes:
-    return bytes.fromhex("".join(map(_mark, map(_hash, entries))))
+def _marks(hashes: Iterable[str]) -> bytes:
+    return bytes.fromhex("".join(map(_mark, hashes)))
 
 
-def _packed(entries: Sequence[Entry], *, compressed: bool) -> bytes:
-    plain = b"".join([header_line(entries), *filter(None, map(_body, entries))])
+def _packed(columns: _Columns, *, compressed: bool) -> bytes:
+    plain = b"".join([header_line(columns), *filter(None, columns[_BODY])])
     if not compressed:
         return plain
     return _dictionary().compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)

@@ -6,7 +6,7 @@ The functions run inside the transaction of the writer.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -57,8 +57,10 @@ _SET_RUN: Final = (
     " wake_at_us = coalesce(?3, wake_at_us), waiting = coalesce(?5, waiting),"
     " number = CASE number WHEN 0 THEN ?4 ELSE number END"
 )
-_SIGN: Final = "INSERT INTO heads (tenant, stream, seq, kid, hash, sig) VALUES (?, ?, ?, ?, ?, ?)"
-_SIGNED: Final = "SELECT 1 FROM heads WHERE tenant = ? AND stream = ? AND seq = ? AND kid = ?"
+_SIGN: Final = (
+    "INSERT INTO heads (tenant, stream, seq, kid, hash, sig) SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS"
+    " (SELECT 1 FROM heads WHERE tenant = ?1 AND stream = ?2 AND seq = ?3 AND kid = ?4)"
+)
 
 
 def apply_batch(
@@ -67,9 +69,7 @@ def apply_batch(
     """Write one batch inside the writer's transaction. Raises `Conflict`, which names the stream or document."""
     head = _continue(connection, tenant, batch.run, batch.entries, rows) if batch.entries or batch.signature else None
     if batch.writes:
-        now_us = clock.now_us()
-        for write in batch.writes:
-            _write(connection, tenant, write, now_us)
+        _write(connection, tenant, batch.writes, clock.now_us())
     number = 0
     for stream, draft in batch.shared:
         seq = append_shared(connection, tenant, stream, draft)
@@ -101,21 +101,22 @@ def _head(connection: sqlite3.Connection, tenant: str, run: str) -> tuple[int, s
     return (row[0], head_hash(row[1])) if row is not None else (0, genesis(tenant, run))
 
 
-def _write(connection: sqlite3.Connection, tenant: str, write: Write, now_us: int) -> None:
-    """Write or check a document. Raises `Conflict` if its version is not the expected one, and `Untimely`."""
-    after_us, before_us = write.not_after_us, write.not_before_us
-    if (after_us is not None and now_us > after_us) or (before_us is not None and now_us < before_us):
-        raise Untimely(f"{write.collection}/{write.key}", now_us)
-    collection, key, expect, body = write.collection, write.key, write.expect, write.body
-    if body is None:
-        row = connection.execute(_VERSION, (tenant, collection, key)).fetchone()
-        done = (row[0] if row is not None else 0) == expect
-    elif expect == 0:
-        done = connection.execute(_ADD, (tenant, collection, key, body)).rowcount == 1
-    else:
-        done = connection.execute(_SET, (body, tenant, collection, key, expect)).rowcount == 1
-    if not done:
-        raise Conflict(f"{collection}/{key}")
+def _write(connection: sqlite3.Connection, tenant: str, writes: Iterable[Write], now_us: int) -> None:
+    """Write or check documents. Raises `Conflict` for one whose version is not the expected one, and `Untimely`."""
+    for write in writes:
+        after_us, before_us = write.not_after_us, write.not_before_us
+        if (after_us is not None and now_us > after_us) or (before_us is not None and now_us < before_us):
+            raise Untimely(f"{write.collection}/{write.key}", now_us)
+        collection, key, expect, body = write.collection, write.key, write.expect, write.body
+        if body is None:
+            row = connection.execute(_VERSION, (tenant, collection, key)).fetchone()
+            done = (row[0] if row is not None else 0) == expect
+        elif expect == 0:
+            done = connection.execute(_ADD, (tenant, collection, key, body)).rowcount == 1
+        else:
+            done = connection.execute(_SET, (body, tenant, collection, key, expect)).rowcount == 1
+        if not done:
+            raise Conflict(f"{collection}/{key}")
 
 
 def append_act(connection: sqlite3.Connection, tenant: str, act: Draft) -> None:
@@ -136,5 +137,4 @@ def _sign(
     (seq, digest), (kid, sig) = head, signature
     if seq == 0:
         raise nothing_signed(stream)
-    if connection.execute(_SIGNED, (tenant, stream, seq, kid)).fetchone() is None:
-        connection.execute(_SIGN, (tenant, stream, seq, kid, hash_bytes(digest), bytes.fromhex(sig)))
+    connection.execute(_SIGN, (tenant, stream, seq, kid, hash_bytes(digest), bytes.fromhex(sig)))

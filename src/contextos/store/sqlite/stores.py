@@ -7,23 +7,21 @@ returned. One object can be shared by all threads and event loops.
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from errno import ENOSPC
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from operator import attrgetter
 from os import strerror
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Final
-
-import orjson
+from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import CONTROL, INDEX, SHARED_STREAMS, Batch, Document, Draft, Entry, Look, StoredRun
 from contextos.errors import InvalidInput, Problem, Unavailable
-from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
+from contextos.store.shared.batch import MAX_SQL_INTEGER, is_storable, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
 from contextos.store.shared.key_range import after_prefix
 from contextos.store.shared.segments import Segment, read_rows, segments, without
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
 
 SQLITE_PAGE_ENTRIES: Final = 1000
 SQLITE_PAGE_SEGMENTS: Final = 100
+PAIRS_AT_ONCE: Final = 16
+"""A connection keeps a prepared statement for each number of them."""
 # SQLite sorts every blob after every text.
 _AFTER_ALL_TEXT: Final = b""
 
@@ -60,7 +60,10 @@ _SEGMENTS: Final = (
     " WHERE s.tenant = ? AND s.run = ? AND s.seq > ? ORDER BY s.seq LIMIT ?"
 )
 _READ: Final = f"SELECT {_ENTRY_COLUMNS} FROM journal WHERE tenant = ? AND run = ? AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
-_ONE: Final = "SELECT collection, key, version, body FROM documents WHERE tenant = ? AND collection = ? AND key = ?"
+_PLACE: Final = (
+    "SELECT collection, key, version, body FROM documents WHERE tenant = ?1 AND collection = ?{} AND key = ?{}"
+)
+_ONE: Final = _PLACE.format(2, 3)
 _SCAN: Final = (
     "SELECT collection, key, version, body FROM documents WHERE tenant = ? AND collection = ?"
     " AND key >= ? AND key < ? ORDER BY key LIMIT ?"
@@ -78,14 +81,11 @@ _SIGNATURES: Final = (
     " ORDER BY seq, kid"
 )
 # Without the name of the index SQLite takes the one that needs no sorting, and reads the whole stream.
-_LINES: Final = (
-    f"SELECT {_ENTRY_COLUMNS} FROM journal INDEXED BY journal_lines WHERE tenant = ? AND run = ?"  # noqa: S608
-    " AND key IN (SELECT value FROM json_each(?)) ORDER BY seq"
-)
-_LINES_OF: Final = (
-    f"SELECT {_ENTRY_COLUMNS} FROM journal INDEXED BY journal_lines WHERE tenant = ? AND run = 'control'"  # noqa: S608
-    " AND key = ? AND seq > ? ORDER BY seq"
-)
+_LINES_OF: Final = {
+    stream: f"SELECT {_ENTRY_COLUMNS} FROM journal INDEXED BY journal_lines WHERE tenant = ?1 AND run = '{stream}'"  # noqa: S608
+    " AND key = ?{} AND seq > ?{}"
+    for stream in SHARED_STREAMS
+}
 _LATEST: Final = "SELECT at_us FROM journal WHERE tenant = ? ORDER BY at_us DESC LIMIT 1"
 _SEQ: Final = attrgetter("seq")
 ROOM_BYTES: Final = 1 << 20
@@ -93,12 +93,26 @@ ROOM_BYTES: Final = 1 << 20
 _ERASE: Final = "UPDATE segments SET salts = ?, body = ?, erased = ? WHERE tenant = ? AND run = ? AND seq = ?"
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return names as a JSON list. Half a surrogate pair, which no stored name has, only `json` can write."""
-    try:
-        return orjson.dumps(names).decode()
-    except TypeError:
-        return json.dumps(names)
+@cache
+def _together(one: str, count: int) -> str:
+    """The statement that does `one` for this many pairs of parameters behind the tenant."""
+    return " UNION ALL ".join([one.format(2 * number, 2 * number + 1) for number in range(1, count + 1)])
+
+
+def _each(
+    connection: sqlite3.Connection, one: str, tenant: str, pairs: Sequence[tuple[str, str | int]]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield what a statement finds for each of these pairs of parameters, a few at once."""
+    for start in range(0, len(pairs), PAIRS_AT_ONCE):
+        some = pairs[start : start + PAIRS_AT_ONCE]
+        try:
+            yield from connection.execute(_together(one, len(some)), (tenant, *chain(*some)))
+        except UnicodeEncodeError:
+            # There is nothing of a name with half a surrogate pair.
+            there = [pair for pair in some if is_storable("".join(map(str, pair)))]
+            if len(there) == len(some):
+                raise
+            yield from _each(connection, one, tenant, there)
 
 
 class SqliteStores:
@@ -205,14 +219,14 @@ class SqliteStore:
         await self._writer.run(partial(apply_batch, self._tenant, batch, rows, self._clock), may_block=batch.may_block)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        if stream in SHARED_STREAMS:
-            return await self._read_lines(stream, after, limit)
-        found: list[Entry] = []
+        is_shared, found = stream in SHARED_STREAMS, list[Entry]()
+        query, size = (_READ, SQLITE_PAGE_ENTRIES) if is_shared else (_SEGMENTS, SQLITE_PAGE_SEGMENTS)
         while limit is None or len(found) < limit:
-            wanted = SQLITE_PAGE_SEGMENTS if limit is None else min(SQLITE_PAGE_SEGMENTS, limit - len(found))
+            wanted = size if limit is None else min(size, limit - len(found))
             with self._readers.connection(stream) as connection:
-                page = connection.execute(_SEGMENTS, (self._tenant, stream, after, wanted)).fetchall()
-            found += read_rows(self._tenant, stream, after, page, goes_on=bool(found))
+                page = connection.execute(query, (self._tenant, stream, after, wanted)).fetchall()
+            lines = (Entry(*row) for row in page)
+            found += lines if is_shared else read_rows(self._tenant, stream, after, page, goes_on=bool(found))
             if len(page) < wanted:
                 break
             after = found[-1].seq
@@ -226,7 +240,7 @@ class SqliteStore:
             connection.execute("BEGIN")
             rows = connection.execute(_SEGMENTS, (self._tenant, run, 0, -1)).fetchall()
             heads = connection.execute(_SIGNATURES, (self._tenant, run)).fetchall()
-            lines = connection.execute(_LINES, (self._tenant, INDEX, _listed((run,)))).fetchall()
+            lines = connection.execute(_LINES_OF[INDEX].format(2, 3), (self._tenant, run, 0)).fetchall()
             lease = connection.execute(_ONE, (self._tenant, *LEASES.place(run))).fetchone()
             connection.execute("COMMIT")
         entries: list[Entry] = []
@@ -237,20 +251,7 @@ class SqliteStore:
             page = rows[start : start + SQLITE_PAGE_SEGMENTS]
             entries += read_rows(self._tenant, run, len(entries), page, goes_on=True)
         lease_document = Document(*lease) if lease else None
-        return StoredRun(tuple(entries), heads, [Entry(*line) for line in lines], lease_document)
-
-    async def _read_lines(self, stream: str, after: int, limit: int | None) -> Sequence[Entry]:
-        found: list[Entry] = []
-        while limit is None or len(found) < limit:
-            wanted = SQLITE_PAGE_ENTRIES if limit is None else min(SQLITE_PAGE_ENTRIES, limit - len(found))
-            with self._readers.connection(stream) as connection:
-                page = connection.execute(_READ, (self._tenant, stream, after, wanted)).fetchall()
-            found.extend(Entry(*row) for row in page)
-            if len(page) < wanted:
-                break
-            after = found[-1].seq
-            await asyncio.sleep(0)
-        return found
+        return StoredRun(tuple(entries), heads, sorted((Entry(*line) for line in lines), key=_SEQ), lease_document)
 
     async def length(self, stream: str) -> int:
         query = SHARED_HEAD if stream in SHARED_STREAMS else HEAD
@@ -282,27 +283,20 @@ class SqliteStore:
         prefixes: Sequence[tuple[str, str, int]] = (),
         lines: Sequence[tuple[str, int]] = (),
     ) -> Look:
-        documents, found, tenant = dict[tuple[str, str], Document](), list[Entry](), self._tenant
+        tenant = self._tenant
         with self._readers.connection(CONTROL if lines else "") as connection:
-            for collection, key in places:
-                row = connection.execute(_ONE, (tenant, collection, key)).fetchone()
-                if row is not None:
-                    documents[collection, key] = Document(*row)
+            documents = {(row[0], row[1]): Document(*row) for row in _each(connection, _PLACE, tenant, places)}
             for collection, prefix, limit in prefixes:
                 bounds = (tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
                 documents |= {(row[0], row[1]): Document(*row) for row in connection.execute(_SCAN, bounds)}
-            whole = [key for key, after in lines if not after]
-            if whole:
-                found += (Entry(*row) for row in connection.execute(_LINES, (tenant, CONTROL, _listed(whole))))
-            for key, after in lines:
-                if after:
-                    found += (Entry(*row) for row in connection.execute(_LINES_OF, (tenant, key, after)))
+            found = [Entry(*row) for row in _each(connection, _LINES_OF[CONTROL], tenant, lines)] if lines else []
         return Look(documents, sorted(found, key=_SEQ))
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
+        behind = [*dict.fromkeys(keys, 0).items()] if stream in SHARED_STREAMS else []
         with self._readers.connection(stream) as connection:
-            rows = connection.execute(_LINES, (self._tenant, stream, _listed(keys))).fetchall()
-        return [Entry(*row) for row in rows]
+            found = [Entry(*row) for row in _each(connection, _LINES_OF.get(stream, ""), self._tenant, behind)]
+        return sorted(found, key=_SEQ)
 
     async def latest_us(self) -> int:
         with self._readers.connection() as connection:

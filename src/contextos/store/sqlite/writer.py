@@ -118,10 +118,11 @@ class Writer:
 
     def _locks_at_once(self) -> bool:
         """Take the write lock if no other process has it. The thread tries again after a fault, and reports it."""
-        with suppress(sqlite3.Error):
+        try:
             self._open().execute("BEGIN IMMEDIATE")
-            return True
-        return False
+        except sqlite3.Error:
+            return False
+        return True
 
     def _work(self) -> None:
         group: list[_Job] = []

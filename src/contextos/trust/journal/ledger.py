@@ -37,7 +37,7 @@ from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.live_driver import LiveDriver
-from contextos.trust.journal.signed_heads import head_payload, index_lines, is_unsigned, void_fault
+from contextos.trust.journal.signed_heads import index_lines, is_unsigned, signed_head, void_fault
 from contextos.trust.journal.tape import Tape, Transition, tape_end
 
 _loads: Final = orjson.loads
@@ -67,7 +67,7 @@ class RunJournal(Tape):
         self._is_commit_due = False
         self.barriers = 0
         self._announce = bool(tape)
-        # Nothing is to be read or stated before the next entry.
+        # The tape is read, and nothing is to be stated before the next entry.
         self._goes_on = False
         # A new run has no lease yet: its first commit makes both.
         self._is_new = not tape
@@ -88,11 +88,10 @@ class RunJournal(Tape):
         """Obtain an answer from outside by awaiting `call`, record it and return it. In a replay, return the recorded
         answer.
         """
-        if self._at < self._tape_end:
+        live = self._live
+        if live is None or self._at < self._tape_end:
             return self._read_recorded(kind, key, request)
-        if self._live is None:
-            raise ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
-        if self._is_commit_due or not (self._is_new or self._live.holds):
+        if self._is_commit_due or not (self._is_new or live.holds):
             await self._hold()
         # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
         answer = await call()
@@ -142,7 +141,7 @@ class RunJournal(Tape):
     ) -> None:
         live = self._live
         if live is None:
-            raise ReplayMismatch(self._last.seq + 1, group[0].kind, "the loop goes on where the tape ends")
+            raise self._is_at_end(group[0].kind)
 
         async def one(request: RecordRequest) -> None:
             answer = await request.call()
@@ -165,12 +164,10 @@ class RunJournal(Tape):
         """Record a value that the run computed. In a replay, compare it with the recorded one; raises
         `ReplayMismatch`.
         """
-        if self._at < self._tape_end:
-            self._compare_derived(kind, key, body)
-            return
         if not self._goes_on:
+            if self._live is None or self._at < self._tape_end:
+                return self._compare_derived(kind, key, body)
             self._go_live(kind)
-        assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
         self._append(kind, key, "runtime", canonical(body), body)
 
     def stage(self, *writes: Write) -> None:
@@ -232,37 +229,36 @@ class RunJournal(Tape):
         if live is not None and live.holds and not keeps:
             return await self.let_go(wake_at_us)
         # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
+        pending = tuple(self._tape[self._committed :])
         sleeps = bool(wake_at_us) and self.state != "waiting"
-        if live is None or not (self._is_pending or sleeps):
+        if live is None or not (pending or sleeps):
             return await self.let_go() if wake_at_us is not None else None
         self._skip_resumed()
         letting_go = wake_at_us is not None
-        pending = tuple(self._tape[self._committed :])
-        if any(entry.kind != "run.resumed" for entry in pending):
+        if live.deaths and any(entry.kind != "run.resumed" for entry in pending):
             live.deaths = 0
-        lease, until = live.lease(self.run_id, letting_go=letting_go), live.clock.now_us() + live.lease_ttl_us
-        seq, head = self._last.seq, self._last.hash
-        kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, seq, head))
+        last, lease = self._last, live.lease(self.run_id, letting_go=letting_go)
+        signature = signed_head(live.keys, last)
         batch = Batch(
-            run=self.run_id,
-            entries=pending,
-            writes=(lease, *self._staged, *(blocked or ())),
-            shared=index_lines(pending, live.entropy),
-            wake_at_us=wake_at_us if letting_go else until,
-            signature=(kid, signature.hex()),
-            waiting=blocked is not None or self.state in ASKING_STATES,
-            may_block=live.may_block(),
+            self.run_id,
+            pending,
+            (lease, *self._staged, *(blocked or ())),
+            index_lines(pending, live.entropy),
+            wake_at_us if letting_go else live.clock.now_us() + live.lease_ttl_us,
+            signature,
+            blocked is not None or self.state in ASKING_STATES,
+            live.may_block(),
         )
         know(self.tenant, self.run_id, self._tape)
         await live.commit(batch, letting_go=letting_go)
         self.barriers += 1
-        self._signed = (seq, head, kid, signature.hex())
+        self._signed = (last.seq, last.hash, *signature)
         self._committed += len(pending)
         self._staged.clear()
         self._is_commit_due = False
         await live.tell_settled(batch)
         # A recorded dispatch is sent at once: a kill in between would leave its outcome unknown.
-        if live.make_way and not letting_go and batch.entries[-1].kind != "tool.dispatching":
+        if live.make_way and not letting_go and pending[-1].kind != "tool.dispatching":
             await live.make_way()
 
     async def wait(
@@ -372,7 +368,7 @@ class RunJournal(Tape):
     def _go_live(self, kind: str) -> None:
         live = self._live
         if live is None:
-            raise ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
+            raise self._is_at_end(kind)
         if self._at < self._read_count:
             self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.
@@ -385,7 +381,6 @@ class RunJournal(Tape):
         """Append an answer to what has the digest `asked`, and return it as it was written: the caller could still
         change its own object.
         """
-        assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
         raw = canonical({"answer": answer, "request_digest": asked})
         written = _loads(raw)["answer"]
         self._append(kind, key, by, raw, written)

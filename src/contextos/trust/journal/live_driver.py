@@ -93,10 +93,11 @@ class LiveDriver:
         was when it was read for an entry of this commit, if the lease would be over already, and while the lease of the
         driver before is not over.
         """
-        now_us, silence_us = self.clock.now_us(), self.silence_us() if self.silence_us else 0
-        at_us, until_us = (0, 0) if letting_go else (now_us, now_us + self.lease_ttl_us)
-        silent_us = now_us + silence_us if silence_us and not letting_go else None
-        lease = Lease(self.owner, until_us, at_us, silent_us, 0 if letting_go else self.deaths)
+        now_us, lease = self.clock.now_us(), Lease(self.owner, 0)
+        if not letting_go:
+            silence_us = self.silence_us() if self.silence_us else 0
+            silent_us = now_us + silence_us if silence_us else None
+            lease = Lease(self.owner, now_us + self.lease_ttl_us, now_us, silent_us, self.deaths)
         over_us = now_us + max(self.lease_ttl_us, CLOCK_MARGIN_US)
         begin_us = max(max(now_us, self.read_us) - CLOCK_MARGIN_US, self.free_us)
         return LEASES.write(run_id, self.lease_version, lease, not_after_us=over_us, not_before_us=begin_us)

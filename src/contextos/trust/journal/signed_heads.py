@@ -29,6 +29,8 @@ _AWAITED: Final = {
 """By the kind of an answer: the first part of the key of the deferred record that it follows."""
 _WAITS_FOR: Final = {"approval": "approval", "slot": "slot", "uncertain": "settlement"}
 """By the first part of the key of a deferred record: what its run waits for."""
+_REACHES: Final = {"tool.dispatching": "run.dispatched", "record.revised": "run.waiting", "run.ended": "run.closed"}
+"""By the kind of the last entry of a commit: the line of the index that states how far the run is."""
 _STATES_HEAD: Final = frozenset(INDEX_BODIES) - {"run.indexed"}
 """The kinds of the index that state how many entries a run has, and the hash of the last one."""
 
@@ -124,20 +126,16 @@ def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, 
     """
     if not pending:
         return ()
-    lines: list[tuple[str, dict[str, Any]]] = []
-    last = pending[-1]
-    reached = {"run": last.run, "entries": last.seq, "head": last.hash}
+    last, lines = pending[-1], list[tuple[str, dict[str, Any]]]()
     if pending[0].seq == 1:
         lines.append(("run.indexed", {"run": last.run}))
-    if last.kind == "tool.dispatching":
-        lines.append(("run.dispatched", reached))
-    waits_for = _WAITS_FOR.get(last.key.partition("/")[0]) if last.kind == "record.revised" else None
-    if waits_for:
-        lines.append(("run.waiting", {**reached, "for": waits_for}))
-    if last.kind == "run.ended":
-        lines.append(("run.closed", reached))
+    line = _REACHES.get(last.kind)
+    waits_for = _WAITS_FOR.get(last.key.partition("/")[0]) if line == "run.waiting" else ""
+    if line and waits_for is not None:
+        reached = {"run": last.run, "entries": last.seq, "head": last.hash}
+        lines.append((line, {**reached, "for": waits_for} if waits_for else reached))
     made = (last.run, last.at_us, "runtime")
-    return tuple((INDEX, Draft(kind, *made, canonical(body), entropy.take(16))) for kind, body in lines)
+    return tuple([(INDEX, Draft(kind, *made, canonical(body), entropy.take(16))) for kind, body in lines])
 
 
 def answered_line(answer: Entry, entropy: Entropy) -> tuple[str, Draft]:

@@ -146,12 +146,18 @@ class Tape:
         self._push(entry, body)
 
     def _expect(self, kind: str, key: str) -> Entry:
+        if not self.on_tape:
+            raise self._is_at_end(kind)
         entry = self._next()
         if (entry.kind, entry.key) != (kind, key):
             raise ReplayMismatch(
                 entry.seq, entry.kind, f"the loop has `{kind}` of `{key}` where the tape has `{entry.key}`"
             )
         return entry
+
+    def _is_at_end(self, kind: str) -> ReplayMismatch:
+        """Return the error for a loop that goes on with an entry of a kind where nothing can be recorded."""
+        return ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
 
     def _pass_over(self, entry: Entry) -> None:
         """Go on behind an entry that states nothing."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import orjson
 import pytest
 
+import contextos
 from contextos.contracts.entries.bodies import CONTROL_BODIES, INDEX_BODIES, body_fault
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.of_context import CONTEXT_KINDS
@@ -34,6 +38,18 @@ def test_every_row_is_in_the_module_of_its_ledger() -> None:
     for ledger, rows in ledgers.items():
         assert {row.ledger for row in rows.values()} == {ledger}
     assert len(KINDS) == sum(map(len, ledgers.values()))
+
+
+def test_every_kind_is_written_as_its_row_says() -> None:
+    """The journal does not look whether a kind that it records or derives is one that is recorded or derived."""
+    verbs = r'(?:\.(record|record_found|derive)|(RecordRequest))\(\s*"([a-z_.]+)"'
+    written = [
+        (found[3], found[1] != "derive")
+        for file in Path(contextos.__file__).parent.rglob("*.py")
+        for found in re.finditer(verbs, file.read_text("utf-8"))
+    ]
+    assert len({kind for kind, _ in written}) > 40
+    assert [kind for kind, is_recorded in written if KINDS[kind].recorded is not is_recorded] == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Write
 from contextos.errors import Conflict, InvalidSettings, Unavailable
 from contextos.store.sqlite import stores as sqlite_stores
-from contextos.store.sqlite.stores import SQLITE_PAGE_ENTRIES, SqliteStores
+from contextos.store.sqlite.stores import PAIRS_AT_ONCE, SQLITE_PAGE_ENTRIES, SqliteStores
 from tests.suites.store_suite import (
     SettableClock,
     StoreSuite,
@@ -72,6 +72,26 @@ def test_a_read_that_failed_in_the_middle_leaves_no_old_moment_to_the_next(tmp_p
     filled(tmp_path / "store.db")
     stores = SqliteStores(tmp_path / "store.db")
     assert asyncio.run(go()) == b"new"
+    stores.close()
+
+
+def test_a_look_finds_what_has_exactly_a_name_and_nothing_of_a_name_that_no_store_keeps(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    store = stores.tenant("acme")
+    lines = tuple((CONTROL, draft(key=key)) for key in ("x", "y", "x"))
+    asyncio.run(store.commit(Batch("run_a", writes=(Write("keys", "x", 0, b"1"),), shared=lines)))
+
+    def looked(*keys: str, after: int = 0) -> tuple[int, list[int]]:
+        places, behind = [("keys", key) for key in keys], [(key, after) for key in keys]
+        found = asyncio.run(store.look(places, lines=behind))
+        return len(found.documents), [one.seq for one in found.lines]
+
+    others = [f"k{number}" for number in range(4 * PAIRS_AT_ONCE)]
+    assert looked("x") == looked("\ud800", "x", "x\udfff") == looked(*others, "x", *others[:5]) == (1, [1, 3])
+    assert looked("x", "y", after=1) == (1, [2, 3])
+    assert looked("x\0") == looked("\ud800") == looked("") == (0, [])
+    with pytest.raises(UnicodeEncodeError):
+        asyncio.run(stores.tenant("\ud800").look([("keys", "x")]))
     stores.close()
 
 

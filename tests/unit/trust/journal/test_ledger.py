@@ -288,6 +288,59 @@ def test_a_group_that_was_changed_is_named(attack: str) -> None:
         verify_chain(TENANT, RUN, broken)
 
 
+SAID = [("received", True), ("identity", True), ("context", False), ("pinned", True), ("parameters", False)]
+"""What a run says in order: the key, and whether it is recorded or derived."""
+
+
+async def say(journal: RunJournal, outside: Callable[[], Any]) -> None:
+    for key, is_recorded in SAID:
+        if is_recorded:
+            await journal.record("history.read", key, {"asks": key}, outside)
+        else:
+            journal.derive("run.context", key, {"says": key})
+
+
+def move(drafts: list[Draft], at: int, to: int) -> None:
+    drafts.insert(to, drafts.pop(at))
+
+
+CHANGES: dict[str, Callable[[list[Draft], int], Any]] = {
+    "dropped": lambda drafts, at: drafts.pop(at),
+    "doubled": lambda drafts, at: drafts.insert(at, drafts[at]),
+    "moved to the end": lambda drafts, at: move(drafts, at, len(drafts)),
+    "swapped with the next": lambda drafts, at: move(drafts, at, at + 1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("at", range(len(SAID) - 1))
+@pytest.mark.parametrize("is_live", [True, False], ids=["recovery", "replay"])
+def test_a_tape_of_which_an_entry_was_changed_is_refused_before_anybody_is_asked(
+    change: str, at: int, is_live: bool
+) -> None:
+    def journal(tape: Sequence[Entry], kept: Kept | None) -> RunJournal:
+        return RunJournal(TENANT, RUN, tape, executing, "executing", kept.live if kept else None)
+
+    async def outside() -> Any:
+        return {"says": "something"}
+
+    kept = Kept()
+    kept.journal = journal((), kept)
+    run(say(kept.journal, outside))
+    whole = kept.entries()
+    assert [entry.key for entry in whole] == [key for key, _ in SAID]
+    run(say(journal(whole, None), nobody))
+    forged = forge(whole, lambda drafts: CHANGES[change](drafts, at))
+    with pytest.raises(ReplayMismatch) as mismatch:
+        run(say(journal(forged, Kept() if is_live else None), nobody))
+    assert mismatch.value.seq == (at + 2 if change == "doubled" else at + 1)
+
+
+def test_nothing_is_derived_behind_the_end_of_a_tape() -> None:
+    with pytest.raises(ReplayMismatch, match="the loop goes on where the tape ends"):
+        RunJournal(TENANT, RUN, (), executing, "executing", None).derive("run.context", "", {})
+
+
 def test_a_replay_knows_how_far_the_clock_was_behind() -> None:
     kept = Kept()
     kept.journal.follows(0, 0, 5_000_000)

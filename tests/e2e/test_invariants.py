@@ -23,10 +23,12 @@ from contextos.context.surface import tool_manifest
 from contextos.contracts.encoding.pointer import resolve_pointer
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
+from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.refs import EVIDENCE
 from contextos.errors import Integrity
 from contextos.queries.run_view import RunView
+from contextos.trust.journal.record import build_packet
 from tests.e2e.test_verdicts import Wrapped
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -86,11 +88,12 @@ every = pytest.mark.parametrize("name", RUNS)
 @every
 def test_one_trace_id_runs_through_everything_a_run_leaves(ran: dict[str, Ran], name: str) -> None:
     one = ran[name]
-    trace_ids = [body["trace_id"] for body in one.all("run.context")]
+    sent = InvokeRequest.model_validate(one.all("run.received")[0]["request"])
+    trace_ids = [sent.trace.trace_id, build_packet(one.record, sent)["trace_id"]]
     trace_ids += [body["context_ledger"]["trace_id"] for body in one.all("context.compiled")]
     for kind in ("tool.dispatching", "tool.returned", "tool.refused"):
         trace_ids += [body["envelope"]["trace_id"] for body in one.all(kind)]
-    trace_ids += [body["trace_id"] for body in (*one.all("record.revised"), *one.all("replay.packed"))]
+    trace_ids += [body["trace_id"] for body in one.all("record.revised")]
     assert set(trace_ids) == {"4bf92f3577b34da6a3ce929d0e0e4736"}
     assert len(trace_ids) >= 4
 

@@ -334,7 +334,7 @@ class ApprovalQuestions:
     async def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion, *, outside: bool) -> Question:
         content = asked.content
         void = await void_question(self._deployment, tenant_id, asked.entries, outside=outside)
-        shown = content["shown"]
+        shown = asked.shown
         return Question(
             tenant_id=tenant_id,
             run_id=run_id,

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from contextos.audit.history import verify_history
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.entries.account import RunAccount
+from contextos.contracts.entries.kinds import fold_entry
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
@@ -33,6 +35,7 @@ from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.record import build_packet
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
 ModelT = TypeVar("ModelT", bound=Model)
@@ -61,9 +64,6 @@ class Unreachable:
 _UNREACHABLE: Final[Any] = Unreachable()
 NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {}, {})
 NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
-
-_ENVELOPES: Final[dict[str, type[Model]]] = {"record.revised": DecisionRecord, "replay.packed": ReplayPacket}
-"""The kinds whose body is an envelope of the specification."""
 
 
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> ReplayResult:
@@ -182,9 +182,15 @@ async def replay_tape(
         raise
     if journal.on_tape:
         raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
+    account = RunAccount(run_id)
     for entry in journal.log():
-        if entry.kind in _ENVELOPES:
-            _sealed(_ENVELOPES[entry.kind], entry.seq, entry.kind, entry.body)
+        fold_entry(account, entry)
+        if entry.kind == "record.revised":
+            _sealed(DecisionRecord, entry.seq, entry.kind, account.record)
+        elif entry.kind == "replay.packed":
+            assert account.record is not None, "a replay has every body"
+            request = parse(InvokeRequest, received["request"])
+            _sealed(ReplayPacket, entry.seq, entry.kind, build_packet(account.record, request))
     verify_history(run_id, tape)
     return ReplayResult(run_id, record["status"], record["record_hash"], len(tape), tuple(journal.missing))
 

@@ -17,7 +17,7 @@ import orjson
 from contextos.contracts.model import final_fields
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 9
+SEMANTICS: Final = 10
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
 """
 KNOWN_SEMANTICS: Final = (SEMANTICS,)

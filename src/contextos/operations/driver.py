@@ -44,7 +44,7 @@ from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.approvals.gate_approvals import CheckQuestion
 from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_once
-from contextos.trust.journal.entry_acts import last_record, require_acts
+from contextos.trust.journal.entry_acts import require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
@@ -194,8 +194,7 @@ class RunDriver:
             suspended.checks.clear()
         else:
             self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
-        record = last_record(journal.entries) if journal.keys_of("record.revised") else None
-        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
+        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, journal.account.record, wake_at_us)
         return DrivenState(view, journal.entries)
 
     def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:

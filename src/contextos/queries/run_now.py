@@ -16,18 +16,19 @@ from contextos.contracts.journal import Entry
 def paused_result(entries: Sequence[Entry], asked: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the `ToolResultEnvelope` of a call that waits for an approval; `asked` is the body of its question.
 
-    Nothing was sent, so it has neither output nor effects. None where the run's context was erased.
+    Nothing was sent, so it has neither output nor effects. None where the request was erased.
     """
     bound = asked["binding"]
-    context = next((read_body(one) for one in entries if one.kind == "run.context"), None)
-    if context is None:
+    received = read_body(entries[0])
+    if received is None:
         return None
+    request = received["request"]
     return {
         "envelope_version": "contextos.tool_result.v1",
         "tool_call_id": bound["tool_call_id"],
         "run_id": bound["run_id"],
-        "trace_id": context["trace_id"],
-        "session_id": context.get("session_id"),
+        "trace_id": request["trace"]["trace_id"],
+        "session_id": request.get("session_id"),
         "capability_id": bound["capability_id"],
         "status": "paused",
         "output": None,

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.account import OF_RECORD
+from contextos.contracts.entries.kinds import account_of
+from contextos.contracts.entries.reading import logged, read_body
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import Entry
+from contextos.contracts.statements.questions import shown_text
 from contextos.queries.run_now import paused_result
 from contextos.runtime import state_machine
 from contextos.trust.journal.entry_acts import last_record
@@ -50,7 +53,7 @@ class RunView:
 
 
 def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: int | None = 0) -> RunView:
-    """Compute the view of a run from its entries. Only the bodies that decide the state are parsed."""
+    """Compute the view of a run from its entries. Only bodies that decide the state or state the record are parsed."""
     states = {state_machine.START}
     for entry in entries:
         events = _events(entry) if entry.kind in state_machine.DECIDED_BY_BODY else (entry.kind,)
@@ -61,7 +64,9 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
     if record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
-    return view_in_state(tenant_id, run_id, entries, state, last_record(entries), wake_at_us)
+    parts = (one for one in entries if one.kind == "record.revised" or one.kind in OF_RECORD)
+    whole = account_of(run_id, logged(parts)).record
+    return view_in_state(tenant_id, run_id, entries, state, whole, wake_at_us)
 
 
 def view_in_state(
@@ -117,8 +122,9 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                 "for": "approval",
                 **{
                     name: body[name]
-                    for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown", "binding_digest")
+                    for name in ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
                 },
+                "shown": shown_text(body["binding"], body["args"], body["evidence"]),
                 **({"result": paused} if (paused := paused_result(entries, body)) else {}),
             }
         if entry.kind == "slot.asked":

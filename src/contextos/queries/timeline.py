@@ -15,6 +15,7 @@ from contextos.contracts.encoding.display_escape import an, displayed, displayed
 from contextos.contracts.entries.account import void_answers
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
+from contextos.contracts.statements.questions import escape_all
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL
 
 if TYPE_CHECKING:
@@ -270,17 +271,17 @@ _PROOFS: Final = {"jws": "signed with their key", "oidc": "proved by their login
 def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in log:
         if entry.kind == "approval.asked" and entry.body:
-            evidence = ", ".join(displayed(one["name"]) for one in entry.body["shown"]["evidence"])
-            role, what = displayed(entry.body["required_role"]), displayed(entry.body["shown"]["capability"])
+            evidence = ", ".join(displayed(one["name"]) for one in entry.body["evidence"])
+            role, what = displayed(entry.body["required_role"]), displayed(entry.body["binding"]["capability_id"])
             yield f"{entry.body['gate_id']} asks {an(role)} about {what}", entry.at_us
-            yield f"shown: {displayed_json(entry.body['shown']['args'])}; evidence: {evidence or 'none'}", None
+            yield f"shown: {displayed_json(escape_all(entry.body['args']))}; evidence: {evidence or 'none'}", None
         elif entry.kind == "approval.answered" and entry.body:
             how = _PROOFS.get(kind := entry.body["assertion"]["kind"], f"not signed ({displayed(kind)})")
             reason = f": {displayed(entry.body['reason'])}" if entry.body["reason"] else ""
             said = f"{displayed(entry.body['approver'])} {entry.body['verdict']}{reason}; {how}"
             yield "an answer came that does not count" if entry.seq in void_answers(log) else said, entry.at_us
         elif entry.kind == "evidence.rechecked" and entry.body:
-            yield f"{len(entry.body)} pins and facts asked again before it counts", entry.at_us
+            yield f"{entry.body['bound']} pins and facts asked again before it counts", entry.at_us
         elif entry.kind in _BY and entry.body:
             yield _BY[entry.kind].format(*(displayed(entry.body[name]) for name in ("by", "reason"))), entry.at_us
         elif entry.kind == "approval.voided" and entry.body:
@@ -308,7 +309,8 @@ def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"{failure['code']}: {displayed(failure['detail'])}", None
         for name, value in record["outputs"].items():
             yield f"{displayed(name)}: {displayed_json(value)}", None
-        if card := record.get("scorecard"):
+        scored = [entry.body for entry in _of(log, "run.scored") if entry.key == record.get("scored")]
+        for card in scored[-1:]:
             axes = ("policy", "utility", "latency", "safety", "economics")
             yield "scored " + ", ".join(f"{axis} {card[axis]['score']:g} {card[axis]['status']}" for axis in axes), None
         unsafe = (record.get("lineage") or {}).get("unsafe", ())

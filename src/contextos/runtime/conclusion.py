@@ -24,7 +24,7 @@ from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.memory_policy import permitted_proposals
 from contextos.runtime.wiring import current_record
 from contextos.trust.journal.effects import end_contradiction
-from contextos.trust.journal.record import Decision, RunOutcome, build_packet
+from contextos.trust.journal.record import Decision, RunOutcome
 
 
 def end_contradictions(
@@ -110,11 +110,14 @@ def waiting_record(
     why: str,
     call: str,
 ) -> dict[str, Any]:
-    """Return the record of a decision that waits: for an approval, or for a person to say what became of an effect."""
+    """Return what is recorded of the record of a decision that waits: for an approval, or for a person to say what
+    became of an effect.
+    """
     uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
     failures = (uncertain,) if why == "effect_uncertain" else ()
     decision = waiting_decision(template, plan, call.split("/")[1])
-    return current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))
+    record = current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))
+    return environment.journal.account.stated_record(record)
 
 
 def earlier_outcomes(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome) -> list[RunOutcome]:
@@ -195,10 +198,10 @@ async def conclude(
     for one in earlier:
         assert one.decision is not None, "an earlier decision has a key"
         record = current_record(environment, request, scope, one)
-        journal.derive("record.revised", f"final/{one.decision.key}", record)
+        journal.derive("record.revised", f"final/{one.decision.key}", journal.account.stated_record(record))
     record = current_record(environment, request, scope, outcome)
-    journal.derive("record.revised", "final", record)
-    journal.derive("replay.packed", "", build_packet(record, request))
+    journal.derive("record.revised", "final", journal.account.stated_record(record))
+    journal.derive("replay.packed", "", {"replay_packet_id": record["replay"]["replay_id"]})
     journal.derive(
         "run.ended",
         "",

@@ -168,7 +168,9 @@ async def admit(
         return refuse(*faults, *unmet(admitted), *size)
     if before is not None:
         return replace(admitted, scope=with_limits_of(scope, before))
-    environment.journal.derive("run.context", "", scope.run.to_json())
+    run = scope.run
+    limits = {"safety_mode": run.safety_mode, "run_budget": run.run_budget.to_json()}
+    environment.journal.derive("run.context", "", {"agent_id": run.agent.agent_id, **limits})
     environment.journal.derive("intent.resolved", "", resolved.to_json())
     return admitted
 

@@ -21,7 +21,7 @@ from contextos.errors import Integrity
 Value = str | int | float | bool | tuple[str, ...]
 Attributes = Mapping[str, Value]
 
-_ONCE: Final = ("run.pinned", "run.context", "intent.resolved")
+_ONCE: Final = ("run.received", "run.pinned", "run.context", "intent.resolved")
 MAX_VALUE_CHARS: Final = 256
 _IDENTIFIER: Final = re.compile(rf"[A-Za-z0-9_.:/@#+\-]{{1,{MAX_VALUE_CHARS}}}")
 _HTTP_ERROR: Final = re.compile(r"http_[1-5][0-9]{2}")

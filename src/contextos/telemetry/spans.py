@@ -119,8 +119,10 @@ def _work(run: EndedRunEntries) -> Iterable[_Work]:
 
 def _root(run: EndedRunEntries, *, omitted: int) -> Span:
     # As the directory proved it. What a request states can be anything.
-    name, attributes = genai.agent_span(run.first("run.context").get("agent", {}).get("agent_id", ""))
-    record, ended, session_id = run.record, run.first("run.ended"), run.first("run.context").get("session_id")
+    name, attributes = genai.agent_span(run.first("run.context").get("agent_id", ""))
+    record, ended = run.record, run.first("run.ended")
+    # A request that was not admitted belongs to no session.
+    session_id = run.first("run.received")["request"].get("session_id") if run.first("run.context") else None
     spent = record.get("budget_usage", {})
     calls = [one.body["envelope"] for one in run.of("tool.dispatching")]
     attached = [one for one in run.of("attachment.fetched") if "failure" not in one.body]

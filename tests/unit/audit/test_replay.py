@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from contextos.audit import replay as replaying
 from contextos.audit.replay import derived_context, replay
 from contextos.context import compiler
 from contextos.errors import InvalidInput, ReplayMismatch
 from contextos.operations import operator
-from contextos.runtime import conclusion, wiring
+from contextos.runtime import wiring
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 
@@ -27,7 +28,7 @@ def test_a_run_that_waits_is_no_finding(tmp_path: Path) -> None:
     ("module", "function", "contract"),
     [
         pytest.param(wiring, "build_record", "DecisionRecord", id="record"),
-        pytest.param(conclusion, "build_packet", "ReplayPacket", id="packet"),
+        pytest.param(replaying, "build_packet", "ReplayPacket", id="packet"),
         pytest.param(compiler, "_compiled_context", "CompiledContext", id="context"),
     ],
 )

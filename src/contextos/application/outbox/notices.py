@@ -154,7 +154,7 @@ def _question(waits_for: str | None, entries: Sequence[Entry]) -> dict[str, Any]
         return {}
     if kind == "approval.asked":
         names = ("approval_id", "gate_id", "required_role", "deadline_us")
-        return {"capability_id": body["shown"]["capability"], **{name: body[name] for name in names}}
+        return {"capability_id": body["binding"]["capability_id"], **{name: body[name] for name in names}}
     if kind == "slot.asked":
         return {"slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
     return {"capability_id": body["envelope"]["capability_id"], "tool_call_id": body["envelope"]["tool_call_id"]}

@@ -266,7 +266,7 @@ def _answer(
 
 def _show(question: OpenQuestion, as_json: bool) -> None:
     """Print the question to stderr before it is answered: as lines, or as one JSON document."""
-    gate_id, shown, binding = question.content["gate_id"], question.content["shown"], question.binding_digest
+    gate_id, shown, binding = question.content["gate_id"], question.shown, question.binding_digest
     if as_json:
         print_note(json.dumps({"question": {"gate_id": gate_id, "shown": shown, "binding_digest": binding}}))
     else:

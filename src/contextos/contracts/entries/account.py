@@ -9,13 +9,16 @@ Source: Reference Architecture, "The three ledgers"; API Contracts, "run_budget"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from contextos.contracts.journal import LEDGERS, Logged
 from contextos.contracts.model import UNITS_PER_CENT, final_fields
+
+OF_RECORD: Final = ("policy.decided", "run.pinned", "run.scored")
+"""The kinds that state parts of a DecisionRecord."""
 
 
 @final_fields
@@ -66,8 +69,9 @@ class RunAccount:
 
     `effects` has what the run did to other systems by call, in the order of the calls; the last word about a call
     counts. `decisions` has the policy decisions in order, `controls` what they raised by name, and `matched_rules` the
-    rules that matched in any of them. `instructing` names the content that speaks to an agent: `tool:<id>` or
-    `attachment`, each once, in order.
+    rules that matched in any of them. `record` is the last DecisionRecord in full, None without one or where a part of
+    it was erased; `erased` are the kinds of the entries without a body. `instructing` names the content that speaks to
+    an agent: `tool:<id>` or `attachment`, each once, in order.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -83,6 +87,8 @@ class RunAccount:
         self.matched_rules: dict[str, None] = {}
         self.instructing: dict[str, None] = {}
         self.by_kind: dict[str, list[Logged]] = {}
+        self.record: dict[str, Any] | None = None
+        self.erased: set[str] = set()
 
     def of(self, *kinds: str) -> Sequence[Logged]:
         """Return the entries of these kinds, in order."""
@@ -116,6 +122,36 @@ class RunAccount:
         got.
         """
         return list(dict.fromkeys(ref for refs in self.evidence.values() for ref in refs))
+
+    def stated_record(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return of a DecisionRecord of the run as it is now what no entry before it states (`whole_record`)."""
+        stated = dict(record)
+        del stated["policy_decisions"]
+        if record["lineage"]["pins"] == self._last_of("run.pinned", "pins"):
+            stated["lineage"] = {name: value for name, value in record["lineage"].items() if name != "pins"}
+        if stated.pop("scorecard", None) is not None:
+            stated["scored"] = self.of("run.scored")[-1].key
+        return stated
+
+    def whole_record(self, stated: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the DecisionRecord of which an entry that follows now states the rest, or None where what the entries
+        before it state of it was erased or is not there.
+        """
+        if not self.erased.isdisjoint(OF_RECORD):
+            return None
+        whole = {**stated, "policy_decisions": list(self.decisions)}
+        whole["lineage"] = {"pins": self._last_of("run.pinned", "pins"), **stated["lineage"]}
+        if (key := whole.pop("scored", None)) is not None:
+            scored = self.last("run.scored")
+            if scored is None or scored.key != key:
+                return None
+            whole["scorecard"] = scored.body
+        return whole
+
+    def _last_of(self, kind: str, name: str) -> Any:
+        """A member of the last entry of a kind, `{}` without one."""
+        last = self.last(kind)
+        return last.body.get(name, {}) if last else {}
 
     def void_answers(self) -> dict[int, str]:
         """Return the answers to approvals that the run found void (`void_answers`)."""

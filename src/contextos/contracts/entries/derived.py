@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import model_validator
+
 from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.identity import Principal
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.plan import TakenParameter
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
+from contextos.contracts.envelopes.record import DecisionRecord, PolicyDecisionRef
+from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
 from contextos.contracts.ids import GateId, ToolCallId
@@ -23,6 +27,14 @@ class ResolvedIntentBody(Model):
     risk_class: Name
     templates: Seq[Name]
     confidence: Share
+
+
+class StatedContext(Model):
+    """Body of `run.context`: of the RunContext what neither the request nor the identity of the run states."""
+
+    agent_id: Name
+    safety_mode: ApprovalMode
+    run_budget: BudgetInForce
 
 
 class TakenParameters(Model):
@@ -222,8 +234,8 @@ class AskedApproval(Model):
     """Body of `approval.asked`: a question to an approver about one call.
 
     An approval is valid for exactly what `binding` describes, which holds the digests of `args` (the final arguments)
-    and of `evidence`. The text that the approver sees (`shown`) is derived from these three. The people in `barred` are
-    not allowed to approve.
+    and of `evidence`. The text that the approver sees is derived from these three (`shown_text`). The people in
+    `barred` are not allowed to approve.
     """
 
     approval_id: Name
@@ -235,7 +247,6 @@ class AskedApproval(Model):
     binding_digest: Name
     args: OpenObject
     evidence: Seq[AskedEvidence]
-    shown: OpenObject
     barred: Seq[Name]
     approval_mode_effective: ApprovalMode
     denial_key: Text
@@ -256,6 +267,29 @@ class ProposedMemories(Model):
     proposals: Seq[MemoryProposal]
 
 
+class StatedRecord(DecisionRecord):
+    """Body of `record.revised`: a DecisionRecord without what entries before it state (`RunAccount.whole_record`).
+
+    Its policy decisions are those of the run, its pins those of `run.pinned` if it states none, and its scores those of
+    the `run.scored` with the key `scored`. `record_hash` covers the whole record.
+    """
+
+    policy_decisions: Seq[PolicyDecisionRef] = ()
+    scored: Name | None = None
+
+    @model_validator(mode="after")
+    def _states_nothing_twice(self) -> StatedRecord:
+        if self.model_fields_set & {"policy_decisions", "scorecard"}:
+            raise ValueError("the policy decisions and scores of a run are in entries of their own")
+        return self
+
+
+class PackedReplay(Model):
+    """Body of `replay.packed`: the id of the ReplayPacket, which follows from the record (`build_packet`)."""
+
+    replay_packet_id: Name
+
+
 class EndedRun(Model):
     """Body of `run.ended`: how the run ended, its final record, and the number of entries including this one."""
 
@@ -272,7 +306,11 @@ class RecheckedValue(Model):
     value: Any
 
 
-RecheckedEvidence = dict[str, str | RecheckedValue | None]
-"""`evidence.rechecked`: the digest now of everything an approval was bound to, by name; None for what was withdrawn.
-Of volatile evidence it has the value too.
-"""
+class RecheckedEvidence(Model):
+    """Body of `evidence.rechecked`: how many pins and facts an approval was bound to, and those that are another now.
+
+    `other` has by name the digest now, None for what was withdrawn, and of volatile evidence the value too.
+    """
+
+    bound: Count
+    other: dict[str, str | RecheckedValue | None]

@@ -68,6 +68,8 @@ def fold_entry(account: RunAccount, entry: Logged) -> None:
             ledger.add(entry.hash)
         if row.wakes:
             account.waited_us += at_us - account.now_us
-        if row.fold is not None and entry.body is not None:
+        if entry.body is None:
+            account.erased.add(kind)
+        elif row.fold is not None:
             row.fold(account, entry)
     account.now_us = at_us

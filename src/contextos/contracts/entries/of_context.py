@@ -10,7 +10,6 @@ from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.row import SLOT_SELECTION, Kind, counted, picked
 from contextos.contracts.envelopes.compiled import CompiledContext, RecordedContext
 from contextos.contracts.envelopes.evidence import EvidenceItem
-from contextos.contracts.envelopes.run import RunContext
 from contextos.contracts.envelopes.slots import SlotQuestion
 from contextos.contracts.journal import CONTEXT, Logged
 from contextos.contracts.refs import artifact_ref
@@ -53,7 +52,7 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         component="control.catalog",
         told=picked("pack_ref", "failure", "further"),
     ),
-    "run.context": Kind(CONTEXT, RunContext, "received>resolved"),
+    "run.context": Kind(CONTEXT, derived.StatedContext, "received>resolved"),
     "slot.asked": Kind(
         CONTEXT,
         SlotQuestion,

@@ -9,7 +9,7 @@ from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.row import AGENT_SESSION, TOOL_GATEWAY, Kind, picked
 from contextos.contracts.envelopes.plan import Plan
 from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket, Scorecard
+from contextos.contracts.envelopes.record import Scorecard
 from contextos.contracts.journal import DECISION, Logged
 
 RECORD_SHOWN: Final = ("record_id", "status", "outcome", "decision_key", "decision_version", "record_hash")
@@ -30,6 +30,10 @@ def _decided(account: RunAccount, entry: Logged) -> None:
         for name in _RAISED:
             if raised := one.get(name):
                 account.controls.setdefault(name, set()).update(raised)
+
+
+def _revised(account: RunAccount, entry: Logged) -> None:
+    account.record = account.whole_record(entry.body)
 
 
 def _checked(account: RunAccount, entry: Logged) -> None:
@@ -157,13 +161,17 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
     ),
     "record.revised": Kind(
         DECISION,
-        DecisionRecord,
+        derived.StatedRecord,
         "choosing waiting scoring received>scoring resolved>scoring compiled>scoring executing>waiting",
         component="trust.record",
         component_by_key={"approval": "trust.approvals", "uncertain": "action.tool_gateway", "slot": "slots.selection"},
+        fold=_revised,
         told=picked(*RECORD_SHOWN),
     ),
     "replay.packed": Kind(
-        DECISION, ReplayPacket, "scoring received>scoring resolved>scoring compiled>scoring", component="trust.record"
+        DECISION,
+        derived.PackedReplay,
+        "scoring received>scoring resolved>scoring compiled>scoring",
+        component="trust.record",
     ),
 }

@@ -88,7 +88,7 @@ def _tool_refused(body: Any) -> Mapping[str, Any]:
 
 def _asked(body: Any) -> Mapping[str, Any]:
     names = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest", "args")
-    return {"capability_id": body["shown"]["capability"], **picked(*names)(body)}
+    return {"capability_id": body["binding"]["capability_id"], **picked(*names)(body)}
 
 
 _by_gateway = partial(Kind, EFFECT, component=TOOL_GATEWAY)

@@ -196,13 +196,13 @@ def _identity(entry: ReadEntry) -> _Sentences:
 
 def _asked(entry: ReadEntry) -> _Sentences:
     body = entry.body
-    tool, role = body["shown"]["capability"], body["required_role"]
+    tool, role = body["binding"]["capability_id"], body["required_role"]
     text = f"{displayed(body['gate_id'])} asked {an(displayed(role))} about {displayed_json(body['args'])}"
     yield "gate", tool, text
-    rests = ", ".join(displayed(one["name"]) for one in body["shown"]["evidence"])
+    rests = ", ".join(displayed(one["name"]) for one in body["evidence"])
     if rests:
         yield "fact", tool, f"the approver was shown the evidence {rests}"
-    if untrusted := body["shown"].get("untrusted"):
+    if untrusted := body["binding"]["untrusted"]:
         yield "fact", tool, f"nothing trusted has the arguments {', '.join(map(displayed, untrusted))}"
 
 

@@ -290,7 +290,7 @@ async def _answered(
     decision = last_decision(admitted.template(None), None)
     environment.journal.derive("slot.asked", key, question.to_json())
     record = current_record(environment, request, admitted.scope, RunOutcome(None, (), decision=decision))
-    environment.journal.derive("record.revised", f"slot/{key}", record)
+    environment.journal.derive("record.revised", f"slot/{key}", environment.journal.account.stated_record(record))
     await environment.journal.commit(wake_at_us=0)
     kinds = (SLOT_ANSWER, "run.cancel_requested")
     kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)

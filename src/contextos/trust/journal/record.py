@@ -210,7 +210,7 @@ def _confidence(account: RunAccount, outcome: RunOutcome) -> float | int:
 
 def _approvals(account: RunAccount) -> list[dict[str, Any]]:
     asked = {entry.key: entry.body for entry in account.of("approval.asked")}
-    again = {entry.key: entry.body for entry in account.of("evidence.rechecked")}
+    again = {entry.key: entry.body["other"] for entry in account.of("evidence.rechecked")}
     receipts, void = [], account.void_answers()
     for entry in account.of("approval.answered", "approval.expired"):
         question = asked[entry.key]

@@ -23,7 +23,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
 from contextos.contracts.journal import Batch, Draft, Entry, erasure_key
 from contextos.contracts.ports.storage import Store
-from contextos.contracts.statements.questions import approval_statement, shown_text
+from contextos.contracts.statements.questions import approval_statement
 from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, prove_act
@@ -84,11 +84,6 @@ class OpenQuestion:
     def binding_digest(self) -> str:
         """The digest (`sha256:` and 64 hex digits) that an answer has to name."""
         return str(self.content["binding_digest"])
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """The text for the approver, as `shown_text` makes it."""
-        return shown_text(self.content["binding"], self.content["args"], self.content["evidence"])
 
 
 async def open_question(app: Deployment, tenant_id: str, run_id: str) -> OpenQuestion:

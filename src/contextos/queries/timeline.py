@@ -309,8 +309,7 @@ def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"{failure['code']}: {displayed(failure['detail'])}", None
         for name, value in record["outputs"].items():
             yield f"{displayed(name)}: {displayed_json(value)}", None
-        scored = [entry.body for entry in _of(log, "run.scored") if entry.key == record.get("scored")]
-        for card in scored[-1:]:
+        for card in [one.body for one in _of(log, "run.scored") if one.key == record.get("scored")][-1:]:
             axes = ("policy", "utility", "latency", "safety", "economics")
             yield "scored " + ", ".join(f"{axis} {card[axis]['score']:g} {card[axis]['status']}" for axis in axes), None
         unsafe = (record.get("lineage") or {}).get("unsafe", ())

@@ -30,6 +30,7 @@ from contextos.adapters.function import trees
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import link
 from contextos.operations.deployment import Deployment
+from contextos.runtime import code_pins
 from contextos.trust import seal
 from contextos.trust.policy.policy_set import PolicySet
 
@@ -143,8 +144,8 @@ def shares(functions: Counter[CodeType]) -> list[str]:
 
 async def costs(folder: Path) -> Costs:
     """Return what each flow costs."""
-    # How often a process looks at installed files is a matter of time too.
-    trees.LOOK_AGAIN_S = float("inf")
+    # How often a process looks at files is a matter of time too.
+    trees.LOOK_AGAIN_S, code_pins.LOOK_SHARED_US = float("inf"), sys.maxsize
     counting = Counting()
     counting.install()
     found: Costs = {}

@@ -164,8 +164,8 @@ def look(mail: str, value: str) -> tuple[str, list[bool]]:
     for one in TOOLS.capabilities:
         capability: Any = SimpleNamespace(adapter=TOOLS, definition=one)
         step: Any = None
-        call = ToolCall("1/send", step, {"to": value}, {}, (), traced=traced, saw_untrusted=seen.has_untrusted)
-        call.capability = capability
+        call = ToolCall("1/send", step, {"to": value}, {}, ())
+        call.capability, call.traced, call.saw_untrusted = capability, traced, seen.has_untrusted
         asked.append(bool(call.untrusted_destinations))
     return traced["to"].integrity, asked
 

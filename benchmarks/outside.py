@@ -33,11 +33,12 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def request(number: int, amount: int) -> dict[str, Any]:
-    """Return the example's refund request for this amount, with its own request id."""
+    """Return the example's refund request for this amount, with its own request id and order."""
     body: dict[str, Any] = json.loads((refund_pack.EXAMPLE / "request.json").read_text("utf-8"))
     body["request_id"] = f"req_bench{number:06d}"
-    body["input"] |= {"message": f"Refund order ord_881 for INR {amount}."}
-    body["input"]["context"] |= {"refund_amount": amount}
+    order = refund_pack.order_of(number)
+    body["input"] |= {"message": f"Refund order {order} for INR {amount}."}
+    body["input"]["context"] |= {"order_id": order, "refund_amount": amount}
     body["runtime"]["max_cost_cents"] = 25
     return body
 
@@ -49,7 +50,10 @@ class Shop:
         self.keyed, self._lock = keyed, Lock()
         self._orders, self._payments = connect(path / "orders.db"), connect(path / "payments.db")
         self._orders.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, total INT, status TEXT)")
-        self._orders.execute("INSERT OR IGNORE INTO orders VALUES ('ord_881', 9900, 'delivered')")
+        orders = [(refund_pack.order_of(number), 9900, "delivered") for number in range(refund_pack.ORDERS)]
+        self._orders.execute("BEGIN")
+        self._orders.executemany("INSERT OR IGNORE INTO orders VALUES (?, ?, ?)", orders)
+        self._orders.execute("COMMIT")
         self._payments.execute(
             "CREATE TABLE IF NOT EXISTS payments"
             " (number INTEGER PRIMARY KEY, request TEXT, key TEXT UNIQUE, amount INT)"

@@ -40,6 +40,8 @@ EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
 APPROVER, APPROVER_SEED = "user_finance_lead_77", bytes(range(32))
 OPERATOR, OPERATOR_SEED = "user_operator_5", bytes(range(5, 37))
+ORDERS = 256
+"""How many orders there are. Requests name them in turn, so what is kept of the last order serves no next request."""
 
 
 class SystemEntropy:
@@ -73,7 +75,7 @@ class Tools:
         order = self.outside.orders_lookup(args["order_id"])
         return {
             "order_id": order["order_id"],
-            "customer_id": "cus_77",
+            "customer_id": order["order_id"].replace("ord", "cus"),
             "total_inr": order["total"],
             "currency": order["currency"],
             "status": order["status"],
@@ -88,6 +90,28 @@ class Tools:
         paid = self.outside.issue_refund(args["request_id"], args["order_id"], args["amount_inr"])
         output = {"transaction_id": paid["transaction_id"], "refund_amount_inr": paid["amount"], "currency": "INR"}
         return AdapterReply(output=output, mutations=(f"refund:{paid['transaction_id']}",), cost_cents=0.31)
+
+
+def order_of(number: int) -> str:
+    """Return the order that request `number` is about; the next request is about another one."""
+    return f"ord_b{number % ORDERS}"
+
+
+async def fill_graph(deployment: Deployment, tenant_id: str, by: Actor) -> None:
+    """Write `ORDERS` orders that are as the example's first one, each with a customer of its own, and then its graph.
+
+    The newest commit, which each run reads the act of, is as small as the example's.
+    """
+    known: dict[str, Any] = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
+    own = ("order:ord_881", "customer:cus_77")
+    nodes = json.dumps([node for node in known["nodes"] if node["ceid"] in own])
+    edges = json.dumps([edge for edge in known["edges"] if edge["src"] in own])
+    more: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for order in map(order_of, range(ORDERS)):
+        for part, text in zip(more, (nodes, edges), strict=True):
+            part += json.loads(text.replace("ord_881", order).replace("cus_77", order.replace("ord", "cus")))
+    await write_facts(deployment, tenant_id, *more, by=by)
+    await write_facts(deployment, tenant_id, known["nodes"], known["edges"], by=by)
 
 
 def pack(filler: int) -> dict[str, Any]:
@@ -165,8 +189,7 @@ async def put_in_force(deployment: Deployment, tenant_id: str, envelope: dict[st
     await activate_policies(deployment, tenant_id, (), expected=0, by=by)
     pin = PackPin(refs=(ref,), intents=("support.refund",), environment=deployment.config.environment)
     await pin_packs(deployment, tenant_id, pin, expected=1, by=by)
-    graph = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
-    await write_facts(deployment, tenant_id, graph["nodes"], graph["edges"], by=by)
+    await fill_graph(deployment, tenant_id, by)
 
 
 async def publish(deployment: Deployment, filler: int) -> None:

@@ -52,7 +52,7 @@ class Tools(refund_pack.Tools):
 def differing(number: int, amount: int, rng: random.Random) -> dict[str, Any]:
     """Return a refund request whose texts are random."""
     body = outside.request(number, amount)
-    message = f"Refund order ord_881 for INR {amount}."
+    message = body["input"]["message"]
     while len(message) < MESSAGE_CHARACTERS:
         message += " " + "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 12)))
     body |= {"request_id": f"req_{rng.getrandbits(64):016x}", "session_id": f"sess_{rng.getrandbits(64):016x}"}

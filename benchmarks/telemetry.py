@@ -24,7 +24,7 @@ from contextos.operations.deployment import Deployment
 from contextos.telemetry.exporter import Telemetry, otlp
 
 BLOCK = 100
-BAR = 1.1
+BAR = 1.05
 RECEIVER = """
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

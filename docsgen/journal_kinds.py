@@ -11,15 +11,18 @@ from contextos.contracts.entries.kinds import KINDS
 
 
 def kinds_table() -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each kind: kind, stream or ledger, recorded or derived, body, author, component, event."""
+    """Yield a table row for each kind: kind, stream or ledger, recorded or derived, body, author, component, event and
+    whether it is told.
+    """
     for kind, row in KINDS.items():
         how, author = "recorded" if row.recorded else "derived", row.author.replace("*", "any process")
         components = dict.fromkeys(one for one in (row.component, *row.component_by_key.values()) if one)
         shown = ", ".join(f"`{one}`" for one in components) or "the run"
-        yield f"`{kind}`", row.ledger, how, f"`{_type_name(row.body)}`", author, shown, row.severity or ""
+        told = "told" if row.told else ""
+        yield f"`{kind}`", row.ledger, how, f"`{_type_name(row.body)}`", author, shown, row.severity or "", told
     for stream, bodies in (("index", INDEX_BODIES), ("control", CONTROL_BODIES)):
         for kind, body in bodies.items():
-            yield f"`{kind}`", f"stream `{stream}`", "", f"`{_type_name(body)}`", "", "", ""
+            yield f"`{kind}`", f"stream `{stream}`", "", f"`{_type_name(body)}`", "", "", "", ""
 
 
 def _type_name(body: Any) -> str:

@@ -223,6 +223,7 @@ def _http_api() -> Iterator[str]:
 
 def _run() -> Iterator[str]:
     from contextos.runtime.state_machine import ENDS, START, TABLE
+    from docsgen.guards import guards_table
 
     yield from ("# The run table", "", "An event that is not in this table is refused and changes nothing.", "")
     yield from ("```mermaid", "stateDiagram-v2", f"  [*] --> {START}")
@@ -235,16 +236,21 @@ def _run() -> Iterator[str]:
     yield from ("```", "", "## Every transition", "")
     rows = [(f"`{state}`", f"`{event}`", f"`{to}`") for state, events in TABLE.items() for event, to in events.items()]
     yield from _table(("state", "event", "next state"), rows)
+    yield from ("", "## Guards", "", "A call passes them in this order. Of one that refuses nothing is sent.", "")
+    yield "A pack that observes (`mode: observe`) is not stopped by those marked so: the refusal is on record alone."
+    yield ""
+    yield from _table(("guard", "what it does", "observed"), list(guards_table()))
 
 
 def _journal_kinds() -> Iterator[str]:
     from docsgen.journal_kinds import kinds_table
 
     note = (
-        "What one row of `contracts/entries/kinds` says. An author with a `/` is the member of the body that names it."
+        "What one row of `contracts/entries/kinds` says. An author with a `/` is the member of the body that names it. "
+        "Who watches a run receives those that are `told`, and of the others nothing."
     )
     yield from ("# Journal kinds", "", note, "")
-    heads = ("kind", "ledger", "recorded or derived", "body or answer", "author", "component", "event")
+    heads = ("kind", "ledger", "recorded or derived", "body or answer", "author", "component", "event", "watched")
     yield from _table(heads, list(kinds_table()))
 
 

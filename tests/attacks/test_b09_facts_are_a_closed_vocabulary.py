@@ -80,9 +80,9 @@ def test_a_run_supplies_exactly_the_declared_facts(tmp_path: Path, monkeypatch: 
     asked: list[tuple[str, dict[str, Any]]] = []
     evaluate = RuleIndex.evaluate
 
-    def watched(index: RuleIndex, point: Any, facts: Mapping[str, Any], capability: Any) -> Any:
+    def watched(index: RuleIndex, point: Any, facts: Mapping[str, Any], capability: Any, **named: Any) -> Any:
         asked.append((point, {**facts, **({"capability": dict(capability.facts)} if capability else {})}))
-        return evaluate(index, point, facts, capability)
+        return evaluate(index, point, facts, capability, **named)
 
     monkeypatch.setattr(RuleIndex, "evaluate", watched)
 

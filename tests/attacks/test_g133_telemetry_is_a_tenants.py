@@ -216,7 +216,7 @@ def test_a_collector_gets_its_own_headers_and_none_of_the_operators(
             OTHER: CollectorSetting(otlp_url=second.url, internal=True, token_env="OTHER_TOKEN"),
         }
         with told(TelemetrySetting(tenants=collectors), tmp_path) as made:
-            made.run_ended(runs.entries("small"))
+            made.run_ended(*runs.account("small"))
             made.run_replayed(OTHER, equal=True)
     assert {(one["x-api-key"], one["x-scope"]) for one in first.headers} == {("acme key", "acme")}
     assert {one["authorization"] for one in second.headers} == {"Bearer t0ken"}
@@ -244,7 +244,7 @@ def test_a_secret_in_a_header_is_in_no_log_error_or_representation(
             tenants={TENANT: CollectorSetting(otlp_url=echo.url, internal=True, headers_env="ACME_HEADERS")},
         )
         with told(named, tmp_path) as made:
-            made.run_ended(runs.entries("small"))
+            made.run_ended(*runs.account("small"))
             made.start().flush()
             shown = repr(named) + repr(made) + made.prometheus_text().decode()
     assert {one["x-api-key"] for one in echo.headers} == {SECRET}, "it was sent"
@@ -319,7 +319,7 @@ def test_a_name_that_leads_into_the_network_of_the_operator_gets_nothing(
             OTHER: CollectorSetting(otlp_url=redirecting.url, internal=True),
         }
         with told(TelemetrySetting(tenants=collectors, timeout_s=1), tmp_path) as made:
-            made.run_ended(runs.entries("small"))
+            made.run_ended(*runs.account("small"))
             made.run_replayed(OTHER, equal=True)
         assert redirecting.raw
         assert inside.raw == []

@@ -12,12 +12,12 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
-from contextos.contracts.documents.operations import DENIALS, Denial
+from contextos.contracts.documents.operations import DENIALS, Denial, bound_denial
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, InvalidInput
 from contextos.operations import operator
 from contextos.queries.timeline import story_document, tell_story
 from contextos.queries.why.explaining import explain
-from contextos.telemetry.ended_run import ended_run
+from contextos.telemetry.ended_run import ended_parts
 from contextos.telemetry.events import run_events
 from contextos.telemetry.measurements import run_measurements
 from contextos.trust.approvals.assertion import approval_statement, sign_approval
@@ -134,7 +134,7 @@ async def told(world: TestWorld, run_id: str) -> dict[str, str]:
     runs = world.runs()
     one = await runs.get(TENANT, run_id)
     record = (await world.deployment.view(TENANT, run_id)).record or {}
-    log = ended_run(entries)
+    *_, log = ended_parts(entries)
     return {
         "record": json.dumps(record["approvals"]),
         "story": json.dumps(story_document(tell_story(entries))),
@@ -187,7 +187,7 @@ def test_a_fact_that_another_source_states_alike_voids_the_approval(stores: str,
 async def denial_key_of(world: TestWorld, run_id: str) -> str:
     entries = await world.stores.tenant(TENANT).read(run_id)
     (asked,) = [orjson.loads(one.body or b"") for one in entries if one.kind == "approval.asked"]
-    return str(asked["denial_key"])
+    return bound_denial(asked["binding"])
 
 
 async def verified(world: TestWorld) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.context.budget import Packing, allocate, pack_blocks
-from contextos.contracts.envelopes.run import BUCKETS, RunBudget
+from contextos.context.budget import Packing, Shelf, allocate, pack_blocks
+from contextos.contracts.envelopes.run import BUCKETS, Bucket, RunBudget
 from contextos.contracts.envelopes.verdicts import Failure
 from tests.reference_budget import allocation, packed
 
@@ -41,9 +41,20 @@ def run_budget(tokens: dict[str, int], total: int) -> RunBudget:
 
 
 def pack(blocks: list[dict[str, Any]], allocated: dict[Any, int], reserved: dict[Any, int]) -> Packing | Failure:
+    """Pack the blocks bucket by bucket, and name them by their places in `blocks`."""
     required = {block["block_id"] for block in blocks if block["required"]}
-    pieces = [block | {"content": ""} for block in blocks]
-    return pack_blocks(pieces, [block["tokens"] for block in blocks], required, allocated, reserved)
+    places: dict[Bucket, list[int]] = {bucket: [] for bucket in BUCKETS}
+    for at, block in enumerate(blocks):
+        places[block["bucket"]].append(at)
+    shelves = {
+        bucket: Shelf.of([blocks[at] | {"content": "x" * blocks[at]["tokens"]} for at in inside], required, len)
+        for bucket, inside in places.items()
+    }
+    packing = pack_blocks(shelves, allocated, reserved)
+    if isinstance(packing, Failure):
+        return packing
+    order = [at for inside in places.values() for at in inside]
+    return Packing([order[at] for at in packing.kept], [order[at] for at in packing.dropped], packing.used)
 
 
 @pytest.mark.requirement("C-BUCKETS")

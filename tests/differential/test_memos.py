@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 
 from contextos.action.barrier import Barrier
+from contextos.action.gateway import tool_gateway
 from contextos.adapters.function import trees
+from contextos.context import compiler
+from contextos.contracts import bindings
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
+from contextos.contracts.scope import PinnedInputs
 from contextos.engine import lease_owner
-from contextos.runtime import code_pins, loop, wiring
+from contextos.runtime import code_pins, environment, loop, wiring
+from contextos.runtime.attempts import agent_session, one_plan
 from contextos.trust.policy import policy_set, rule_index
 from tests import world
 from tests.golden import make
@@ -34,17 +39,20 @@ class Drawn:
         return sha256(b"%d" % next(self._number)).digest()[:size]
 
 
-class Forgetful(dict[Any, Any]):
-    """A table in which nothing is found."""
-
-    def get(self, *_: Any) -> None:
-        return None
-
-
 def prepared_anew(patched: Patched) -> None:
-    patched.setattr(
-        loop, "prepared", lambda environment, loaded, _: wiring.prepare(loaded, environment.artifacts.registry)
-    )
+    patched.setattr(loop, "prepared", lambda of_run, loaded, _: wiring.prepare(loaded, of_run.artifacts.registry))
+
+
+def compiled_anew(patched: Patched) -> None:
+    """Nothing that compiles have in common is kept."""
+    compile_context = compiler.compile_context
+    patched.setattr(one_plan, "compile_context", lambda inputs, _: compile_context(inputs))
+
+
+def resolved_anew(patched: Patched) -> None:
+    """The arguments of a step are resolved for what is announced, for the Critic and for the call, each time anew."""
+    patched.setattr(bindings, "_is_same", lambda *_: False)
+    patched.setattr(bindings, "_GIVEN_BY_STEPS", frozenset(bindings._SOURCES))
 
 
 def looked_anew(patched: Patched) -> None:
@@ -62,15 +70,34 @@ def files_anew(patched: Patched) -> None:
     patched.setattr(trees, "LOOK_AGAIN_S", 0)
 
 
+def of_call_anew(patched: Patched) -> None:
+    """The pins that a call uses, and the facts that a session retrieved."""
+    used_by, known = PinnedInputs.used_by, agent_session._Progress.known
+
+    def used_anew(self: PinnedInputs, *given: Any) -> Any:
+        self._used.clear()
+        return used_by(self, *given)
+
+    def known_anew(self: agent_session._Progress, *given: Any) -> Any:
+        self.retrieved = (), ()
+        return known(self, *given)
+
+    patched.setattr(PinnedInputs, "used_by", used_anew)
+    patched.setattr(agent_session._Progress, "known", known_anew)
+
+
 def rules_anew(patched: Patched) -> None:
-    made = policy_set.PolicySet.__init__
+    for module in (policy_set, rule_index):
+        patched.setattr(module, "kept", lambda _kept, _key, value: value)
 
-    def forgetting(self: policy_set.PolicySet, *given: Any) -> None:
-        made(self, *given)
-        self._verdicts = Forgetful()
 
-    patched.setattr(rule_index, "_kept", lambda _kept, _key, value: value)
-    patched.setattr(policy_set.PolicySet, "__init__", forgetting)
+def every_guard_asked(patched: Patched) -> None:
+    patched.setattr(wiring, "guards_of", lambda *_: tool_gateway.GUARDS)
+
+
+def no_guard_prepared(patched: Patched) -> None:
+    """What is not prepared is asked of every guard."""
+    patched.setattr(wiring, "Prepared", lambda tools, policy, _, *more: environment.Prepared(tools, policy, {}, *more))
 
 
 def nothing_found_again(patched: Patched) -> None:
@@ -93,7 +120,21 @@ async def journals(path: Path) -> list[tuple[Entry, ...]]:
         await opened.aclose()
 
 
-@pytest.mark.parametrize("without", [prepared_anew, looked_anew, files_anew, rules_anew, nothing_found_again])
+WITHOUT = [
+    prepared_anew,
+    compiled_anew,
+    resolved_anew,
+    looked_anew,
+    files_anew,
+    of_call_anew,
+    rules_anew,
+    every_guard_asked,
+    no_guard_prepared,
+    nothing_found_again,
+]
+
+
+@pytest.mark.parametrize("without", WITHOUT)
 def test_runs_without_a_memo_have_the_same_entries(
     without: Callable[[Patched], None], tmp_path: Path, monkeypatch: Patched
 ) -> None:

@@ -10,7 +10,7 @@ from contextos.contracts.entries.kinds import KINDS
 from docsgen.journal_kinds import kinds_table
 
 ROOT = Path(contextos.__file__).parent
-ROW = ("`tool.refused`", "effect", "derived", "`RefusedCall`", "runtime", "`action.tool_gateway`", "warn")
+ROW = ("`tool.refused`", "effect", "derived", "`RefusedCall`", "runtime", "`action.tool_gateway`", "warn", "told")
 
 
 def test_every_kind_has_a_row() -> None:

@@ -46,8 +46,7 @@ def test_each_correction_is_a_run_of_its_own_and_all_of_them_verify(shop: Path) 
 
     async def sent(app: App) -> list[Any]:
         views = [await app.deployment.invoke(one) for one in (*wrong, right, right)]
-        with pytest.raises(ConflictingRequest):
-            await app.deployment.invoke(wrong[0])
+        assert (await app.deployment.invoke(wrong[0])).run_id == views[0].run_id, "the same request is the same run"
         return views
 
     async def act() -> list[Any]:
@@ -118,6 +117,22 @@ def test_a_session_that_was_refused_is_opened_again_under_its_name(shop: Path) -
             return {"known": await recorded_request(app.deployment, TENANT, "s1")}
 
     assert asyncio.run(act()) == {"known": None}
+
+
+def test_a_refused_request_that_is_sent_again_after_its_correction_is_the_run_that_it_was(shop: Path) -> None:
+    """Seed 962 of the simulator: the late copy of the first request made a third run."""
+    right = requested(shop)
+
+    async def act() -> None:
+        async with contextos.open(shop) as app:
+            wrong = [{**right, "user": {"user_id": f"nobody_{number}"}} for number in range(2)]
+            first, second = [(await app.deployment.invoke(one)).run_id for one in wrong]
+            assert first != second
+            assert [(await app.deployment.invoke(one)).run_id for one in wrong] == [first, second]
+            corrected = (await app.deployment.invoke(right)).run_id
+            assert [(await app.deployment.invoke(one)).run_id for one in [*wrong, right]] == [first, second, corrected]
+
+    asyncio.run(act())
 
 
 def test_the_requests_with_one_id_are_as_many_as_two_reads_find(shop: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_worker_leaves_the_runs_of_another_version_to_its_workers_and_says_so_
     ("version", "says"),
     [
         ("0999", r"its schema `0999` is newer than `\d+`; run a newer contextos"),
-        ("0000", "its schema `0000` is not a version of contextos"),
+        ("0000", "its schema `0000` is not a version of contextos; restore the database, or name an empty one"),
     ],
 )
 def test_a_worker_of_another_schema_begins_nothing_and_the_one_that_fits_loses_nothing(

@@ -24,9 +24,7 @@ import orjson
 from contextos.audit import export, exported
 from contextos.audit.export_lines import entry_line, head_line
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.kinds import fold_entry
-from contextos.contracts.entries.reading import logged
+from contextos.contracts.entries.kinds import LedgerHeads
 from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.journal.signed_heads import signed_head
@@ -77,16 +75,16 @@ async def sessions(world: TestWorld) -> dict[str, str]:
 
 def linked(entries: Sequence[Entry]) -> list[Entry]:
     """Entries in a chain that fits, with records that index their ledgers as they are."""
-    head, made, account = genesis(entries[0].tenant, entries[0].run), list[Entry](), RunAccount(entries[0].run)
+    head, made, ledgers = genesis(entries[0].tenant, entries[0].run), list[Entry](), LedgerHeads()
     for seq, one in enumerate(entries, start=1):
         body = one.body or b""
         if one.kind == "record.revised":
             record = {name: value for name, value in orjson.loads(body).items() if name != "record_hash"}
-            record["lineage"] |= {"ledgers": account.ledger_heads()}
-            body = canonical(record | {"record_hash": content_address(account.whole_record(record))})
+            record["lineage"] |= {"ledgers": ledgers.as_json()}
+            body = canonical(record | {"record_hash": content_address(record)})
         draft = Draft(one.kind, one.key, one.at_us, one.by, body, one.salt or b"")
         made.append(link(one.tenant, one.run, seq, head, draft))
-        fold_entry(account, *logged(made[-1:]))
+        ledgers.add(made[-1])
         head = made[-1].hash
     return made
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 GOOD_APPROVERS = ("user_finance_lead_77", "user_finance_lead_78")
 _OPERATOR_ID = example.OPERATOR_ID
+_KNOWN_EVIDENCE = "kg:order:ord_881#snapshot_kg_1"
 BAD_ANSWERS = ("self", "wrong_role", "forged", "moved")
 
 
@@ -181,11 +182,11 @@ async def settle_uncertain(world: SimulatedWorld, run_id: str) -> None:
     run = world.checker.runs[run_id]
     refund = run.refund
     assert refund is not None, "what is unsettled was dispatched"
-    effect = world.shop.by_key(refund["envelope"]["idempotency_key"])
+    effect = world.shop.by_key(refund["envelope"].get("idempotency_key"))
     settlement = operator.SettlementInput(
         happened=effect is not None,
         by=_OPERATOR_ID,
-        evidence_ref="kg:order:ord_881#snapshot_kg_1",
+        evidence_ref=_KNOWN_EVIDENCE,
         output=effect.output if effect else None,
         mutations=(f"refund:{effect.number}",) if effect else (),
     )
@@ -224,8 +225,8 @@ async def _settle(world: SimulatedWorld, run_id: str, settlement: operator.Settl
 
 
 async def _settle_without_need(world: SimulatedWorld, run_id: str) -> None:
-    """Try to settle a run that waits for no settlement, with a key that is not the operator's."""
-    settlement = operator.SettlementInput(happened=False, by=_OPERATOR_ID, evidence_ref="artifact:rumour#rev_1")
+    """Try to settle a run that waited for no settlement a moment ago, with a key that is not the operator's."""
+    settlement = operator.SettlementInput(happened=False, by=_OPERATOR_ID, evidence_ref=_KNOWN_EVIDENCE)
     await _settle(world, run_id, settlement, key_of="somebody else")
 
 

@@ -91,7 +91,7 @@ def _moved(circuit: Circuit, state: CircuitState, now_us: int, retry_at_us: int)
 class CircuitBreakers:
     """The circuit breakers of one process. A circuit that never failed takes no memory.
 
-    `lock` is held during each method; pass one if several threads use the object.
+    `lock` is held wherever a circuit can change; pass one if several threads use the object.
     """
 
     def __init__(self, limits: AdmissionLimits, lock: AbstractContextManager[Any] | None = None) -> None:
@@ -102,6 +102,8 @@ class CircuitBreakers:
         """Ask for permission to make one call. Returns (circuit, whether the call is admitted, whether the state
         changed).
         """
+        if key not in self._circuits:
+            return _FRESH, True, False
         with self._lock:
             before = self._circuits.get(key, _FRESH)
             after = admit_call(before, self.limits, now_us)
@@ -112,6 +114,8 @@ class CircuitBreakers:
 
     def open_until_us(self, key: CircuitKey, now_us: int) -> int:
         """Return when the circuit admits the next call (Unix microseconds), or 0 if it admits one now."""
+        if key not in self._circuits:
+            return 0
         with self._lock:
             circuit = self._circuits.get(key, _FRESH)
             return circuit.retry_at_us if admit_call(circuit, self.limits, now_us) is None else 0
@@ -121,6 +125,8 @@ class CircuitBreakers:
 
         `answer` says whether the call was answered. `began_at` is the circuit's `changes` when the call began.
         """
+        if answer and key not in self._circuits:
+            return _FRESH, False
         with self._lock:
             before = self._circuits.get(key, _FRESH)
             after = (

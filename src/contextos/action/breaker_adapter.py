@@ -7,11 +7,11 @@ documents for operators to read, and only the circuit in this process decides ab
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from contextos.action.breaker import Circuit, CircuitBreakers, CircuitKey, circuit_document
 from contextos.action.foreign_code import ForeignCode, describe_adapter
@@ -24,6 +24,8 @@ from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
+
+ReplyT = TypeVar("ReplyT")
 
 _LOG: Final = logging.getLogger("contextos.action")
 
@@ -41,9 +43,6 @@ class SharedYield:
     _returning: bool = False
     _away: AbstractAsyncContextManager[YieldedTurn] | None = None
     _turn: YieldedTurn = field(default_factory=YieldedTurn)
-
-    def __call__(self) -> AbstractAsyncContextManager[YieldedTurn]:
-        return _SharedCall(self)
 
     async def begin(self) -> bool:
         """Count one more call. Returns False if the run is already waiting to get a turn back."""
@@ -69,27 +68,27 @@ class SharedYield:
 
 
 @dataclass(slots=True)
-class _SharedCall(AbstractAsyncContextManager[YieldedTurn]):
-    shared: SharedYield
-    yielded: YieldedTurn = field(default_factory=YieldedTurn)
-    counted: bool = False
+class _SharedCall(AbstractAsyncContextManager[None]):
+    """One call during which the turn is given up. `waited_us` is how long the run then waited for a turn."""
 
-    async def __aenter__(self) -> YieldedTurn:
-        self.counted = await self.shared.begin()
-        return self.yielded
+    shared: SharedYield
+    is_counted: bool = False
+    waited_us: int = 0
+
+    async def __aenter__(self) -> None:
+        self.is_counted = await self.shared.begin()
 
     async def __aexit__(self, *error: object) -> None:
-        if self.counted:
-            self.yielded.waited_us = await self.shared.end(*error)
+        if self.is_counted:
+            self.waited_us = await self.shared.end(*error)
 
 
 @final_fields
 class OutboundPath:
     """All calls of one run to external systems go through this object, which asks the circuit breakers.
 
-    `yield_turn` is a context that is entered around each call. With `breakers` None every call is admitted.
-    `process` is the name of this process.
-    `foreign` bounds the calls and turns their faults into what the port promises.
+    `turn` is given up around each call. With `breakers` None every call is admitted. `process` is the name of this
+    process. `foreign` bounds the calls and turns their faults into what the port promises.
     """
 
     tenant_id: str
@@ -97,22 +96,18 @@ class OutboundPath:
     clock: Clock
     process: str
     breakers: CircuitBreakers | None
-    yield_turn: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
+    turn: SharedYield
     foreign: ForeignCode
 
-    @asynccontextmanager
-    async def admitted(self, adapter_id: str, capability: str, not_after_us: int) -> AsyncIterator[YieldedTurn]:
-        """Return a context in which the caller makes one call, if the circuit breaker admits it; the outcome is
-        reported on exit.
+    async def admit(self, adapter_id: str, capability: str, not_after_us: int) -> int:
+        """Ask the circuit breaker to admit one call. Returns how often its circuit had changed, for `report`.
 
         Raises:
             CircuitOpen: the call is not admitted.
             Unavailable: `not_after_us` (Unix microseconds) passed before the call could be sent.
         """
         if self.breakers is None:
-            async with self.yield_turn() as yielded_turn:
-                yield yielded_turn
-            return
+            return 0
         key, now_us = (self.tenant_id, adapter_id, capability), self.clock.now_us()
         circuit, admitted, changed = self.breakers.admit(key, now_us)
         if not admitted:
@@ -122,16 +117,15 @@ class OutboundPath:
             await self._publish(key, circuit)
             if now_us <= not_after_us < self.clock.now_us():
                 raise Unavailable(adapter_id, "its time was over before it was sent")
-        async with self.yield_turn() as yielded_turn:
-            try:
-                yield yielded_turn
-            except Overloaded:
-                # This process had no capacity; that says nothing about the external system.
-                raise
-            except (Unavailable, LostReply):
-                await self._report(self.breakers, key, circuit.changes, answer=False)
-                raise
-            await self._report(self.breakers, key, circuit.changes, answer=True)
+        return circuit.changes
+
+    async def report(self, adapter_id: str, capability: str, began_at: int, *, answer: bool) -> None:
+        """Tell the circuit breaker whether an admitted call was answered."""
+        if self.breakers is not None:
+            key = (self.tenant_id, adapter_id, capability)
+            circuit, changed = self.breakers.report(key, began_at, self.clock.now_us(), answer=answer)
+            if changed:
+                await self._publish(key, circuit)
 
     def open_until_us(self, adapter_id: str, capability: str) -> int:
         """Return when the circuit breaker admits the next call (Unix microseconds), or 0 if it admits one now.
@@ -141,11 +135,6 @@ class OutboundPath:
         if self.breakers is None:
             return 0
         return self.breakers.open_until_us((self.tenant_id, adapter_id, capability), self.clock.now_us())
-
-    async def _report(self, breakers: CircuitBreakers, key: CircuitKey, began_at: int, *, answer: bool) -> None:
-        circuit, changed = breakers.report(key, began_at, self.clock.now_us(), answer=answer)
-        if changed:
-            await self._publish(key, circuit)
 
     def _log(self, key: CircuitKey, circuit: Circuit) -> None:
         """Log a circuit that opened or closed. A half-open one is only a trial and is not logged."""
@@ -171,12 +160,17 @@ class OutboundPath:
 
 @dataclass(slots=True)
 class BreakerAdapter:
-    """An adapter whose calls pass a circuit breaker. `yielded_turn` holds the waiting time of its last call."""
+    """An adapter whose calls pass a circuit breaker."""
 
     adapter_id: str
     adapter: Adapter
     path: OutboundPath
-    yielded_turn: YieldedTurn = field(default_factory=YieldedTurn)
+    away: _SharedCall | None = None
+
+    @property
+    def waited_us(self) -> int:
+        """Return how long the run waited for its turn after the last call, in microseconds."""
+        return self.away.waited_us if self.away else 0
 
     def describe(self) -> AdapterDefinition:
         return describe_adapter(self.adapter_id, self.adapter)
@@ -186,13 +180,34 @@ class BreakerAdapter:
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         call = partial(self.adapter.call, capability, args, context)
-        async with self.path.admitted(self.adapter_id, capability, context.not_after_us) as self.yielded_turn:
-            return await self.path.foreign.call(self.adapter_id, capability, context, call)
+        return await self._admitted(
+            capability, context, partial(self.path.foreign.call, self.adapter_id, capability, context, call)
+        )
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
         call = partial(self.adapter.lookup, capability, idempotency_key, context)
-        async with self.path.admitted(self.adapter_id, capability, context.not_after_us) as self.yielded_turn:
-            return await self.path.foreign.lookup(self.adapter_id, capability, context, call)
+        return await self._admitted(
+            capability, context, partial(self.path.foreign.lookup, self.adapter_id, capability, context, call)
+        )
+
+    async def _admitted(self, capability: str, context: CallContext, call: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+        """Make a call if the circuit breaker admits it. The run gives up its turn meanwhile; the circuit hears of the
+        outcome before the run waits for a turn.
+        """
+        path = self.path
+        began_at = await path.admit(self.adapter_id, capability, context.not_after_us)
+        self.away = _SharedCall(path.turn)
+        async with self.away:
+            try:
+                reply = await call()
+            except Overloaded:
+                # This process had no capacity; that says nothing about the external system.
+                raise
+            except (Unavailable, LostReply):
+                await path.report(self.adapter_id, capability, began_at, answer=False)
+                raise
+            await path.report(self.adapter_id, capability, began_at, answer=True)
+            return reply
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,12 +231,11 @@ def without_turn(adapter: Adapter) -> Adapter:
     """Return an adapter behind its circuit breaker for a caller that holds no turn of the run, and gives none up."""
     if not isinstance(adapter, BreakerAdapter):
         return adapter
-    return replace(adapter, path=replace(adapter.path, yield_turn=_no_turn))
+    return replace(adapter, path=replace(adapter.path, turn=SharedYield(_no_turn)))
 
 
-@asynccontextmanager
-async def _no_turn() -> AsyncIterator[YieldedTurn]:
-    yield YieldedTurn()
+def _no_turn() -> AbstractAsyncContextManager[YieldedTurn]:
+    return nullcontext(YieldedTurn())
 
 
 def expect_call(adapter: Adapter | None, capability: str, tool_call_id: str) -> None:

@@ -5,30 +5,21 @@ Source: API Contracts, "run_budget".
 
 from __future__ import annotations
 
+from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.model import UNITS_PER_CENT, final_fields
+from contextos.contracts.model import UNITS_PER_CENT
 from contextos.contracts.ports.calls import CallTime
 
 
-@final_fields
-class BudgetUsed:
-    """What a run has used so far: calls, cost in 1/10,000 US cent, and wall clock time in microseconds."""
-
-    tool_calls: int
-    cost_units: int
-    wall_clock_us: int
-
-
-def exceeded_limit(budget: BudgetInForce, spent: BudgetUsed, definition: CapabilityDefinition) -> str | None:
+def exceeded_limit(budget: BudgetInForce, spent: Usage, definition: CapabilityDefinition) -> str | None:
     """Return the name of the budget limit that one more call of this tool would exceed, or None."""
-    cost = round(definition.cost_cents * UNITS_PER_CENT)
     if spent.tool_calls + 1 > budget.max_tool_calls:
         return "max_tool_calls"
-    return overrun_limit(budget, BudgetUsed(spent.tool_calls, spent.cost_units + cost, spent.wall_clock_us))
+    return overrun_limit(budget, with_dispatch(spent, definition))
 
 
-def overrun_limit(budget: BudgetInForce, spent: BudgetUsed) -> str | None:
+def overrun_limit(budget: BudgetInForce, spent: Usage) -> str | None:
     """Return the name of the limit on cost or wall clock that a run is above after a call, or None.
 
     What a call costs is known only from its reply, so a run can be above its limit by the cost of what it sent last.
@@ -40,7 +31,7 @@ def overrun_limit(budget: BudgetInForce, spent: BudgetUsed) -> str | None:
     return None
 
 
-def call_time(budget: BudgetInForce | None, spent: BudgetUsed, definition: CapabilityDefinition) -> CallTime:
+def call_time(budget: BudgetInForce | None, spent: Usage, definition: CapabilityDefinition) -> CallTime:
     """Return how long one more attempt of this call can take. With `budget` None the run does not limit it."""
     timeout_ms = definition.timeout_s * 1_000
     left_us = max(0, budget.wall_clock_ms * 1_000 - spent.wall_clock_us) if budget else timeout_ms * 1_000
@@ -50,7 +41,7 @@ def call_time(budget: BudgetInForce | None, spent: BudgetUsed, definition: Capab
     return CallTime(left_us, left_us // 1_000 + 1, budget.stated("wall_clock_ms"))
 
 
-def with_dispatch(spent: BudgetUsed, definition: CapabilityDefinition) -> BudgetUsed:
+def with_dispatch(spent: Usage, definition: CapabilityDefinition) -> Usage:
     """Return what the run will have used after one more call of this tool, at the cost that the tool declares."""
     cost = round(definition.cost_cents * UNITS_PER_CENT)
-    return BudgetUsed(spent.tool_calls + 1, spent.cost_units + cost, spent.wall_clock_us)
+    return Usage(spent.tokens, spent.tool_calls + 1, spent.cost_units + cost, spent.wall_clock_us)

@@ -36,6 +36,7 @@ async def find_cancel(journal: Journal, barrier: Barrier, proved: ProvedCancels,
         return {}
 
     if await journal.record_found("run.cancel_requested", f"before/{before}", look) is None:
-        await journal.record_found("run.cancel_unproved", f"before/{before}", look_again)
+        if is_unproved or journal.on_tape:
+            await journal.record_found("run.cancel_unproved", f"before/{before}", look_again)
         return None
     return Failure(code="cancelled", detail="the run was cancelled; nothing more was sent")

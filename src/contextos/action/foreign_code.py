@@ -155,19 +155,28 @@ class ForeignCode:
         with faults:
             answer = await self.concurrency.within(context.timeout_ms + GRACE_MS, call)
             if isinstance(answer, AdapterReply):
-                check_reply(answer)
+                return checked_reply(answer)
         if faults.defect is not None:
             return faults.defect
-        if isinstance(answer, AdapterReply) or (or_none and answer is None):
-            return answer
+        if or_none and answer is None:
+            return None
         faults.uncertain(f"it answered a `{type(answer).__name__}`, not a reply")
 
 
-def check_reply(reply: AdapterReply) -> None:
-    """Raise whatever foreign values raise: a reply can be made without validation, or be changed afterwards."""
-    AdapterReply.model_validate(dict(reply))
-    said = [one and one.to_json() for one in (reply.error, reply.withheld)]
-    canonical({"mutations": reply.mutations, "said": said, "made": [[o.name, o.media_type] for o in reply.artifacts]})
+def checked_reply(reply: AdapterReply) -> AdapterReply:
+    """Return the validated copy of a reply that is used instead of it: one can be made without validation, be changed
+    afterwards, or be of a class that answers differently each time. Raises whatever foreign values raise.
+    """
+    stated = dict(vars(reply))
+    for name in ("error", "withheld"):
+        stated[name] = None if stated[name] is None else dict(vars(stated[name]))
+    stated["artifacts"] = [dict(vars(one)) for one in stated["artifacts"]]
+    checked = AdapterReply.model_validate(stated)
+    if checked.mutations or checked.error or checked.withheld or checked.artifacts:
+        said = [one and one.to_json() for one in (checked.error, checked.withheld)]
+        made = [[one.name, one.media_type] for one in checked.artifacts]
+        canonical({"mutations": checked.mutations, "said": said, "made": made})
+    return checked
 
 
 def describe_adapter(adapter_id: str, adapter: Adapter) -> AdapterDefinition:

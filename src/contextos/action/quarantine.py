@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident
-from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, StatedCall
 from contextos.contracts.journal import Write
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import Capability
@@ -24,7 +24,7 @@ async def is_quarantined(
     journal: Journal, capability: Capability, quarantine_key: str, open_incidents: OpenIncidents, key: str
 ) -> bool:
     """Look for incidents of a capability, record under `key` that there are some, and return whether there are."""
-    if not _is_foreign(capability):
+    if not can_drift(capability):
         return False
 
     async def look() -> dict[str, Any] | None:
@@ -34,14 +34,14 @@ async def is_quarantined(
     return await journal.record_found("capability.quarantined", key, look) is not None
 
 
-def incidents_sought(capability: Capability, quarantine_key: str) -> tuple[tuple[str, str, int], ...]:
+def incidents_sought(quarantine_key: str) -> tuple[tuple[str, str, int], ...]:
     """Return what a look at the store has to find so that it shows whether a capability has incidents, open or not."""
-    return ((*DRIFT_INCIDENTS.place(quarantine_key), 1),) if _is_foreign(capability) else ()
+    return ((*DRIFT_INCIDENTS.place(quarantine_key), 1),)
 
 
 async def has_incidents(capability: Capability, quarantine_key: str, open_incidents: OpenIncidents) -> bool:
     """Look for incidents of a capability, and record nothing: the caller records what it does about them."""
-    return _is_foreign(capability) and bool(await open_incidents(quarantine_key))
+    return can_drift(capability) and bool(await open_incidents(quarantine_key))
 
 
 def quarantine_detail(capability: Capability) -> str:
@@ -53,15 +53,15 @@ def quarantine_detail(capability: Capability) -> str:
 def has_drifted(capability: Capability, reply: AdapterReply | None) -> bool:
     """Return whether a foreign server does not list the tool as it was published. Its adapter sent nothing."""
     error = reply.error if reply is not None else None
-    return _is_foreign(capability) and error is not None and error.code == DEFINITION_DRIFT
+    return can_drift(capability) and error is not None and error.code == DEFINITION_DRIFT
 
 
-def incident(quarantine_key: str, envelope: ToolCallEnvelope, at_us: int) -> Write:
+def incident(quarantine_key: str, envelope: StatedCall, at_us: int) -> Write:
     """Build the write that puts a capability into quarantine. Calls that find the same change do not conflict."""
     body = DriftIncident(envelope.run_id, envelope.tool_call_id, at_us)
     return DRIFT_INCIDENTS.write(f"{quarantine_key}{envelope.tool_call_id}", 0, body)
 
 
-def _is_foreign(capability: Capability) -> bool:
+def can_drift(capability: Capability) -> bool:
     """Return whether a server that others can change answers the calls of a capability."""
     return capability.adapter.type != "function"

@@ -86,6 +86,8 @@ class SecretValues:
     def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
         """Return the values of the secret arguments of a call, by name; None if this process does not have them all."""
         marks = {name: mark for name, mark in args.items() if is_secret_argument(mark)}
+        if not marks:
+            return {}
         found = {name: self._held.get((run_id, mark)) for name, mark in marks.items()}
         values = {name: value for name, value in found.items() if value is not None}
         return values if len(values) == len(marks) else None
@@ -152,19 +154,21 @@ async def call_with(
     adapter: Adapter, name: str, args: Mapping[str, Any], secrets: Mapping[str, str], context: CallContext
 ) -> AdapterReply:
     """Call an adapter with the secrets in place of their marks. What it answers or raises has none of them."""
+    # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
+    if not secrets:
+        return await adapter.call(name, own_copy(args), context)
     redactor = SecretRedactor(secrets.values(), MIN_SECRET_ARGUMENT_CHARS)
     try:
-        # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
         reply = await adapter.call(name, own_copy({**args, **secrets}), context)
     except (Unavailable, LostReply) as error:
         error.args = tuple(redactor.redact(said) for said in error.args)
         raise
-    if secrets and reply.operation is not None:
+    if reply.operation is not None:
         # Nobody could redact the secrets from what is found under it later.
         accepted = LostReply("it was accepted and runs on, and a call with secrets is not looked up")
         accepted.accepted = True
         raise accepted
-    return _redacted_reply(reply, redactor) if secrets else reply
+    return _redacted_reply(reply, redactor)
 
 
 def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterReply:

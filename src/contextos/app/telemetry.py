@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from threading import Lock
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contextos import __version__
 from contextos.adapters.encrypted_keys import read_secret
-from contextos.contracts.journal import Entry
+from contextos.contracts.entries.account import RunAccount
 from contextos.errors import InvalidInput
 from contextos.operations.ports import NoTelemetry, RunTelemetry
 from contextos.settings import Settings, invalid_setting
@@ -42,9 +42,9 @@ class DeferredTelemetry:
             self._made = self._made or self._make()
             return self._made
 
-    def run_ended(self, entries: Sequence[Entry]) -> None:
+    def run_ended(self, tenant_id: str, account: RunAccount) -> None:
         """Export a run that has ended; see `Telemetry.run_ended`."""
-        self.start().run_ended(entries)
+        self.start().run_ended(tenant_id, account)
 
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
         """Count a replay; see `Telemetry.run_replayed`."""

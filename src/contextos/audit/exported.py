@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from contextos.action.barrier import Barrier
 from contextos.action.registry import Registry
 from contextos.audit.export import EXPORT_FORMAT, EXPORT_TYPE, MAX_EXPORT_LINES, MAX_LINE_BYTES, ExportManifest
 from contextos.audit.export_acts import counting_listings, decision_views, matched_acts, needed_acts, needed_listings
@@ -362,6 +363,7 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
             deployment=DeploymentFacts(
                 RunLimits(), runtime_version="", profile="", environment="", unsafe=(), unsafe_now=()
             ),
+            barrier=Barrier(store, run_id, dict),
         )
 
     try:

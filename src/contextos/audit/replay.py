@@ -16,8 +16,6 @@ from pydantic import ValidationError
 from contextos.audit.history import verify_history
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.kinds import fold_entry
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
@@ -165,6 +163,7 @@ async def replay_tape(
     if tape[0].body is None:
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
     received = read_body(tape[0])
+    request = parse(InvokeRequest, received["request"])
     journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
 
     def validated(_: str, compiled: dict[str, Any]) -> None:
@@ -174,7 +173,7 @@ async def replay_tape(
         environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None, at_compiled=at_compiled or validated
     )
     try:
-        record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
+        record = await invoke_agent(request, received["fingerprint"], environment)
     except ReplayMismatch as mismatch:
         if mismatch.seq > len(tape) and all(entry.kind != "run.ended" for entry in tape):
             # Everything on the tape is as the loop derives it.
@@ -182,15 +181,13 @@ async def replay_tape(
         raise
     if journal.on_tape:
         raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
-    account = RunAccount(run_id)
+    revised = record
     for entry in journal.log():
-        fold_entry(account, entry)
         if entry.kind == "record.revised":
-            _sealed(DecisionRecord, entry.seq, entry.kind, account.record)
+            revised = entry.body
+            _sealed(DecisionRecord, entry.seq, entry.kind, revised)
         elif entry.kind == "replay.packed":
-            assert account.record is not None, "a replay has every body"
-            request = parse(InvokeRequest, received["request"])
-            _sealed(ReplayPacket, entry.seq, entry.kind, build_packet(account.record, request))
+            _sealed(ReplayPacket, entry.seq, entry.kind, build_packet(revised, request))
     verify_history(run_id, tape)
     return ReplayResult(run_id, record["status"], record["record_hash"], len(tape), tuple(journal.missing))
 

@@ -18,6 +18,6 @@ Invariants, and the tests that prove them:
 - A capability that is not granted, has no policy decision, is above the ceiling or is not active is not surfaced:
   `tests/unit/context/test_surface.py`.
 - External text is data and cannot leave its block or forge another: `tests/unit/context/test_injection.py`.
-- `compiled_context_hash` covers prompt, manifests, controls and budget report. Each stage has its own digest, so the
-  first difference in a replay names the stage: `tests/unit/context/test_compiler.py`.
+- `compiled_context_hash` covers prompt, manifests but `trace_context`, controls and budget report. Each stage has its
+  own digest, so the first difference in a replay names the stage: `tests/unit/context/test_compiler.py`.
 """

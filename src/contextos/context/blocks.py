@@ -9,7 +9,7 @@ Source: docs/design/contracts.md, "Compile".
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -122,13 +122,13 @@ def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, Ev
     seen: set[str] = set()
     ordinals: dict[str, int] = {}
     found: list[tuple[str, EvidenceItem]] = []
-    last: EvidenceItem | None = None
-    for item in sorted(items, key=_identity):
-        if last is not None and item.digest == last.digest and _identity(item) == _identity(last):
+    last: tuple[Any, ...] = ()
+    for identity, at in sorted([(_identity(item), at) for at, item in enumerate(items)]):
+        if identity == last:
             continue
-        last = item
-        short = item.name is not None and 0 < len(item.name) <= _MAX_STEM_CHARS
-        block_id = stem = f"{prefix}{item.name if short else item.digest[7:23]}"
+        last, item = identity, items[at]
+        name = item.name
+        block_id = stem = f"{prefix}{name if name and len(name) <= _MAX_STEM_CHARS else item.digest[7:23]}"
         while block_id in seen:
             ordinals[stem] = ordinals.get(stem, 1) + 1
             block_id = f"{stem}.{ordinals[stem]}"
@@ -139,9 +139,10 @@ def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, Ev
 
 def _identity(item: EvidenceItem) -> tuple[Any, ...]:
     """All fields that distinguish two items. The digest covers subject, predicate and value."""
+    name = item.name
     return (
-        item.name is not None,
-        item.name or "",
+        name is not None,
+        name or "",
         item.digest,
         item.evidence_ref,
         item.observed_at_us,
@@ -152,13 +153,13 @@ def _identity(item: EvidenceItem) -> tuple[Any, ...]:
     )
 
 
-def evidence_priority(item: EvidenceItem, required: Collection[str]) -> int:
-    """Return the priority of an evidence item in the prompt: required items first, then named ones, then by graph
-    distance.
+def evidence_priority(item: EvidenceItem, is_required: bool) -> int:
+    """Return the priority of an evidence item in the prompt: items of a required name first, then named ones, then by
+    graph distance.
     """
     if item.name is None:
         return max(PRIORITY_DEFAULT - 100 * item.hop, 0)
-    return PRIORITY_REQUIRED if item.name in required else PRIORITY_NAMED
+    return PRIORITY_REQUIRED if is_required else PRIORITY_NAMED
 
 
 def evidence_entry(item: EvidenceItem) -> JsonObject:

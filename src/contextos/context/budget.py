@@ -9,14 +9,43 @@ Source: docs/design/contracts.md, "Compile"; API Contracts, "Compiled output".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from contextos.contracts.envelopes.run import BUCKETS, Bucket, RunBudget
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import MAX_TEXT_CHARS
 
-RANK: Final[dict[str, int]] = {bucket: rank for rank, bucket in enumerate(BUCKETS)}
+
+class Shelf(NamedTuple):
+    """The blocks of one bucket (part of the prompt) with the tokens of each, and the ids of those never dropped.
+
+    `order` has the places of the blocks by descending priority, then by `block_id`. `needed` are the tokens of the
+    required blocks, and `total` those of all. `is_long`: a block has more characters than a text can have.
+    """
+
+    blocks: Sequence[dict[str, Any]]
+    tokens: Sequence[int]
+    required: Collection[str]
+    order: Sequence[int]
+    needed: int
+    total: int
+    is_long: bool
+
+    @classmethod
+    def of(cls, blocks: Sequence[dict[str, Any]], required: Collection[str], count: Callable[[str], int]) -> Shelf:
+        """Return the shelf of these blocks. `count` returns the tokens of a text."""
+        if not blocks:
+            return EMPTY
+        contents = [block["content"] for block in blocks]
+        tokens = list(map(count, contents))
+        order = sorted([(-block["priority"], block["block_id"], at) for at, block in enumerate(blocks)])
+        needed = sum([tokens[at] for _, block_id, at in order if block_id in required]) if required else 0
+        is_long = max(map(len, contents)) > MAX_TEXT_CHARS
+        return cls(blocks, tokens, required, [at for _, _, at in order], needed, sum(tokens), is_long)
+
+
+EMPTY: Final = Shelf((), (), (), (), 0, 0, False)
 
 
 class Packing(NamedTuple):
@@ -26,8 +55,8 @@ class Packing(NamedTuple):
     Both lists are sorted by bucket, then by descending priority, then by `block_id`.
     """
 
-    kept: tuple[int, ...]
-    dropped: tuple[int, ...]
+    kept: list[int]
+    dropped: list[int]
     used: dict[Bucket, int]
 
 
@@ -41,39 +70,41 @@ def allocate(budget: RunBudget) -> dict[Bucket, int]:
 
 
 def pack_blocks(
-    blocks: Sequence[Mapping[str, Any]],
-    tokens: Sequence[int],
-    required: Set[str],
-    allocated: Mapping[Bucket, int],
-    reserved: Mapping[Bucket, int],
+    shelves: Mapping[Bucket, Shelf], allocated: Mapping[Bucket, int], reserved: Mapping[Bucket, int]
 ) -> Packing | Failure:
-    """Choose the blocks that fit the token limit of their bucket. `tokens` are those of each block, `required` has the
-    ids of blocks that are never dropped, and `reserved` tokens are subtracted first.
+    """Choose the blocks that fit the token limit of their bucket. `shelves` are in the order of the list of all blocks,
+    and `reserved` tokens are subtracted first.
 
     Returns a `budget_exhausted` failure if the required blocks do not fit.
     """
-    used = {bucket: reserved.get(bucket, 0) for bucket in BUCKETS}
-    for block, needed in zip(blocks, tokens, strict=True):
-        if block["block_id"] in required:
-            used[block["bucket"]] += needed
-            if len(block["content"]) > MAX_TEXT_CHARS:
+    first, behind = dict[Bucket, int](), 0
+    for bucket, shelf in shelves.items():
+        first[bucket] = behind
+        behind += len(shelf.blocks)
+        for block in shelf.blocks if shelf.is_long else ():
+            if block["block_id"] in shelf.required and len(block["content"]) > MAX_TEXT_CHARS:
                 return _exhausted(f"required block `{block['block_id']}` is longer than {MAX_TEXT_CHARS} characters")
+    kept, dropped, used = list[int](), list[int](), dict[Bucket, int]()
     for bucket in BUCKETS:
-        if used[bucket] > allocated[bucket]:
-            detail = f"bucket `{bucket}` has {allocated[bucket]} tokens and its required blocks need {used[bucket]}"
+        shelf, limit, offset, before = shelves[bucket], allocated[bucket], first[bucket], reserved.get(bucket, 0)
+        if before + shelf.total <= limit and not shelf.is_long:
+            kept += [offset + at for at in shelf.order]
+            used[bucket] = before + shelf.total
+            continue
+        total = before + shelf.needed
+        if total > limit:
+            detail = f"bucket `{bucket}` has {limit} tokens and its required blocks need {total}"
             return _exhausted(f"{detail}; raise the run budget or require less")
-    kept, dropped = [], []
-    order = [(RANK[block["bucket"]], -block["priority"], block["block_id"], at) for at, block in enumerate(blocks)]
-    for _, _, block_id, at in sorted(order):
-        if block_id not in required:
-            bucket = blocks[at]["bucket"]
-            total = used[bucket] + tokens[at]
-            if total > allocated[bucket] or len(blocks[at]["content"]) > MAX_TEXT_CHARS:
-                dropped.append(at)
-                continue
-            used[bucket] = total
-        kept.append(at)
-    return Packing(tuple(kept), tuple(dropped), used)
+        for at in shelf.order:
+            block, tokens = shelf.blocks[at], shelf.tokens[at]
+            if block["block_id"] not in shelf.required:
+                if total + tokens > limit or len(block["content"]) > MAX_TEXT_CHARS:
+                    dropped.append(offset + at)
+                    continue
+                total += tokens
+            kept.append(offset + at)
+        used[bucket] = total
+    return Packing(kept, dropped, used)
 
 
 def budget_report(

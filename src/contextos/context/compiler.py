@@ -2,41 +2,35 @@
 
 The compiler is pure: it uses no I/O, no clock, no randomness and no global state. Sets, mappings and unordered
 sequences are sorted, so equal inputs give equal bytes whatever the order, locale, time zone or hash seed. A stage reads
-the inputs and the products of earlier stages, and returns plain JSON. Nothing else passes from stage to stage, so a
+the inputs and the products of earlier stages, and returns plain JSON. Only its blocks pass on in another form, so a
 stage's digest covers everything that later stages take from it, and the first digest that differs in a replay names the
-stage that drifted.
+stage that drifted. What no request changes of the first three stages is made once (`context.basis`).
 Source: How It Works, step 2; docs/design/contracts.md, "Compile".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from contextos.context import prompt
+from contextos.context.basis import Basis, basis_key, basis_of
 from contextos.context.blocks import (
     PRIORITY_DEFAULT,
-    PRIORITY_REQUIRED,
     JsonObject,
     evidence_entry,
     evidence_priority,
     fact_block,
     identified,
 )
-from contextos.context.budget import allocate, budget_report, omissions, pack_blocks
-from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
+from contextos.context.budget import Shelf, allocate, budget_report, omissions, pack_blocks
 from contextos.context.inputs import CompileInput
-from contextos.context.sources import (
-    attachment_entries,
-    business_blocks,
-    control_blocks,
-    rule_blocks,
-    session_blocks,
-    tool_block,
-)
-from contextos.context.surface import SURFACED, surface_reason, tool_manifest, united_constraints
+from contextos.context.sources import attachment_entries, session_blocks
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, redacted_places
+from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.envelopes.compiled import RecordedLedger
+from contextos.contracts.envelopes.run import Bucket
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.refs import EVIDENCE
 from contextos.contracts.trace import manifest_headers
@@ -47,41 +41,60 @@ TEXT_BUCKET: Final = "business"
 MAX_FACTS: Final = 8_000
 """Largest number of facts in one compile. With the blocks of all other sources they fit the contract's list limits."""
 
-CompileState = Mapping[str, JsonObject]
-"""The products of the stages that already ran, by stage name."""
-
-CompileStage = Callable[[CompileInput, CompileState], JsonObject | Failure]
+IN_STAGE_ORDER: Final[tuple[Bucket, ...]] = ("business", "session", "policy", "tool", "evidence", "memory")
+"""The buckets in the order in which the first five stages fill them."""
 
 
-def compile_context(inputs: CompileInput) -> JsonObject | Failure:
-    """Compile what the model can see and use in this run: a `CompiledContext` in its wire form, or a failure.
+@dataclass(slots=True)
+class Compile:
+    """One compile: its inputs, what does not depend on the request, the products of the stages that already ran, by
+    stage name, and the blocks in them, by bucket.
+    """
+
+    inputs: CompileInput
+    basis: Basis
+    products: dict[str, JsonObject] = field(default_factory=dict)
+    shelves: dict[Bucket, Shelf] = field(default_factory=dict)
+
+    def blocks(self) -> list[JsonObject]:
+        """The blocks of the first five stages, in stage order."""
+        found: list[JsonObject] = []
+        for bucket in IN_STAGE_ORDER:
+            found += self.shelves[bucket].blocks
+        return found
+
+
+CompileStage = Callable[[Compile], JsonObject | Failure]
+
+
+def compile_context(inputs: CompileInput, kept: RecentlyUsed[Basis] | None = None) -> JsonObject | Failure:
+    """Compile what the model can see and use in this run: a `CompiledContext` in its wire form, or a failure. `kept`
+    has what compiles under the same pins have in common; nobody writes into what is returned.
 
     The failure codes: `unknown_intent`; `unpinned_ref` (an attachment without its full digest); `policy_eval_error` (a
     rule matched that belongs to no bundle in force); `budget_exhausted` (the required blocks do not fit).
     """
-    products: dict[str, JsonObject] = {}
-    digests: dict[str, str] = {}
+    kept, key = kept or RecentlyUsed(), basis_key(inputs)
+    basis = kept.get(key) or kept.keep(key, basis_of(inputs))
+    compile, digests = Compile(inputs, basis), dict[str, str]()
+    products, made = compile.products, basis.digests
     for name, stage in STAGES:
-        product = stage(inputs, products)
+        product = stage(compile)
         if isinstance(product, Failure):
             return product
         products[name] = product
-        digests[name] = content_address(product)
-    return _compiled_context(
-        products["manifests_and_controls"],
-        digests,
-        pack_ref=inputs.pack.pack_ref,
-        request_id=inputs.task.request.request_id,
-        trace_id=inputs.task.run.trace_id,
-        estimator=inputs.estimator.name,
-    )
+        digests[name] = made[name] if name in made else content_address(product)
+    body = products["manifests_and_controls"]
+    manifests = {**body["manifests"], "trace_context": _trace(inputs)}
+    ledger = _ledger(body, products["memory_recall"]["blocks"], digests, inputs)
+    return {**body, "manifests": manifests, "context_ledger": ledger}
 
 
-def intent_classification(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+def intent_classification(compile: Compile) -> JsonObject | Failure:
     """Stage 1: check that intent, template and run agree; write the prompt's texts and the business and session
     blocks.
     """
-    task, pack = inputs.task, inputs.pack.pack
+    task, basis = compile.inputs.task, compile.basis
     intent, template, run = task.intent, task.template, task.run
     if run.intent not in (None, intent.intent_id) or template.intent != intent.intent_id:
         detail = f"intent `{intent.intent_id}` is not the intent of the run and of template `{template.template_id}`"
@@ -89,138 +102,110 @@ def intent_classification(inputs: CompileInput, _products: CompileState) -> Json
     if template.template_id not in intent.eligible_task_templates:
         detail = f"template `{template.template_id}` is not eligible for intent `{intent.intent_id}`"
         return Failure(code="unknown_intent", detail=f"{detail}; select a template that the catalog lists for it")
-    attachments = attachment_entries(task.request)
+    attachments = attachment_entries(task.request) if task.request.attachments else []
     for entry in attachments:
         if not EVIDENCE.fits(entry["evidence_ref"], sealed=True):
             detail = f"attachment `{entry['source_id']}` is not pinned by an artifact id and a full SHA-256 digest"
             return Failure(code="unpinned_ref", detail=f"{detail}; send 64 hex digits")
-    business = business_blocks(pack)
+    session = session_blocks(task.request, run.session_id, compile.inputs.pack.pack)
+    compile.shelves["business"] = business = basis.shelves["business"]
+    compile.shelves["session"] = Shelf.of(session, (), compile.inputs.estimator.count)
     return {
-        "intent": [intent.intent_id, intent.version, intent.risk_class],
-        "template": [template.template_id, template.version],
-        "system": prompt.system(pack.tone_and_comms),
-        "developer": prompt.developer(pack, inputs.pack.pack_ref),
-        "task": prompt.task(intent, template),
+        **basis.texts,
         "attachments": attachments,
-        "blocks": [*business, *session_blocks(task.request, run.session_id, pack)],
-        "required": [item["block_id"] for item in business],
+        "blocks": [*business.blocks, *session],
+        "required": [item["block_id"] for item in business.blocks],
     }
 
 
-def policy_resolution(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+def policy_resolution(compile: Compile) -> JsonObject | Failure:
     """Stage 2: list the policy bundles and rules behind the policy decisions, and the controls that
     follow from them.
     """
-    decisions, bundles, pack = inputs.surface.decisions_in_order, inputs.pack.bundles_in_force, inputs.pack.pack
-    matched = matched_rules(decisions, bundles)
-    if isinstance(matched, Failure):
-        return matched
-    controls = runtime_controls(decisions, pack.policy_layer.guardrails)
-    active = control_blocks(controls, pack)
-    return {
-        "manifest": policy_manifest(decisions, bundles, matched),
-        "controls": controls,
-        "blocks": [*active, *rule_blocks(matched, pack)],
-        "required": [item["block_id"] for item in active],
-    }
+    if not isinstance(compile.basis.policy, Failure):
+        compile.shelves["policy"] = compile.basis.shelves["policy"]
+    return compile.basis.policy
 
 
-def tool_surfacing(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+def tool_surfacing(compile: Compile) -> JsonObject | Failure:
     """Stage 3: list the tools that registry, permissions, policy, mode ceiling and lifecycle all allow.
 
     Every registered tool is reported with the reason why it is listed or not.
     """
-    report, surfaced, blocks = [], [], []
-    constraints: dict[str, JsonObject] = {}
-    planned = {step.tool for step in inputs.task.template.steps}
-    for capability in sorted(inputs.surface.capabilities, key=lambda one: one.capability_id):
-        capability_id = capability.capability_id
-        decision = inputs.surface.decisions.get(capability_id)
-        exposure = surface_reason(capability, decision, inputs.task.run.safety_mode)
-        report.append({"capability_id": capability_id, "surfaced": exposure == SURFACED, "reason": exposure})
-        if exposure != SURFACED:
-            continue
-        assert decision is not None, "a capability without a policy decision is never surfaced"
-        surfaced.append(capability)
-        constraints[capability_id] = united_constraints(capability, decision)
-        priority = PRIORITY_REQUIRED if capability_id in planned else PRIORITY_DEFAULT
-        blocks.append(tool_block(capability, decision, constraints[capability_id], priority, inputs.pack.pack))
-    return {
-        "report": report,
-        "manifest": tool_manifest(surfaced, constraints),
-        "constraints": constraints,
-        "blocks": blocks,
-        "required": [],
-    }
+    compile.shelves["tool"] = compile.basis.shelves["tool"]
+    return compile.basis.tools
 
 
-def evidence_retrieval(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+def evidence_retrieval(compile: Compile) -> JsonObject | Failure:
     """Stage 4: sort the retrieved evidence, drop duplicates, and build its blocks and manifest entries."""
-    knowledge, required = inputs.knowledge, frozenset(inputs.knowledge.required_evidence)
+    knowledge, required = compile.inputs.knowledge, frozenset(compile.inputs.knowledge.required_evidence)
     if len(knowledge.evidence) + len(knowledge.memory) > MAX_FACTS:
         detail = f"more than {MAX_FACTS} facts were retrieved and recalled; lower the pack's limits"
         return Failure(code="budget_exhausted", detail=detail)
-    items = identified(knowledge.evidence, "ev_")
-    return {
-        "blocks": [
-            fact_block(block_id, "evidence", item, evidence_priority(item, required)) for block_id, item in items
-        ],
-        "manifest": [evidence_entry(item) for _, item in items],
-        "required": [
-            block_id for block_id, item in items if item.name in required or item.digest in knowledge.required_digests
-        ],
-    }
+    needed, digests = list[str](), knowledge.required_digests
+    blocks, manifest = list[JsonObject](), list[JsonObject]()
+    for block_id, item in identified(knowledge.evidence, "ev_"):
+        is_required = item.name in required
+        blocks.append(fact_block(block_id, "evidence", item, evidence_priority(item, is_required)))
+        manifest.append(evidence_entry(item))
+        if is_required or item.digest in digests:
+            needed.append(block_id)
+    compile.shelves["evidence"] = Shelf.of(blocks, frozenset(needed), compile.inputs.estimator.count)
+    return {"blocks": blocks, "manifest": manifest, "required": needed}
 
 
-def memory_recall(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+def memory_recall(compile: Compile) -> JsonObject | Failure:
     """Stage 5: sort the recalled memories, drop duplicates, and build their blocks. No memory is ever required."""
-    items = identified(inputs.knowledge.memory, "mem_")
+    items = identified(compile.inputs.knowledge.memory, "mem_")
     blocks = [fact_block(block_id, "memory", item, PRIORITY_DEFAULT) for block_id, item in items]
+    compile.shelves["memory"] = Shelf.of(blocks, (), compile.inputs.estimator.count)
     return {"blocks": blocks, "required": []}
 
 
-def token_budget_allocation(inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
+def token_budget_allocation(compile: Compile) -> JsonObject | Failure:
     """Stage 6: set the token limit of each bucket (part of the prompt), and count the tokens of each text."""
-    count = inputs.estimator.count
-    texts = products["intent_classification"]
+    tokens: list[int] = []
+    for bucket in IN_STAGE_ORDER:
+        tokens += compile.shelves[bucket].tokens
     return {
-        "estimator": inputs.estimator.name,
-        "allocated": allocate(inputs.task.run.run_budget),
-        "frame": sum(count(texts[name]) for name in ("system", "developer", "task")),
-        "tokens": [count(item["content"]) for item in _blocks(products)],
+        "estimator": compile.inputs.estimator.name,
+        "allocated": allocate(compile.inputs.task.run.run_budget),
+        "frame": compile.basis.frame,
+        "tokens": tokens,
     }
 
 
-def bucket_assembly(_inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
+def bucket_assembly(compile: Compile) -> JsonObject | Failure:
     """Stage 7: choose the blocks that fit their buckets. A block that does not fit is dropped whole and listed."""
-    budget = products["token_budget_allocation"]
-    required = {block_id for product in products.values() for block_id in product.get("required", ())}
-    blocks, tokens, allocated = list(_blocks(products)), budget["tokens"], budget["allocated"]
-    packing = pack_blocks(blocks, tokens, required, allocated, {TEXT_BUCKET: budget["frame"]})
+    budget = compile.products["token_budget_allocation"]
+    packing = pack_blocks(compile.shelves, budget["allocated"], {TEXT_BUCKET: budget["frame"]})
     if isinstance(packing, Failure):
         return packing
+    blocks = compile.blocks() if packing.dropped else ()
     return {
-        "kept": list(packing.kept),
-        "budget_report": budget_report(blocks, allocated, packing),
-        "omissions": omissions(blocks, tokens, packing),
+        "kept": packing.kept,
+        "budget_report": budget_report(blocks, budget["allocated"], packing),
+        "omissions": omissions(blocks, budget["tokens"], packing),
     }
 
 
-def manifests_and_controls(inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
-    """Stage 8: build the compiled context without its ledger. The digest of this stage is the
-    `compiled_context_hash`.
+def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
+    """Stage 8: build the compiled context without its ledger and its place in a trace, which names the run. The digest
+    of this stage is the `compiled_context_hash`, so that equal inputs have one.
     """
+    products, inputs = compile.products, compile.inputs
     texts, assembly = products["intent_classification"], products["bucket_assembly"]
-    blocks = list(_blocks(products))
+    blocks = compile.blocks()
     kept = [blocks[index] for index in assembly["kept"]]
-    kept_ids = {item["block_id"] for item in kept if item["bucket"] == "evidence"}
-    facts = products["evidence_retrieval"]
+    facts, lost = products["evidence_retrieval"], assembly["budget_report"]["dropped_block_ids"].get("evidence", ())
     attached = {one["evidence_ref"] for one in texts["attachments"]}
-    admitted = [
-        entry
-        for item, entry in zip(facts["blocks"], facts["manifest"], strict=True)
-        if item["block_id"] in kept_ids and entry["evidence_ref"] not in attached
-    ]
+    admitted = facts["manifest"]
+    if lost or attached:
+        admitted = [
+            entry
+            for item, entry in zip(facts["blocks"], admitted, strict=True)
+            if item["block_id"] not in lost and entry["evidence_ref"] not in attached
+        ]
     return {
         "compiled_prompt": {
             "system": texts["system"],
@@ -235,7 +220,6 @@ def manifests_and_controls(inputs: CompileInput, products: CompileState) -> Json
             "omissions": assembly["omissions"],
             "surface_report": products["tool_surfacing"]["report"],
             "redactions": _redactions(inputs),
-            "trace_context": _trace(inputs),
         },
         "runtime_controls": products["policy_resolution"]["controls"],
         "budget_report": assembly["budget_report"],
@@ -282,30 +266,6 @@ STAGES: Final[tuple[tuple[str, CompileStage], ...]] = (
 )
 
 
-def _blocks(products: CompileState) -> Iterator[JsonObject]:
-    """The blocks of the first five stages, in stage order."""
-    for name, _ in STAGES[:5]:
-        yield from products[name]["blocks"]
-
-
-def _compiled_context(
-    body: JsonObject, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
-) -> JsonObject:
-    """Add the ledger to `body` and return the finished `CompiledContext` as JSON.
-
-    The `compiled_context_hash` is the digest of the last stage, whose output is `body`.
-    """
-    ledger = _ledger(body) | {
-        "pack_ref": pack_ref,
-        "request_id": request_id,
-        "trace_id": trace_id,
-        "estimator": estimator,
-        "stage_digests": dict(digests),
-        "compiled_context_hash": digests["manifests_and_controls"],
-    }
-    return {**body, "context_ledger": ledger}
-
-
 def recorded_context(compiled: JsonObject) -> JsonObject:
     """Return what an entry states of a compiled context that only a template reads: a `RecordedContext`."""
     manifests = compiled["manifests"]
@@ -315,23 +275,40 @@ def recorded_context(compiled: JsonObject) -> JsonObject:
         "surface_report": [one for one in manifests["surface_report"] if not one["surfaced"]],
         "redactions": manifests["redactions"],
     }
+    report, ledger = compiled["budget_report"], compiled["context_ledger"]
+    digests = {name: one for name, one in ledger["stage_digests"].items() if name != "manifests_and_controls"}
     return {
         "manifests": {name: entries for name, entries in stated.items() if entries},
-        **{name: compiled[name] for name in ("runtime_controls", "budget_report", "context_ledger")},
+        "runtime_controls": compiled["runtime_controls"],
+        "budget_report": {name: one for name, one in report.items() if name != "tokens_allocated"},
+        "context_ledger": {
+            **{name: one for name, one in ledger.items() if name in RecordedLedger.model_fields},
+            "stage_digests": digests,
+        },
     }
 
 
-def _ledger(body: JsonObject) -> JsonObject:
-    """The ledger fields that are derived from the body."""
+def _ledger(
+    body: JsonObject, memory: Sequence[JsonObject], digests: Mapping[str, str], inputs: CompileInput
+) -> JsonObject:
+    """The ledger of a compiled context. The `compiled_context_hash` is the digest of the last stage, whose product is
+    `body`. `memory` are the blocks of the recalled memories.
+    """
     report, manifests = body["budget_report"], body["manifests"]
-    memory = [item for item in body["compiled_prompt"]["context_blocks"] if item["bucket"] == "memory"]
+    dropped = report["dropped_block_ids"].get("memory", ())
     return {
         "policy_bundles": [entry["bundle_id"] for entry in manifests["policy_manifest"]],
         "tools": [entry["capability_id"] for entry in manifests["surface_report"] if entry["surfaced"]],
         "evidence_refs": sorted({entry["evidence_ref"] for entry in manifests["evidence_manifest"]}),
-        "memory_refs": sorted({ref for item in memory for ref in item["provenance_refs"]}),
+        "memory_refs": sorted({one["provenance_refs"][0] for one in memory if one["block_id"] not in dropped}),
         "budget": {
             "tokens_used_at_compile": report["tokens_used_at_compile"],
             "truncated_buckets": list(report["bucket_truncations"]),
         },
+        "pack_ref": inputs.pack.pack_ref,
+        "request_id": inputs.task.request.request_id,
+        "trace_id": inputs.task.run.trace_id,
+        "estimator": inputs.estimator.name,
+        "stage_digests": digests,
+        "compiled_context_hash": digests["manifests_and_controls"],
     }

@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.envelopes.plan import Binding, Plan
+from contextos.contracts.envelopes.plan import Binding, Plan, PlanStep
 from contextos.contracts.scope import Capability
+from contextos.errors import InvalidInput
 
 _SOURCES: Final = ("request", "parameter", "pack", "evidence", "step")
+_GIVEN_BY_STEPS: Final = frozenset({"evidence", "step"})
+
+
+class ParsedStep(NamedTuple):
+    """A step whose tool is registered, with its parameters parsed, in the order of their names.
+
+    `params` has the name of each, the source and pointer of its binding or None, and the literal; `origins` where each
+    argument comes from, by name. `is_bound`: one is not a literal. `is_settled`: no step of a plan changes what they
+    resolve to. `has_defaults`: the literals have the defaults of the tool.
+    """
+
+    step: PlanStep
+    capability: Capability
+    params: tuple[tuple[str, str | None, str, Any], ...]
+    origins: Mapping[str, str]
+    is_bound: bool
+    is_settled: bool
+    has_defaults: bool
+
+
+class KnownStep(NamedTuple):
+    """A parsed step: its arguments as far as they are known before the plan runs, the names of the others, and the
+    origin of each argument (`provenance`). `is_final`: they are those of the call. `is_filled`: they have the defaults
+    of the tool, which are not too large.
+    """
+
+    step: PlanStep
+    capability: Capability
+    args: Mapping[str, Any]
+    missing: list[str]
+    provenance: Mapping[str, str]
+    parsed: ParsedStep
+    is_final: bool
+    is_filled: bool
 
 
 def binding_of(value: Any) -> Binding | None:
@@ -34,26 +69,36 @@ def resolve_binding(binding: Binding, sources: Mapping[str, Any]) -> Any:
     return resolve_pointer(sources[binding.source], binding.pointer) if binding.source in sources else MISSING
 
 
-def plan_with_defaults(plan: Plan, capabilities: Mapping[str, Capability]) -> Plan:
-    """Return a plan whose literal arguments have the defaults of their tools, as it is recorded and judged.
+def plan_with_defaults(plan: Plan, capabilities: Mapping[str, Capability], before: Iterable[KnownStep] = ()) -> Plan:
+    """Return a plan whose literal arguments have the defaults of their tools, as it is recorded and judged. Steps with
+    exactly the parameters of those `before`, which have them, stay as they are.
 
     Raises:
         InvalidInput: as `with_defaults`.
     """
-    steps = []
+    steps, filled = [], {one.step.id: one for one in before if one.parsed.has_defaults}
     for step in plan.steps:
-        tool = capabilities.get(step.tool)
-        if tool is not None:
-            bound = [name for name, value in step.params.items() if binding_of(value) is not None]
-            filled = with_defaults(tool.definition.input_schema, step.params, bound)
-            step = step if filled == step.params else step.model_copy(update={"params": filled})
+        tool, same = capabilities.get(step.tool), filled.get(step.id)
+        if tool is not None and not (same and _is_same(same, step, tool)):
+            params = _with_defaults(step, tool)
+            step = step if params == step.params else step.model_copy(update={"params": params})
         steps.append(step)
     return plan if steps == [*plan.steps] else plan.model_copy(update={"steps": tuple(steps)})
 
 
+def _with_defaults(step: PlanStep, tool: Capability) -> dict[str, Any]:
+    bound = [name for name, value in step.params.items() if binding_of(value) is not None]
+    return with_defaults(tool.definition.input_schema, step.params, bound)
+
+
+def _is_same(known: KnownStep, step: PlanStep, tool: Capability) -> bool:
+    """Whether a step was made from a known one: it calls the same tool with the same parameters."""
+    return known.step.params is step.params and known.capability is tool
+
+
 def resolve_params(
     params: Mapping[str, Any], sources: Mapping[str, Any], schema: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+) -> tuple[dict[str, Any], Mapping[str, str], list[str]]:
     """Replace each binding in the plan arguments `params` by its value in `sources`, with the defaults of the tool's
     input `schema` in it.
 
@@ -62,15 +107,90 @@ def resolve_params(
     Raises:
         InvalidInput: as `with_defaults`.
     """
-    args: dict[str, Any] = {}
-    provenance: dict[str, str] = {}
-    missing: list[str] = []
+    parsed = _parsed(params)
+    args, missing = _resolved(parsed, sources)
+    origins = {name: origin for name, origin in _origins(parsed).items() if name in args}
+    return with_defaults(schema, args, missing), origins, missing
+
+
+def parsed_steps(steps: Iterable[PlanStep], capabilities: Mapping[str, Capability]) -> tuple[ParsedStep, ...]:
+    """Return the steps whose tools are registered, in their order, with their parameters parsed."""
+    found = []
+    for step in steps:
+        if (tool := capabilities.get(step.tool)) is not None:
+            try:
+                has_defaults = _with_defaults(step, tool) == step.params
+            except InvalidInput:
+                has_defaults = False
+            found.append(_step(step, tool, has_defaults))
+    return tuple(found)
+
+
+def _step(step: PlanStep, tool: Capability, has_defaults: bool) -> ParsedStep:
+    params = _parsed(step.params)
+    reads = {source for _, source, _, _ in params if source is not None}
+    return ParsedStep(
+        step, tool, params, _origins(params), bool(reads), _GIVEN_BY_STEPS.isdisjoint(reads), has_defaults
+    )
+
+
+def known_steps(steps: Iterable[ParsedStep], sources: Mapping[str, Any]) -> tuple[KnownStep, ...]:
+    """Return these steps with what their arguments resolve to in `sources`."""
+    known = []
+    for one in steps:
+        args, missing = _resolved(one.params, sources)
+        is_filled = True
+        try:
+            args = with_defaults(one.capability.definition.input_schema, args, missing)
+        except InvalidInput:  # The executor refuses the step.
+            args, is_filled = with_defaults({}, args, missing), False
+        origins = {name: one.origins[name] for name in one.origins if name in args} if missing else one.origins
+        is_final = one.is_settled and is_filled
+        known.append(KnownStep(one.step, one.capability, args, missing, origins, one, is_final, is_filled))
+    return tuple(known)
+
+
+def steps_of_plan(
+    plan: Plan, capabilities: Mapping[str, Capability], sources: Mapping[str, Any], before: Iterable[KnownStep]
+) -> tuple[KnownStep, ...]:
+    """Return the steps of a plan that has its defaults, as `known_steps` does. A step that was made from one of those
+    `before`, which were resolved from the same sources, has exactly its arguments.
+    """
+    resolved = {one.step.id: one for one in before}
+    found: list[KnownStep] = []
+    for step in plan.steps:
+        tool, same = capabilities.get(step.tool), resolved.get(step.id)
+        if same is not None and tool is not None and _is_same(same, step, tool):
+            found.append(same if same.step is step else same._replace(step=step))
+        elif tool is not None:
+            found += known_steps((_step(step, tool, True),), sources)
+    return tuple(found)
+
+
+def _parsed(params: Mapping[str, Any]) -> tuple[tuple[str, str | None, str, Any], ...]:
+    found = []
     for name in sorted(params):
         binding = binding_of(params[name])
-        value = params[name] if binding is None else resolve_binding(binding, sources)
+        source, place = (binding.source, binding.pointer) if binding else (None, "")
+        found.append((name, source, place, params[name]))
+    return tuple(found)
+
+
+def _origins(parsed: Iterable[tuple[str, str | None, str, Any]]) -> dict[str, str]:
+    return {name: f"{source}:{place}" if source else "literal" for name, source, place, _ in parsed}
+
+
+def _resolved(
+    parsed: Iterable[tuple[str, str | None, str, Any]], sources: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """The arguments that resolve, and the names of the others."""
+    args: dict[str, Any] = {}
+    missing: list[str] = []
+    for name, source, place, value in parsed:
+        if source is not None:
+            value = resolve_pointer(sources[source], place) if source in sources else MISSING
         if value is MISSING:
             missing.append(name)
-            continue
-        args[name] = value
-        provenance[name] = "literal" if binding is None else f"{binding.source}:{binding.pointer}"
-    return with_defaults(schema, args, missing), provenance, missing
+        else:
+            args[name] = value
+    return args, missing

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from types import MappingProxyType
 from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical, digest
-from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, FactMember, PolicyDecision, fact_member
+from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision, fact_member
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.model import final_fields
 from contextos.errors import Problem
@@ -23,67 +22,46 @@ CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], 
 """(bounds by argument, arguments, whether a gate is active) -> the violated bounds."""
 
 
+Served = tuple[str | None, str | None]
+"""The intent and the environment, as the run and its request state them; no intent if they disagree."""
+
+
 class KnownFacts(dict[str, Any]):
-    """Facts by root. The canonical text of a root is made once, also for what is made of these facts.
+    """Facts by root. The digest of a root is made once, also for what is made of these facts.
 
     Raises:
-        MalformedJson: a value is not JSON; raised where its text is needed first.
+        MalformedJson: a value is not JSON.
     """
 
+    __slots__ = ("_members", "served")
+
     def __init__(
-        self,
-        facts: Mapping[str, Any],
-        members: Mapping[str, FactMember] = MappingProxyType({}),
-        served: tuple[str | None, str | None] | None = None,
+        self, facts: Mapping[str, Any], members: Mapping[str, bytes] | None = None, served: Served | None = None
     ) -> None:
         super().__init__(facts)
-        self._made, self._served = members, served
-        self._digest: str | None = None
-        self._about: dict[FactMember, KnownFacts] = {}
-
-    @property
-    def served(self) -> tuple[str | None, str | None]:
-        """The intent and the environment, as the run and its request state them; no intent if they disagree."""
-        if self._served is None:
-            run, request = ({} if not isinstance(one, dict) else one for one in (self.get("run"), self.get("request")))
-            stated = (run.get("intent"), request.get("intent"), run.get("environment"))
-            of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)
-            intent = of_run or of_request if None in (of_run, of_request) or of_run == of_request else None
-            self._served = intent, environment
-        return self._served
+        self._members = members if members is not None else _members(facts)
+        self.served = served or _served(facts)
 
     def also(self, facts: Mapping[str, Any]) -> KnownFacts:
         """Return these facts with other roots beside or instead of theirs."""
-        members = {root: one for root, one in self._members().items() if root not in facts}
-        served = self.served if facts.keys().isdisjoint(("run", "request")) else None
-        return KnownFacts({**self, **facts}, members, served)
+        served = None if "run" in facts or "request" in facts else self.served
+        return KnownFacts({**self, **facts}, {**self._members, **_members(facts)}, served)
 
-    def about(self, tool: CapabilityView) -> KnownFacts:
-        """Return these facts with those of a tool."""
-        found = self._about.get(tool.member)
-        if found is None:
-            members = {**self._members(), "capability": tool.member}
-            found = self._about[tool.member] = KnownFacts({**self, "capability": tool.facts}, members, self.served)
-        return found
+    def digest(self, tool: CapabilityView | None = None) -> str:
+        """Return the content address of the object that has the digest of each root, with that of a tool beside."""
+        members = sorted([*self._members.values(), tool.member] if tool else self._members.values())
+        return digest(b"{%b}" % b",".join(members))
 
-    def _members(self) -> Mapping[str, FactMember]:
-        """The members of all facts, by root."""
-        if len(self._made) < len(self):
-            made = {root: fact_member(root, value) for root, value in self.items() if root not in self._made}
-            self._made = {**self._made, **made}
-        return self._made
 
-    @property
-    def text(self) -> bytes:
-        """The canonical JSON of all facts."""
-        return b"{%b}" % b",".join(sorted([text for text, _ in self._members().values()]))
+def _members(facts: Mapping[str, Any]) -> dict[str, bytes]:
+    return {root: fact_member(root, value) for root, value in facts.items()}
 
-    @property
-    def digest(self) -> str:
-        """The content address of the object that has the digest of each root."""
-        if self._digest is None:
-            self._digest = digest(b"{%b}" % b",".join(sorted([digested for _, digested in self._members().values()])))
-        return self._digest
+
+def _served(facts: Mapping[str, Any]) -> Served:
+    run, request = ({} if not isinstance(one, dict) else one for one in (facts.get("run"), facts.get("request")))
+    stated = (run.get("intent"), request.get("intent"), run.get("environment"))
+    of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)
+    return of_run or of_request if None in (of_run, of_request) or of_run == of_request else None, environment
 
 
 @final_fields
@@ -102,6 +80,8 @@ class Controls:
         return cls(frozenset(decision.gates), frozenset(decision.must_escalate), frozenset(decision.requires), bounds)
 
     def __or__(self, other: Controls) -> Controls:
+        if self == NO_CONTROLS or other == NO_CONTROLS:
+            return other if self == NO_CONTROLS else self
         names = sorted({*self.arg_constraints, *other.arg_constraints})
         return Controls(
             self.gates | other.gates,
@@ -153,7 +133,8 @@ class RunControls:
 
     def on_call(self, capability_id: str, key: str) -> Controls:
         """Return the controls on the call of a capability by the step with this key."""
-        return self.capabilities.get(capability_id, NO_CONTROLS) | self.steps.get(key, NO_CONTROLS)
+        of_tool, of_step = self.capabilities.get(capability_id), self.steps.get(key)
+        return of_tool | of_step if of_tool and of_step else of_tool or of_step or NO_CONTROLS
 
     @property
     def must_escalate(self) -> tuple[str, ...]:
@@ -167,7 +148,8 @@ NO_RUN_CONTROLS = RunControls()
 def _united(raised: Mapping[str, Controls], decisions: Iterable[tuple[str, PolicyDecision]]) -> dict[str, Controls]:
     united = dict(raised)
     for name, decision in decisions:
-        united[name] = united.get(name, NO_CONTROLS) | Controls.of(decision)
+        if decision.gates or decision.must_escalate or decision.requires or decision.arg_constraints:
+            united[name] = united.get(name, NO_CONTROLS) | Controls.of(decision)
     return united
 
 

@@ -13,6 +13,7 @@ import hashlib
 import re
 from typing import Annotated, Any, Final
 
+import orjson
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -223,7 +224,8 @@ def derive(prefix: str, run_id: str, kind: str, ordinal: int | str) -> str:
     >>> derive("tool_", "run_a1b2c3d4e5f60718", "tool_call", 1)
     'tool_b5be5dd2089d81a5'
     """
-    return prefix + hashlib.sha256(canonical([run_id, kind, ordinal])).hexdigest()[:16]
+    # A list of texts and one number has one spelling, which is the canonical one.
+    return prefix + hashlib.sha256(orjson.dumps([run_id, kind, ordinal])).hexdigest()[:16]
 
 
 def idempotency_key(*, tenant_id: str, scope: str, capability_id: str, args: dict[str, Any], occurrence: int) -> str:

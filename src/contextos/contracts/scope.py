@@ -48,6 +48,15 @@ class Capability:
         """The names of the evidence that has to say `true`, as the consent to a call."""
         return frozenset(one.consent for one in self.permissions if one.consent is not None)
 
+    @cached_property
+    def evidence_args(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
+        """By the name of evidence, which of its values count in a call, each with the argument that it must equal."""
+        found: dict[str, list[Mapping[str, str]]] = {}
+        for permission in self.permissions:
+            for name, names in permission.evidence_args.items():
+                found.setdefault(name, []).append(names)
+        return found
+
     @property
     def leaves(self) -> bool:
         """Return whether a call leaves the machine, as declared."""
@@ -93,11 +102,13 @@ class Fact:
         """
         if names is None:
             for name, value in self.about.items():
-                if not _same(value, args[name]) if name in args else name not in self.by_default:
+                if not same_json(value, args[name]) if name in args else name not in self.by_default:
                     return False
             return True
-        about = self.about
-        return all(_same(about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in names.items())
+        for name, argument in names.items():
+            if not _same(self.about.get(name, MISSING), args.get(argument, MISSING)):
+                return False
+        return True
 
     def moved_to(self, now: Any) -> tuple[tuple[str, Any, Any, float], ...] | None:
         """Return what moved within its tolerance if the value is `now`: place, old and new number, and tolerance; None
@@ -190,15 +201,23 @@ class PinnedInputs:
     egress: frozenset[str]
     specs: Mapping[str, DecisionSpec]
     gates: Mapping[str, ApprovalGate]
+    _used: dict[tuple[str, ...], tuple[Mapping[str, str], Mapping[str, str]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
-    def used_by(self, *capabilities: Capability) -> dict[str, str]:
+    def used_by(self, *capabilities: Capability) -> Mapping[str, str]:
         """Return the pins that calls of these tools use: pack, policies and lists, and of the adapters only theirs."""
-        own = {prefix + one.adapter.adapter_id for one in capabilities for prefix in PINS_OF_ADAPTERS}
-        return {
-            name: digest
-            for name, digest in self.pins.items()
-            if name in own or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
-        }
+        adapters = tuple([one.adapter.adapter_id for one in capabilities])
+        of, used = self._used.get(adapters, (None, {}))
+        if of is not self.pins:
+            own = {prefix + one for one in adapters for prefix in PINS_OF_ADAPTERS}
+            used = {
+                name: digest
+                for name, digest in self.pins.items()
+                if name in own or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
+            }
+            self._used[adapters] = self.pins, used
+        return used
 
 
 @final_fields
@@ -337,7 +356,7 @@ class RunScope:
         place = next(places, None)
         return f" (nothing at `{place}` names where it begins)" if place else ""
 
-    def pins_of(self, action: Action) -> dict[str, str]:
+    def pins_of(self, action: Action) -> Mapping[str, str]:
         """Return the pins that an approved call uses: those of its tool, and of the tools that gave its evidence."""
         known = self.tools.capabilities
         read = [known[fact.subject] for fact in action.evidence if fact.evidence_ref.startswith("tool:")]

@@ -45,6 +45,8 @@ _OCTETS: Final = r"[!#-+\--:<-\[\]-~]*"
 _BAGGAGE_MEMBER: Final = re.compile(rf"({_TOKEN})[ \t]*=[ \t]*({_OCTETS})")
 _PROPERTY: Final = re.compile(rf"{_TOKEN}(?:[ \t]*=[ \t]*{_OCTETS})?")
 _BAGGAGE_SAFE: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+_UNQUOTED: Final = re.compile(f"[0-9A-Za-z{re.escape(_BAGGAGE_SAFE)}]*")
+_KEY: Final = re.compile(_TOKEN)
 
 
 class TraceLink(Model):
@@ -159,7 +161,7 @@ def _behind(own: Sequence[StateMember], members: Iterable[StateMember], max_char
     assert all(_STATE_MEMBER.fullmatch("=".join(one)) for one in own), "our own members are well-formed"
     others = [member for member in members if member[0] not in dict(own)][: MAX_STATE_MEMBERS - len(own)]
     kept = [*own, *others]
-    while len(format_tracestate(kept)) > max_chars and len(kept) > len(own):
+    while len(kept) > len(own) and len(format_tracestate(kept)) > max_chars:
         large = [at for at, one in enumerate(kept) if at >= len(own) and len("=".join(one)) > LARGE_STATE_MEMBER_CHARS]
         del kept[large[-1] if large else -1]
     return tuple(kept)
@@ -193,8 +195,9 @@ def format_baggage(members: Iterable[BaggageMember]) -> str:
     parts: list[str] = []
     size = 0
     for member in members:
-        assert re.fullmatch(_TOKEN, member.key), "a baggage key is a token"
-        part = ";".join([f"{member.key}={quote(member.value, safe=_BAGGAGE_SAFE)}", *member.properties])
+        assert _KEY.fullmatch(member.key), "a baggage key is a token"
+        value = member.value if _UNQUOTED.fullmatch(member.value) else quote(member.value, safe=_BAGGAGE_SAFE)
+        part = ";".join([f"{member.key}={value}", *member.properties])
         size += len(part) + bool(parts)
         if size > MAX_BAGGAGE_BYTES or len(parts) == MAX_BAGGAGE_MEMBERS:
             break
@@ -267,7 +270,8 @@ def manifest_headers(trace: TraceContext, state: Mapping[str, str], baggage: Map
     """Return the trace headers that the manifest of a run keeps: the caller's position, and what the run is (`state`,
     `baggage`) before what the caller sent that is well-formed and has no name of these.
     """
-    members = _behind(list(state.items()), parse_tracestate(trace.tracestate or ""), MAX_BAGGAGE_BYTES)
+    foreign = parse_tracestate(trace.tracestate) if trace.tracestate else ()
+    members = _behind(list(state.items()), foreign, MAX_BAGGAGE_BYTES)
     return {
         "traceparent": format_traceparent(trace.trace_id, trace.span_id, int(trace.trace_flags, 16)),
         "tracestate": format_tracestate(members),
@@ -277,8 +281,9 @@ def manifest_headers(trace: TraceContext, state: Mapping[str, str], baggage: Map
 
 def _baggage_behind(own: Mapping[str, str], trace: TraceContext) -> str:
     """Our values, and behind them those members of the caller's baggage that have another key."""
-    carried = [member for member in parse_baggage(trace.baggage or "") if member.key not in own]
-    return format_baggage([*(BaggageMember(key, value) for key, value in own.items()), *carried])
+    sent = parse_baggage(trace.baggage) if trace.baggage else ()
+    members = [BaggageMember(key, value) for key, value in own.items()]
+    return format_baggage([*members, *[member for member in sent if member.key not in own]])
 
 
 def _baggage_member(part: str) -> BaggageMember | None:

@@ -50,13 +50,16 @@ class ActiveSeal:
 
 @dataclass(frozen=True, slots=True)
 class ActiveArtifacts:
-    """What is active in a tenant; version 0 before the first act. `digest` is the content address of the policies."""
+    """What is active in a tenant; version 0 before the first act. `digest` is the content address of the policies, and
+    `sealed_digest` that of the whole set, as the act states it.
+    """
 
     version: int = 0
     policies: tuple[tuple[Level, str], ...] = ()
     packs: tuple[PackPin, ...] = ()
     withdrawn: frozenset[str] = frozenset()
     digest: str = content_address([])
+    sealed_digest: str = ""
 
     def allows(self, refs: Sequence[str], intent: str, environment: str) -> bool:
         """Return whether a tenant pin allows a request with exactly these refs."""
@@ -94,7 +97,8 @@ class ArtifactRepository:
         self._stored = RecentlyUsed[StoredArtifact]()
         self._definitions = RecentlyUsed[AdapterDefinition]()
         self._addresses = RecentlyUsed[tuple[AdapterDefinition, str]]()
-        self._active = ActiveArtifacts()
+        self._active: tuple[object, ActiveArtifacts] = None, ActiveArtifacts()
+        """The document of the active set that was verified last, and what it says."""
         self._activated = 0, 0, ""
         """The last act on the active set that was read, and the version and the digest of the active set then."""
 
@@ -123,28 +127,28 @@ class ArtifactRepository:
             OtherEnvironment: it has a pin of another environment than this deployment serves.
         """
         found = found or await self._look()
-        document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
-        if document is None:
+        stored = found.stored(ACTIVE_SETS, ACTIVE_SET_KEY)
+        if stored is None:
             return ActiveArtifacts()
         version, left = self._last_activated(found)
-        if version != document.version:
+        if version != stored.version:
             # An operator can have acted between the two reads.
             found = await self._look()
-            document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
+            stored = found.stored(ACTIVE_SETS, ACTIVE_SET_KEY)
             version, left = self._last_activated(found)
-            if document is None or version != document.version:
+            if stored is None or version != stored.version:
                 raise self._not_left()
-        active = self._active
-        if document.version != active.version:
-            content = self._opened_set(document.body, document.version)
+        known, active = self._active
+        if stored != known:
+            content = self._opened_set(ACTIVE_SETS.read(stored).body, stored.version)
             if content_address(content.to_json()) != left:
                 raise self._not_left()
             digest = content_address([list(one) for one in content.policies])
             # Return the local value: another thread can have stored an older set in `self._active` meanwhile.
             active = ActiveArtifacts(
-                document.version, content.policies, content.packs, frozenset(content.withdrawn), digest
+                stored.version, content.policies, content.packs, frozenset(content.withdrawn), digest, left
             )
-            self._active = active
+            self._active = stored, active
         return active
 
     def _not_left(self) -> Integrity:

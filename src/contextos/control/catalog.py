@@ -12,7 +12,7 @@ Source: docs/design/contracts.md, "Packs, pins, budgets".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -99,6 +99,7 @@ class Catalog:
         self._pinned = RecentlyUsed[tuple[ResolvedPins, tuple[AdapterDefinition, ...]]]()
         self._loaded = RecentlyUsed[LoadedArtifacts]()
         self._rules = RecentlyUsed[frozenset[str]]()
+        self._now = RecentlyUsed[dict[str, str | None]]()
 
     async def active(self) -> ActiveArtifacts:
         """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
@@ -301,7 +302,7 @@ class Catalog:
         )
 
     async def pins_now(
-        self, names: Iterable[str], definitions: Definitions, looked: Looked = None
+        self, names: Collection[str], definitions: Definitions, looked: Looked = None
     ) -> tuple[int, dict[str, str | None]]:
         """Return (version of the active set, digest by name as of now).
 
@@ -309,18 +310,25 @@ class Catalog:
         of the tenant that is in force now is there although `names` lack it.
         """
         active = await self.repository.active(looked)
+        known = self._now.get(key := (active.sealed_digest, *names))
+        digests = known or await self._published_now(names, active)
+        if known is None and None not in digests.values():
+            self._now.keep(key, digests)
+        used = {name: definitions.get(name.removeprefix(ADAPTER)) for name in names if name.startswith(ADAPTER)}
+        of_adapters = {name: None if one is None else self.repository.address(one) for name, one in used.items()}
+        return active.version, digests | of_adapters
+
+    async def _published_now(self, names: Iterable[str], active: ActiveArtifacts) -> dict[str, str | None]:
+        """The digests of these names, but for those of adapters, and of the tenant's lists."""
         named, digests = active.named(), dict[str, str | None]()
         for name in dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed))):
             if name == ACTIVE_POLICIES:
                 digests[name] = active.digest
             elif name in self._lists:
                 digests[name] = content_address(self._lists[name])
-            elif name.startswith(ADAPTER):
-                definition = definitions.get(name.removeprefix(ADAPTER))
-                digests[name] = None if definition is None else self.repository.address(definition)
-            else:
+            elif not name.startswith(ADAPTER):
                 digests[name] = await self.repository.digest_of(name) if name in named else None
-        return active.version, digests
+        return digests
 
     def _pin_set(self, pinned: ResolvedPins, active: ActiveArtifacts, definitions: Definitions) -> dict[str, Any]:
         addresses = {ADAPTER + name: self.repository.address(definitions[name]) for name in pinned.adapters}

@@ -5,75 +5,52 @@ Source: How It Works, step 4; Reference Architecture, "Failure semantics".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 
-from contextos.contracts.bindings import binding_of, resolve_params
+from contextos.contracts.bindings import KnownStep, binding_of
 from contextos.contracts.controls import CheckArgs, required_of
 from contextos.contracts.encoding.defaults import without_null_defaults
 from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, VerifyVerdict
+from contextos.contracts.model import final_fields
 from contextos.contracts.scope import Capability, RunScope
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import Problem
 
 CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
 
 
-class KnownStep(NamedTuple):
-    """A step whose tool is registered: its arguments as far as they are known before the plan runs, and the names of
-    the others.
-    """
-
-    step: PlanStep
-    capability: Capability
-    args: Mapping[str, Any]
-    missing: Sequence[str]
-
-
-@dataclass(frozen=True)
+@final_fields
 class Proposal:
     """A plan, and everything that it is checked against before it runs.
 
-    `exposure` holds the decisions at `compile` by tool. `sources` holds what bindings can read at plan time,
-    `evidence` the names of the available evidence. `decisions` holds the policy decisions about the steps, by step
-    id. `calls_left` is the number of tool calls left in the budget.
+    `known` are its steps whose tools are registered, in the plan's order. `exposure` holds the decisions at `compile`
+    by tool, `evidence` the names of the available evidence. `decisions` holds the policy decisions about the steps, by
+    step id. `calls_left` is the number of tool calls left in the budget. `before` are the ids of all steps that must be
+    done before a step, by its id.
     """
 
     plan: Plan
+    known: Sequence[KnownStep]
     scope: RunScope
-    sources: Mapping[str, Any]
     evidence: frozenset[str]
     decisions: Mapping[str, PolicyDecision]
     exposure: Mapping[str, PolicyDecision]
     check_input: CheckInput
     check_args: CheckArgs
     calls_left: int
+    before: Mapping[str, frozenset[str]]
 
-    @cached_property
-    def known(self) -> tuple[KnownStep, ...]:
-        """The steps whose tools are registered, in the plan's order."""
-        tools, known = self.scope.tools.capabilities, []
-        for step in self.plan.steps:
-            if step.tool in tools:
-                args, _, missing = self._resolved(step)
-                known.append(KnownStep(step, tools[step.tool], args, missing))
-        return tuple(known)
-
-    def _resolved(self, step: PlanStep) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-        schema = self.scope.tools.capabilities[step.tool].definition.input_schema
-        try:
-            return resolve_params(step.params, self.sources, schema)
-        except InvalidInput:
-            # Its defaults are too large, and the executor refuses the step.
-            return resolve_params(step.params, self.sources, {})
-
-    @cached_property
-    def before(self) -> Mapping[str, frozenset[str]]:
-        """The ids of all steps that must be done before a step, by its id."""
-        return ancestors(self.plan)
+    def lacking(self, required: Collection[str], done: Collection[str]) -> list[str]:
+        """Return which of the required evidence is neither there nor produced by one of the steps `done`."""
+        lacking = frozenset(required) - self.evidence
+        if not lacking:
+            return []
+        made = {name for one in self.known if one.step.id in done for name in one.capability.definition.produces}
+        return sorted(lacking - made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +71,10 @@ VERDICT_OF: Final[dict[FailureCode, VerifyVerdict]] = {
 
 def verify_plan(proposal: Proposal) -> PlanVerification:
     """Check a plan by every rule of this module."""
-    return verdict_on(tuple(failure for rule in PLAN_RULES for failure in rule(proposal)))
+    failures: list[Failure] = []
+    for rule in PLAN_RULES:
+        failures += rule(proposal)
+    return verdict_on(tuple(failures))
 
 
 def verdict_on(failures: tuple[Failure, ...]) -> PlanVerification:
@@ -211,7 +191,7 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
     Only arguments that are known before the plan runs are checked.
     """
     failures = []
-    for step, capability, args, missing in proposal.known:
+    for step, capability, args, missing, *_ in proposal.known:
         before = proposal.before[step.id]
         later = []
         for name in missing:
@@ -268,13 +248,7 @@ def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
         spec = specs.get(point.decision_id)
         last = point.after_step
         done = proposal.before.get(last, frozenset()) | {last} if last else frozenset[str]()
-        produced = {
-            name
-            for step, capability, *_ in proposal.known
-            if step.id in done
-            for name in capability.definition.produces
-        }
-        missing = sorted(set(spec.required_evidence) - produced - proposal.evidence) if spec else []
+        missing = proposal.lacking(spec.required_evidence, done) if spec else []
         if missing:
             names = proposal.scope.lacking(missing)
             failures.append(
@@ -321,22 +295,18 @@ def controls_hold(proposal: Proposal) -> Sequence[Failure]:
     failures = []
     if escalating:
         failures.append(Failure(code="must_escalate", detail="a guardrail escalates: " + ", ".join(escalating)))
-    for step, capability, args, later in proposal.known:
+    for step, capability, args, later, *_ in proposal.known:
         raised = proposal.scope.controls.on_call(step.tool, f"{proposal.plan.revision}/{step.id}")
-        gates = sorted({*raised.gates, *step.requires})
+        gates = sorted({*raised.gates, *step.requires}) if raised.gates or step.requires else []
         if gates and (unaskable := _unaskable(gates, capability, proposal)):
             failures.append(_failure("policy_denied", step, unaskable))
-        produced = {
-            name
-            for before, earlier, *_ in proposal.known
-            if before.id in proposal.before[step.id]
-            for name in earlier.definition.produces
-        }
-        lacking = sorted(required_of(capability.definition, raised.requires) - produced - proposal.evidence)
+        lacking = proposal.lacking(required_of(capability.definition, raised.requires), proposal.before[step.id])
         if lacking:
             names = proposal.scope.lacking(lacking)
             failures.append(_failure("missing_evidence", step, f"policy requires {names} for `{step.tool}`"))
         bounds = {name: bound for name, bound in raised.arg_constraints.items() if name not in later}
+        if not bounds:
+            continue
         given = without_null_defaults(capability.definition.input_schema, args)
         for problem in proposal.check_args(bounds, given, bool(gates)):
             detail = f"`{step.tool}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from contextos.contracts.bindings import resolve_params
-from contextos.contracts.encoding.defaults import is_default, without_null_defaults
+from contextos.contracts.bindings import KnownStep, resolve_params
+from contextos.contracts.encoding.defaults import without_defaults, without_null_defaults
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.plan import DecisionCheckpoint, DecisionSpec, Plan, PlanStep
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
@@ -32,6 +32,10 @@ _OF_TOOL: Final = ("error", "paused")
 """What a tool states of itself; a write of unknown outcome is settled before it has a result here."""
 
 
+Arguments = tuple[Mapping[str, Any], Mapping[str, str], Sequence[str]]
+"""The arguments of a step, the origin of each, and the names of those that do not resolve."""
+
+
 @dataclass(frozen=True, slots=True)
 class Execution:
     """The result of running a plan: results by step, all the evidence there is (the oldest first), and the failure
@@ -49,7 +53,13 @@ class Execution:
 
 
 async def execute_plan(
-    plan: Plan, scope: RunScope, tools: Tools, journal: Journal, evidence: Sequence[Fact], sources: Mapping[str, Any]
+    plan: Plan,
+    known: Sequence[KnownStep],
+    scope: RunScope,
+    tools: Tools,
+    journal: Journal,
+    evidence: Sequence[Fact],
+    sources: Mapping[str, Any],
 ) -> Execution:
     """Run the steps of a plan in order, and independent reads at the same time. Stops at the first failure in plan
     order.
@@ -57,26 +67,33 @@ async def execute_plan(
     A failure is a refusal, a failed step or a checkpoint without its evidence. The results are those of the steps up
     to it.
     Reads that were sent together with the failed step are in the journal, and their answers are not used.
+    `known` has what the arguments of the steps resolved to for the Critic; those that a step can change are resolved
+    again.
     """
-    facts, results, seen = list(evidence), dict[str, ToolResultEnvelope](), dict[str, int]()
+    facts, results, seen = list(evidence), dict[str, ToolResultEnvelope](), dict[tuple[str, str], int]()
     specs = scope.pinned.specs
     for point in plan.decision_checkpoints:
         if point.after_step is None and (failure := _check(point, f"{plan.revision}", specs, facts, journal)):
             if not scope.observes:
                 return Execution(results, facts, failure)
             observe_failures((failure,), f"{plan.revision}/{plan.steps[0].id}", "checkpoint", journal)
+    final = {one.step.id: (one.args, one.provenance, one.missing) for one in known if one.is_final}
+    outputs, produced = dict[str, Any](), evidence_view(_by_name(facts))
+    views = {**sources, "evidence": produced, "step": outputs}
     governing = {step_id: (key, specs[key]) for step_id, key in governing_decisions(plan).items() if key in specs}
     at = 0
     while at < len(plan.steps):
         group = independent_reads(plan, scope.tools, at, results)
         group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
-        outputs = {name: result.output for name, result in results.items() if result.output is not None}
-        views = {**sources, "evidence": evidence_view(_by_name(facts)), "step": outputs}
-        calls, unprepared = _prepare(plan, scope.tools, governing, group, facts, views, seen)
+        calls, unprepared = _prepare(plan, scope.tools, final, governing, group, facts, views, seen)
         answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
         for call, result in zip(calls, answers, strict=False):
             results[call.step.id] = result
-            facts += produced_evidence(scope.tools, call, result, journal.now_us)
+            if result.output is not None:
+                outputs[call.step.id] = result.output
+            if made := produced_evidence(scope.tools, call, result, journal.now_us):
+                facts += made
+                produced.update(evidence_view(_by_name(made)))
             failure = (
                 _refused(call.step, result)
                 or _overrun(call.step, scope, tools.overrun())
@@ -109,44 +126,33 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
 def _prepare(
     plan: Plan,
     tools: ToolAccess,
+    final: Mapping[str, Arguments],
     governing: Mapping[str, tuple[str, DecisionSpec]],
     group: Sequence[PlanStep],
     facts: Sequence[Fact],
     sources: Mapping[str, Any],
-    seen: dict[str, int],
+    seen: dict[tuple[str, str], int],
 ) -> tuple[list[ToolCall], Failure | None]:
     """The calls of a group up to the first step that cannot be called, and why it cannot."""
-    calls: list[ToolCall] = []
+    calls, known = list[ToolCall](), tuple(facts)
     for step in group:
         tool, fault = tools.capabilities.get(step.tool), ""
         try:
             schema = tool.definition.input_schema if tool else {}
-            args, provenance, missing = resolve_params(step.params, sources, schema)
+            args, provenance, missing = final.get(step.id) or resolve_params(step.params, sources, schema)
         except InvalidInput as error:
             fault = f"`{step.tool}` at {error.problems[0]}"
         else:
             fault = f"argument `{missing[0]}` of `{step.tool}` does not resolve to a value" if missing else ""
         if fault:
             return calls, Failure(code="schema_mismatch", detail=fault, step_id=step.id, capability_id=step.tool)
-        identity = content_address([step.tool, args])
-        occurrence = seen.get(identity, 0)
-        seen[identity] = occurrence + 1
-        if occurrence + 1 >= LOOP_LIMIT:
+        call = ToolCall(f"{plan.revision or 0}/{step.id}", step, args, provenance, known, governing.get(step.id))
+        call.occurrence = seen.get((step.tool, call.args_digest), 0)
+        seen[step.tool, call.args_digest] = call.occurrence + 1
+        if call.occurrence + 1 >= LOOP_LIMIT:
             detail = f"`{step.tool}` is called {LOOP_LIMIT} times with the same arguments"
             return calls, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
-        key, spec = governing.get(step.id, (None, None))
-        calls.append(
-            ToolCall(
-                key=f"{plan.revision or 0}/{step.id}",
-                step=step,
-                args=args,
-                provenance=provenance,
-                known=tuple(facts),
-                required_evidence=tuple(spec.required_evidence) if spec else (),
-                spec_key=key,
-                occurrence=occurrence,
-            )
-        )
+        calls.append(call)
     return calls, None
 
 
@@ -156,10 +162,12 @@ def produced_evidence(tools: ToolAccess, call: ToolCall, result: ToolResultEnvel
     if result.status not in ("ok", "completed") or result.withheld or tool not in tools.capabilities:
         return []
     made = result.metadata.get("made_by", {}).get("tool_call_id", result.tool_call_id)
-    ref = tool_ref(result.capability_id, made)
-    digest, definition = content_address(result.output), tools.capabilities[tool].definition
+    definition = tools.capabilities[tool].definition
+    if not definition.produces:
+        return []
+    ref, digest = tool_ref(result.capability_id, made), content_address(result.output)
     about = without_null_defaults(definition.input_schema, call.args)
-    by_default = frozenset(name for name, value in about.items() if is_default(definition.input_schema, name, value))
+    by_default = frozenset(about.keys() - without_defaults(definition.input_schema, about).keys())
     told = (ref, tool, result.output, digest, now_us, about, by_default, definition.volatile)
     return [Fact(name, *told) for name in definition.produces]
 
@@ -207,7 +215,8 @@ def _checkpoint(
     for point in plan.decision_checkpoints:
         if point.after_step != step.id:
             continue
-        about = [fact for fact in known if fact.agrees_with(call.args)]
+        required = specs[point.decision_id].required_evidence
+        about = [fact for fact in known if fact.name in required and fact.agrees_with(call.args)]
         if failure := _check(point, key, specs, about, journal):
             return failure
     return None

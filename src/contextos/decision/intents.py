@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from contextos.contracts.envelopes.identity import AgentIdentity, DirectoryLimits, IdentityClaim, Principals, UserClaims
+from contextos.contracts.envelopes.identity import AgentIdentity, IdentityClaim, Principals, UserClaims
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.envelopes.run import (
-    AtomicUsage,
     BucketTokens,
     BudgetInForce,
     InvokeRequest,
@@ -154,21 +153,17 @@ def _budget(
         "max_replan_attempts": lowest("max_replan_attempts"),
         "wall_clock_ms": lowest("wall_clock_ms"),
         "max_cost_cents": lowest("max_cost_cents"),
-        "atomic_usage": AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0),
     }
     return BudgetInForce(**fields, limited_by=limited_by) if limited_by else BudgetInForce(**fields)
 
 
 def lowest_of(name: str, stated: float, known: Principals) -> tuple[float, Literal["agent", "tenant"] | None]:
     """Return the limit `name` in force, and whose it is if the directory sets it below `stated`."""
-    value, owner = stated, None
-    limits: tuple[tuple[Literal["agent", "tenant"], DirectoryLimits], ...]
-    limits = (("agent", known.agent), ("tenant", known.tenant))
-    for whose, directory in limits:
-        limit = getattr(directory, name)
-        if limit is not None and limit < value:
-            value, owner = limit, whose
-    return value, owner
+    of_agent, of_tenant = getattr(known.agent, name), getattr(known.tenant, name)
+    lowest = stated if of_agent is None else min(stated, of_agent)
+    if of_tenant is not None and of_tenant < lowest:
+        return of_tenant, "tenant"
+    return lowest, "agent" if lowest < stated else None
 
 
 def _shares(total: int) -> BucketTokens:

@@ -22,7 +22,9 @@ def independent_reads(plan: Plan, tools: ToolAccess, first: int, done: Collectio
     group: list[PlanStep] = []
     produced: set[str] = set()
     for step in plan.steps[first : first + MAX_PARALLEL_READS]:
-        if not _is_read(tools, step) or not set(step.depends_on) <= set(done) or _binds(step, group, produced):
+        if not _is_read(tools, step) or not all(one in done for one in step.depends_on):
+            break
+        if group and _binds(step, group, produced):
             break
         group.append(step)
         produced.update(tools.capabilities[step.tool].definition.produces)

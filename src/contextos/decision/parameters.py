@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -79,9 +80,15 @@ def take_parameters(
     return ParameterValues(tuple(taken), tuple(later), faults)
 
 
+@lru_cache(1024)
+def _place(name: str) -> str:
+    """The pointer of a member of the request's context."""
+    return pointer(("input", "context", name))
+
+
 def _missing(one: IntentParameter, why: str) -> Failure:
     """The failure of a parameter without a value, with the first place of the request that would give it."""
-    places = [pointer(("input", "context", source.context)) for source in one.sources if source.context is not None]
+    places = [_place(source.context) for source in one.sources if source.context is not None]
     places += ["/input/message" for source in one.sources if source.message is not None]
     detail = f"{why}; {_how_to_give(one)}"
     return Failure(code="parameter_missing", detail=detail, facts=(one.name,), pointer=next(iter(places), ""))
@@ -93,10 +100,10 @@ def _look(
     """The parameter as a source has it, why the source has no good value, or None where it has nothing."""
     asked = request_fields["input"]
     if source.context is not None:
-        stated, place = asked.get("context", {}), pointer(("input", "context", source.context))
+        stated = asked.get("context", {})
         if source.context not in stated:
             return None
-        return _checked(one, stated[source.context], "context", place, "asserted")
+        return _checked(one, stated[source.context], "context", _place(source.context), "asserted")
     if source.message is not None:
         words = _words(source.message, asked["message"])
         if len(words) > 1:

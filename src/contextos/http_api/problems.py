@@ -123,14 +123,15 @@ async def _contextos_error(_request: Request, error: Exception) -> Response:
     elif isinstance(error, NotFound):
         detail = not_found().detail
     elif isinstance(error, OtherEnvironment):
-        # To wait does not help, and the log says what does.
+        # To wait does not help, and the log says what does: a run and two environments, which are not secret there.
         detail = error.OUTSIDE
+        _LOG.warning("a request was refused: %s", error)
     elif isinstance(error, Unavailable):
         headers["Retry-After"] = str(max(1, -(-error.retry_after_ms // 1000)))
         detail = detail if status == 429 else _LATER
     elif status >= 500:
         detail = _OURS
-    if status >= 500 or isinstance(error, OtherEnvironment):
+    if status >= 500:
         _LOG.warning("a request failed", extra=error_fields(error))
     return problem_response(status, code, detail, parts, headers)
 

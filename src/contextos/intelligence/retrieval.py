@@ -15,19 +15,22 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, Literal
 
+import orjson
 from pydantic import ValidationError
 
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.linked import ASKED_BYTES, KEPT_BYTES, RecentlyUsed
 from contextos.contracts.envelopes.evidence import (
     EvidenceItem,
     EvidencePath,
     RetrievalQuery,
+    crowded_nodes,
     fact_digest,
     value_of_edge,
 )
@@ -41,6 +44,11 @@ UnmetReason = Literal["missing", "untrusted", "conflict", "cut_off"]
 
 MAX_STEP_EDGES: Final = 10_000
 """Edges of one step of a path that are read at most. A path with a step that has more is `cut_off`."""
+
+_FOUND: Final[RecentlyUsed[tuple[EvidenceItem, ...]]] = RecentlyUsed(KEPT_BYTES)
+"""What follows from a query and the exact edges around its seeds, if nothing else was read."""
+_ITEM_BYTES: Final = 4
+"""What an item takes in memory, about, for each byte of its edge."""
 
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 
@@ -68,6 +76,10 @@ class GraphKnowledge:
             Integrity: an edge of the graph is not valid evidence.
         """
         around, commit = await self._around(query)
+        # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
+        asked = query.model_dump_json(), (content := orjson.dumps(around))
+        if (known := _FOUND.get(asked)) is not None:
+            return known
         paths = _Paths(self._graph, commit, around, query)
         answers = await _answers(paths, query)
         # One edge can answer several requirements, and each item has one name.
@@ -86,7 +98,10 @@ class GraphKnowledge:
             for edge_id, edge in edges.items()
             for name in names.get(edge_id) or [None]
         ]
-        return tuple(sorted(items, key=_order))
+        found = tuple(sorted(items, key=_order))
+        if not paths.went_on:
+            _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
+        return found
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
         """Return, for each named requirement of `query` that has no answer, the reason. Raises the same errors as
@@ -120,6 +135,8 @@ def drop_stale_names(
     maximum age is inclusive.
     """
     allowed = {path.name: path.max_age_s for path in named}
+    if not any(allowed.values()):
+        return tuple(items)
     return tuple(
         item.model_copy(update={"name": None}) if _stale(item, allowed.get(item.name or ""), now_us) else item
         for item in items
@@ -134,20 +151,17 @@ class _Paths:
     """The edges with which paths go on from a set of nodes, complete whatever the limits of the query hid."""
 
     def __init__(self, graph: Graph, commit: int, around: GraphEdges, query: RetrievalQuery) -> None:
-        self._graph, self._commit, self._around = graph, commit, around
+        self._graph, self._commit, self._around, self.went_on = graph, commit, around, False
         self._distances = _distances(around, query.seeds)
-        touching = Counter(end for edge in around for end in {edge["src"], edge["dst"]})
         # A limit that is reached counts as exceeded, because one more edge would not be visible.
-        self._whole = {
-            node
-            for node, distance in self._distances.items()
-            if len(around) < query.limit and distance < query.hops and touching[node] < query.fan_out
-        }
+        near = {node for node, distance in self._distances.items() if distance < query.hops}
+        self._whole = near - crowded_nodes(around, query.fan_out) if len(around) < query.limit else set()
 
     async def step(self, reached: Set[str], predicate: str) -> GraphEdges | None:
         """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""
         if reached <= self._whole:
             return [edge for edge in self._around if edge["src"] in reached and edge["predicate"] == predicate]
+        self.went_on = True
         edges = await self._graph.step(sorted(reached), predicate, at=self._commit, limit=MAX_STEP_EDGES + 1)
         for edge in edges:
             self._distances.setdefault(edge["dst"], self._distances[edge["src"]] + 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from contextos.action.barrier import Barrier
 from contextos.action.breaker import CircuitBreakers
 from contextos.action.breaker_adapter import BreakerAdapters, OutboundPath, SharedYield
 from contextos.action.foreign_code import ForeignCode
@@ -36,7 +37,7 @@ from contextos.decision.planners.foreign import planner_name
 from contextos.errors import Conflict, InvalidArtifact, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
+from contextos.operations.driver import MAX_CONFLICTS, DrivenState, FreshRun, RunDriver
 from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
@@ -54,7 +55,7 @@ from contextos.trust.approvals.people import signer
 from contextos.trust.identity.hops import use_once, with_hop
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.recorded_time import recorded_now_us
-from contextos.trust.rows.edges import KnownCommits, ProvedGraph
+from contextos.trust.rows.edges import ControlLines, ProvedFacts, ProvedGraph
 from contextos.trust.rows.memories import reviewed_memories
 from contextos.trust.rows.open_places import OpenPlacesOf
 from contextos.trust.seal import open_sealed, seal
@@ -79,7 +80,7 @@ class Deployment:
     breakers: CircuitBreakers | None = None
     _prepared: RecentlyUsed[Any] = field(default_factory=partial(RecentlyUsed, 64))
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
-    _graph_commits: KnownCommits = field(default_factory=OrderedDict)
+    _facts: RecentlyUsed[Any] = field(default_factory=ProvedFacts)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)
     _driver: RunDriver = field(init=False)
     secret_values: SecretValues = field(init=False)
@@ -212,12 +213,10 @@ class Deployment:
         self._recent_tenants.note(tenant_id)
         return keep_recent(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
-    def graph(self, tenant_id: str) -> ProvedGraph:
+    def graph(self, tenant_id: str, looked: ControlLines | None = None) -> ProvedGraph:
         """Return the graph of a tenant, of which only those edges are read that a sealed act of their writer states."""
-        stores = self.ports.stores
-        return ProvedGraph(
-            tenant_id, stores.graph(tenant_id), stores.tenant(tenant_id), self.ports.keys, self._graph_commits
-        )
+        graph, lines = self.ports.stores.graph(tenant_id), looked or self.ports.stores.tenant(tenant_id)
+        return ProvedGraph(tenant_id, graph, lines, self.ports.keys, self._facts)
 
     async def promotion_refusal(self, tenant_id: str, proposal: MemoryProposal, reviewer: str) -> ReviewRefused | None:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
@@ -281,12 +280,13 @@ class Deployment:
     def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
         """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
         ports, store, pressure = self.ports, self.ports.stores.tenant(tenant_id), self.config.pressure
-        yield_turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
+        turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
         adapters = ports.adapters(tenant_id)
         code = {CODE + name: ports.code.adapter(adapter) for name, adapter in adapters.items()}
         packages = {PACKAGES + name: ports.code.packages(adapter) for name, adapter in adapters.items()}
-        foreign = ForeignCode(ports.concurrency, ports.report_fault)
-        outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn, foreign)
+        foreign, catalog = ForeignCode(ports.concurrency, ports.report_fault), self.catalog(tenant_id)
+        barrier = Barrier(store, journal.run_id, catalog.repository.active_sought)
+        outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, turn, foreign)
         return RunEnvironment(
             journal=journal,
             ports=RunPorts(
@@ -294,7 +294,7 @@ class Deployment:
                 clock=ports.clock,
                 keys=ports.keys,
                 directory=ports.directory,
-                signer=partial(signer, ports, tenant_id),
+                signer=partial(signer, ports, tenant_id, looked=barrier.lines),
                 adapters=BreakerAdapters(adapters, outbound),
                 code={RUNTIME: ports.code.runtime(), **code},
                 packages={name: look for name, look in packages.items() if look is not None},
@@ -302,12 +302,12 @@ class Deployment:
                 concurrency=ports.concurrency,
             ),
             sources=ContextSources(
-                knowledge=GraphKnowledge(self.graph(tenant_id)),
+                knowledge=GraphKnowledge(self.graph(tenant_id, barrier)),
                 memory=StoreMemory(store, lambda: journal.time_us, partial(reviewed_memories, store, ports.keys)),
                 slots=ports.slots(tenant_id) if ports.slots else None,
                 attachments=ports.attachments,
             ),
-            artifacts=RunArtifacts(self.catalog(tenant_id), self.registry, self._prepared, ports.estimator),
+            artifacts=RunArtifacts(catalog, self.registry, self._prepared, ports.estimator),
             deployment=DeploymentFacts(
                 limits=self.config.limits,
                 runtime_version=self.config.runtime_version,
@@ -318,6 +318,7 @@ class Deployment:
                 unsafe_stated_by=self.config.unsafe_stated_by,
                 address=self.config.address,
             ),
+            barrier=barrier,
             planner=ports.planner,
             secret_values=self.secret_values,
             places=OpenPlacesOf(store, pressure.max_open_questions_per_role, pressure.max_open_sessions_per_agent),
@@ -342,7 +343,7 @@ class Deployment:
         refused can be sent again, corrected.
         """
         store = self.ports.stores.tenant(request.tenant_id)
-        claim, sent = await claimed_run(store, request.request_id)
+        claim, sent = await claimed_run(store, request.request_id, fingerprint)
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
@@ -366,11 +367,7 @@ class Deployment:
         return request_differences(before["request"], request.to_json()) if before else []
 
     async def _drive(
-        self,
-        tenant_id: str,
-        run_id: str,
-        fresh: tuple[InvokeRequest, str, int] | None,
-        message: AgentMessage | None = None,
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
     ) -> DrivenState:
         try:
             return await self._driver.drive(tenant_id, run_id, fresh, message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
@@ -44,12 +44,14 @@ from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.approvals.gate_approvals import CheckQuestion
 from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_once
-from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.entry_acts import last_record, require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.recorded_time import behind_us
 
+FreshRun = tuple[InvokeRequest, str, int]
+"""The request of a new run, its digest, and which request with its id it is."""
 NEW_RUN: Final = StoredRun((), (), (), None)
 MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
@@ -101,17 +103,12 @@ class RunDriver:
         self._suspended_runs.clear()
 
     async def drive(
-        self,
-        tenant_id: str,
-        run_id: str,
-        fresh: tuple[InvokeRequest, str, int] | None,
-        message: AgentMessage | None = None,
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
     ) -> DrivenState:
         """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
 
-        `fresh` is the request of a new run, its digest and which request with its id it is, or None. `message` is what
-        the agent of a session says next; it is recorded if the session is open for it and has not recorded it before,
-        and is dropped otherwise.
+        `message` is what the agent of a session says next; it is recorded if the session is open for it and has not
+        recorded it before, and is dropped otherwise.
 
         Raises:
             Conflict: another process began the `fresh` run at the same moment.
@@ -151,7 +148,7 @@ class RunDriver:
         raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
 
     async def _drive_once(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str, int] | None, message: AgentMessage | None
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None
     ) -> DrivenState | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
         # Before the run is read, so that an act of an operator that comes meanwhile counts at the next message.
@@ -188,13 +185,15 @@ class RunDriver:
         else:
             # Foreign code can be behind it, and nothing that it does changes what is committed.
             with suppress(Exception):
-                self._deployment.ports.telemetry.run_ended(journal.entries)
+                self._deployment.ports.telemetry.run_ended(tenant_id, journal.account)
         if not isinstance(rest, Rest):
             # They hold the environment of the run, which holds them.
             suspended.checks.clear()
         else:
-            self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
-        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, journal.account.record, wake_at_us)
+            suspended.acts = acts
+            self._suspended_runs.keep((tenant_id, run_id), suspended)
+        record = last_record(journal.entries) if journal.account.last("record.revised") else None
+        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
         return DrivenState(view, journal.entries)
 
     def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
@@ -210,7 +209,7 @@ class RunDriver:
         return not _is_recorded(message, journal)
 
     async def _read(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str, int] | None, suspended: SuspendedRun | None
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, suspended: SuspendedRun | None
     ) -> SuspendedRun | DrivenState | None:
         """Read a run and return it as it can be driven on: `suspended` if only people appended to it, or its loop from
         its start. Returns its state if nothing drives it on, and None if another process drives it.
@@ -256,7 +255,7 @@ class RunDriver:
         self,
         tenant_id: str,
         run_id: str,
-        fresh: tuple[InvokeRequest, str, int] | None,
+        fresh: FreshRun | None,
         entries: Sequence[Entry],
         heads: Sequence[SignedHead],
         lease_version: int,
@@ -293,7 +292,8 @@ class RunDriver:
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
         checks: list[CheckQuestion] = []
-        environment = replace(self._deployment.environment(tenant_id, journal), at_question=checks.append)
+        environment = self._deployment.environment(tenant_id, journal)
+        environment.at_question = checks.append
         loop = ResumableLoop(invoke_agent(request, mark, environment, correction))
         trace_id = request.trace.trace_id
         return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)
@@ -352,4 +352,4 @@ class _LetGo(AbstractAsyncContextManager[None]):
 
 def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:
     """Return whether the agent of a session said this before."""
-    return message.key in journal.keys_of(message.kind)
+    return journal.has(message.kind, message.key)

@@ -58,8 +58,14 @@ async def held_until_us(store: Store, lease: StoredDocument[Lease], alive: Calla
 
 async def wake_if_answered(ports: Ports, store: Store, run_id: str, entries: Sequence[Entry]) -> None:
     """Make a run due whose last entry is an answer. A process that appended it past the operator woke nobody."""
-    if entries[-1].kind in UNSIGNED_KINDS:
-        await store.commit(Batch(run=run_id, wake_at_us=ports.clock.now_us()))
+    if entries[-1].kind not in UNSIGNED_KINDS:
+        return
+    # It can have gone on since it was read, and one that has ended would be due for ever.
+    entries, _, _, leased = await store.read_run(run_id)
+    if entries and entries[-1].kind in UNSIGNED_KINDS:
+        fence = LEASES.check(run_id, LEASES.read(leased).version if leased else 0)
+        with suppress(Conflict):
+            await store.commit(Batch(run=run_id, writes=(fence,), wake_at_us=ports.clock.now_us()))
 
 
 async def blocking_writes(store: Store, run_id: str, parked: Parked) -> tuple[Write, ...] | None:

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, disagreement, result_of_settlement
+from contextos.action.gateway.result_validation import result_of_settlement
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, Denial
+from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, Denial, bound_denial
 from contextos.contracts.documents.runs import CANCELS, LEASES, CancelRequest
-from contextos.contracts.encoding.codec import parse
-from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import Batch, Draft, Entry, erasure_key
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import approval_statement
 from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, prove_act
-from contextos.operations.acts.cancels import stored_cancel
-from contextos.operations.acts.checks import answerable_run, no_run, refuse_reason, verified_run
+from contextos.operations.acts.checks import answerable_run, no_run, refuse_reason, stored_cancel, verified_run
 from contextos.operations.acts.evidence import refuse_unresolved
+from contextos.operations.acts.settlements import recorded_settlement, unerased_body
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
 from contextos.operations.driver import MAX_CONFLICTS
@@ -37,7 +35,12 @@ from contextos.operations.leases import wake_if_answered
 from contextos.operations.preview import void_question
 from contextos.operations.signing import SignAnswer, SignStatement
 from contextos.queries.run_view import RunView, run_principals, run_view
-from contextos.trust.approvals.assertion import approval_fault, read_answer_assertion, read_assertion
+from contextos.trust.approvals.assertion import (
+    approval_fault,
+    read_answer_assertion,
+    read_assertion,
+    recorded_assertion,
+)
 from contextos.trust.approvals.passkeys import count_writes
 from contextos.trust.approvals.people import signer
 from contextos.trust.approvals.question import question_fault, rests_on_erased
@@ -46,7 +49,6 @@ from contextos.trust.journal.chain import append, refuse_other_environment
 from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.signed_heads import answered_line, signed_head
 from contextos.trust.recorded_time import recorded_now_us
-from contextos.trust.redact import redact, scan_unsafe
 from contextos.trust.rows.denials import denial_writes
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
@@ -165,6 +167,7 @@ async def answer_approval(
     }
     if refused := approval_fault(approver, question, answer):
         raise refused
+    answer["assertion"] = recorded_assertion(assertion, statement)
     if await recorded_now_us(app.ports, tenant_id) > question["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     if verdict == "approved":  # a denial counts whatever changed
@@ -174,7 +177,7 @@ async def answer_approval(
     writes = [write, *await count_writes(store, approver_id, assertion)]
     if verdict == "denied":
         said = Denial(run_id, approver_id)
-        writes += await denial_writes(store, tenant_id, app.ports.keys, question["denial_key"], said)
+        writes += await denial_writes(store, tenant_id, app.ports.keys, bound_denial(question["binding"]), said)
     entry = await _entry(app, entries, "approval.answered", key, approver_id, answer)
     line = answered_line(entry, app.ports.entropy)
     # The runtime alone vouches for what it found in the token of a login.
@@ -210,16 +213,17 @@ async def settle_effect(
     await wake_if_answered(app.ports, store, run_id, entries)
     if sent is None or entries[-1].kind != "record.revised" or waiting is None or waiting["for"] != "settlement":
         raise ApprovalRefused("not_waiting", f"`{run_id}` has no effect to settle")
-    dispatched = _body_of(sent)
-    envelope = ToolCallEnvelope.model_validate(dispatched["envelope"])
-    if content_address(dict(envelope.args)) != dispatched["args_digest"] or envelope.run_id != run_id:
+    dispatched = unerased_body(sent)
+    envelope = StatedCall.model_validate(dispatched["envelope"])
+    if envelope.run_id != run_id:
         raise Integrity(f"entry {sent.seq} of `{run_id}` (`tool.dispatching`) was altered; do not settle it")
     principals = run_principals(entries)
     if principals is None:
         raise ApprovalRefused(
             "not_waiting", "the requester was erased, so it cannot be checked who is barred from settling"
         )
-    settled = await _settled(app, tenant_id, entries, envelope, settlement)
+    stated = asdict(settlement) | {"mutations": list(settlement.mutations)}
+    settled = await recorded_settlement(app, tenant_id, entries, envelope, stated)
     if not settled.happened:
         # The operation can be requested again then.
         await refuse_unresolved(app, tenant_id, entries, settled.evidence_ref)
@@ -412,43 +416,3 @@ async def _entry(
 ) -> Entry:
     at_us = await recorded_now_us(app.ports, entries[0].tenant)
     return append(entries, kind, key, by=by, answer=dict(answer), at_us=at_us, salt=app.ports.entropy.take(16))
-
-
-async def _settled(
-    app: Deployment, tenant_id: str, entries: Sequence[Entry], envelope: ToolCallEnvelope, settlement: SettlementInput
-) -> Settled:
-    """The settlement as it is recorded: valid, checked against the pinned capability, redacted by the pack's rules."""
-    fields: dict[str, Any] = {
-        "happened": settlement.happened,
-        "by": settlement.by,
-        "evidence_ref": settlement.evidence_ref,
-        "output": None if settlement.output is None else dict(settlement.output),
-        "mutations": list(settlement.mutations),
-    }
-    settled = parse(Settled, fields)
-    if not settled.happened:
-        return settled
-    pinned = next((_body_of(entry) for entry in reversed(entries) if entry.kind == "run.pinned"), None)
-    assert pinned is not None, "a call was dispatched by a run that is pinned"
-    loaded = await app.catalog(tenant_id).load(pinned)
-    capability = app.registry.register(loaded.definitions)[envelope.capability_id]
-    if len(canonical(settled.output)) > MAX_OUTPUT_BYTES:
-        detail = f"the output has more than {MAX_OUTPUT_BYTES} bytes"
-        raise InvalidInput(Problem("/output", "too_large", detail, "state only the fields of the schema"))
-    of_schema = app.registry.check(capability, "output", settled.output)
-    if problem := of_schema or disagreement(capability, envelope.args, settled.output):
-        raise InvalidInput(replace(problem, pointer=f"/output{problem.pointer}"))
-    redacted, _ = redact(
-        {"output": settled.output, "mutations": list(settled.mutations)},
-        loaded.pack.policy_layer.guardrails.redaction_rules,
-    )
-    if unsafe := scan_unsafe(redacted, declared_text=True):
-        raise InvalidInput(*(replace(one, remedy="remove it") for one in unsafe))
-    assert isinstance(redacted, dict), "redaction keeps the shape"
-    return parse(Settled, {**fields, **redacted})
-
-
-def _body_of(entry: Entry) -> Any:
-    if entry.body is None:
-        raise ApprovalRefused("not_waiting", f"entry {entry.seq} (`{entry.kind}`) was erased: it cannot be settled")
-    return read_body(entry)

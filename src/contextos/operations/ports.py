@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
+from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.facts import ENVIRONMENTS
-from contextos.contracts.journal import Entry
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import (
@@ -64,8 +64,8 @@ class ApprovalLogins:
 class RunTelemetry(Protocol):
     """Receives what telemetry reports, after the commit that it is about."""
 
-    def run_ended(self, entries: Sequence[Entry]) -> None:
-        """A run has ended; `entries` are all of its entries."""
+    def run_ended(self, tenant_id: str, account: RunAccount) -> None:
+        """A run has ended; `account` is what all of its entries add up to."""
 
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
         """A run was replayed, and the replay was equal to the record or not."""
@@ -74,7 +74,7 @@ class RunTelemetry(Protocol):
 class NoTelemetry:
     """Reports nothing."""
 
-    def run_ended(self, entries: Sequence[Entry]) -> None: ...
+    def run_ended(self, tenant_id: str, account: RunAccount) -> None: ...
 
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None: ...
 

@@ -44,7 +44,7 @@ def _passed_on(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SuspendedRun:
     """A run that waits in memory: its suspended coroutine, its journal, and the deployment's inputs that it uses.
     If those inputs changed, the coroutine is dropped and the run is rebuilt from the journal.

@@ -33,9 +33,9 @@ async def run_named(store: Store, name: str) -> str:
     return claim.run_id
 
 
-async def claimed_run(store: Store, request_id: str) -> tuple[RequestClaim | None, int]:
-    """Return which run the last request with this id made, or None, and how many there were: each corrects a refused
-    one.
+async def claimed_run(store: Store, request_id: str, fingerprint: str = "") -> tuple[RequestClaim | None, int]:
+    """Return which run the request with this id and fingerprint made, or else the last one with this id, or None, and
+    how many there were: each corrects a refused one.
 
     Raises:
         Integrity: the store names a run for this request that another request made.
@@ -45,7 +45,8 @@ async def claimed_run(store: Store, request_id: str) -> tuple[RequestClaim | Non
         stored += await _claims(store, request_id, range(3, MAX_REQUESTS_OF_AN_ID + 1))
     if not stored:
         return None, 0
-    claim, sent = stored[-1], len(stored)
+    claim = next((one for one in stored if one.fingerprint == fingerprint), stored[-1])
+    sent = len(stored)
     try:
         received = await store.read(claim.run_id, limit=1)
     except ChainBroken:

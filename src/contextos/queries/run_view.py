@@ -6,27 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.entries.account import OF_RECORD
-from contextos.contracts.entries.kinds import account_of
-from contextos.contracts.entries.reading import logged, read_body
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import Entry
 from contextos.contracts.statements.questions import shown_text
-from contextos.queries.run_now import paused_result
+from contextos.queries.run_now import paused_result, whole_result
 from contextos.runtime import state_machine
 from contextos.trust.journal.entry_acts import last_record
 from contextos.trust.journal.ledger import ASKING_STATES
 
 ERASED: Final = "erased"
 """The state of a run that ended, if the entries that state how were erased."""
-
-_ASKING: Final = frozenset({"approval.asked", "tool.returned", "slot.asked"})
-"""The kinds that make a run wait. A `tool.returned` does if its outcome is `unknown`."""
-_ANSWERING: Final = frozenset(
-    {"approval.answered", "approval.expired", "approval.reasked"}
-    | {"slot.answered", "effect.settled", "run.cancel_requested"}
-)
-"""The kinds that answer a question: after one of them the run waits for a process to drive it, and for no person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +44,11 @@ class RunView:
 
 
 def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: int | None = 0) -> RunView:
-    """Compute the view of a run from its entries. Only bodies that decide the state or state the record are parsed."""
+    """Compute the view of a run from its entries. Only the bodies that decide the state are parsed."""
     states = {state_machine.START}
     for entry in entries:
+        if len(states) == 1 and entry.kind in state_machine.STILL:
+            continue
         events = _events(entry) if entry.kind in state_machine.DECIDED_BY_BODY else (entry.kind,)
         states = {
             after for state in states for one in events if (after := state_machine.TABLE[state].get(one))
@@ -64,9 +57,7 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
     if record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
-    parts = (one for one in entries if one.kind == "record.revised" or one.kind in OF_RECORD)
-    whole = account_of(run_id, logged(parts)).record
-    return view_in_state(tenant_id, run_id, entries, state, whole, wake_at_us)
+    return view_in_state(tenant_id, run_id, entries, state, last_record(entries), wake_at_us)
 
 
 def view_in_state(
@@ -112,9 +103,12 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
     for entry in reversed(entries):
         # A settlement that does not count is asked for again.
         again = again or (entry.kind == "record.revised" and entry.key.startswith("uncertain/"))
-        if entry.kind in _ANSWERING and not again:
+        if (row := KINDS.get(entry.kind)) is None:
+            continue
+        if row.answers and not again:
             return {"for": "engine"}
-        body = read_body(entry) if entry.kind in _ASKING else None
+        # A `tool.returned` asks only if its outcome is `unknown`.
+        body = read_body(entry) if row.asks else None
         if body is None:
             continue
         if entry.kind == "approval.asked":
@@ -125,16 +119,16 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                     for name in ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
                 },
                 "shown": shown_text(body["binding"], body["args"], body["evidence"]),
-                **({"result": paused} if (paused := paused_result(entries, body)) else {}),
+                **({"result": paused} if (paused := whole_result(entries, paused_result(body))) else {}),
             }
         if entry.kind == "slot.asked":
-            return {"for": "slot", "slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
+            return {"for": "slot", **(row.noticed(body) if row.noticed else {})}
         if body["outcome"] == "unknown":
             return {
                 "for": "settlement",
                 "capability_id": body["envelope"]["capability_id"],
                 "tool_call_id": body["envelope"]["tool_call_id"],
-                "result": body["envelope"],
+                **({"result": left} if (left := whole_result(entries, body["envelope"])) else {}),
             }
     return None
 

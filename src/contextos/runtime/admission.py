@@ -8,7 +8,6 @@ that build values from those answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.action.registry import surface
@@ -22,9 +21,9 @@ from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ids import CEID
+from contextos.contracts.model import final_fields
 from contextos.contracts.scope import (
     SESSION_LIMIT,
-    Capability,
     PinnedInputs,
     ReceivedRequest,
     RunIdentity,
@@ -35,7 +34,7 @@ from contextos.contracts.scope import (
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents, scoring
 from contextos.runtime.code_pins import with_code
-from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.environment import Prepared, RunEnvironment
 from contextos.runtime.wiring import AUDIENCE, policy_facts
 from contextos.trust.identity.claims import mint_claim, stated_claim_fault
 from contextos.trust.identity.principals import UNKNOWN_AGENT_TOKEN, look_up, principal_chain, scopes_in_force
@@ -45,16 +44,17 @@ from contextos.trust.policy.policy_set import PolicySet
 NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class AdmittedRun:
-    """A run that was admitted: its scope, policy rules, evidence, memory and slot contents, or why a slot is empty.
+    """A run that was admitted: its scope, what follows from its pins, evidence, memory and slot contents, or why a slot
+    is empty.
 
     `needed` has the digests of the slot contents without which a slot has less than its `minItems`.
     """
 
     scope: RunScope
     loaded: LoadedArtifacts
-    policy: PolicySet
+    prepared: Prepared
     templates: tuple[TaskTemplate, ...]
     surface: tuple[SurfaceCapability, ...]
     planner: str
@@ -71,6 +71,11 @@ class AdmittedRun:
             if plan and plan.template_id == f"{template.template_id}@{template.version}":
                 return template
         return self.templates[0]
+
+    @property
+    def policy(self) -> PolicySet:
+        """Return the policy rules in force."""
+        return self.prepared.policy
 
     @property
     def intent(self) -> Intent:
@@ -127,8 +132,9 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
     served = environment.deployment.environment
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-    snapshot = await environment.sources.knowledge.snapshot()
     environment.barrier.forget()
+    environment.barrier.expect(active=True)
+    snapshot = await environment.sources.knowledge.snapshot()
     found = await environment.barrier.found(active=True, lines=((snapshot, 0),))
     pinned = await environment.artifacts.catalog.pin(
         request.context_pack_refs, definitions, intent=request.input.intent, environment=served, looked=found
@@ -163,7 +169,7 @@ def build_scope(
     claim: IdentityClaim,
     pinned: Mapping[str, Any],
     loaded: LoadedArtifacts,
-    capabilities: Mapping[str, Capability],
+    made: Prepared,
     resolved: intents.ResolvedIntent,
     environment: RunEnvironment,
 ) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
@@ -182,15 +188,15 @@ def build_scope(
     )
     scopes = scopes_in_force(request, principals)
     roles = frozenset({principals.user.role, *principals.user.roles})
-    shown = surface(
-        loaded.pack,
-        capabilities,
-        roles,
-        scopes,
-        principals.agent.platform,
-        acts_for_user=request.user.delegation is not None,
-        asked_for=request.runtime.tools,
-    )
+    platform, acts_for_user = principals.agent.platform, request.user.delegation is not None
+    rights = (roles, scopes, platform, acts_for_user, request.runtime.tools)
+    shown = made.surfaces.get(rights)
+    if shown is None:
+        capabilities, asked_for = made.capabilities, request.runtime.tools
+        found = surface(
+            loaded.pack, capabilities, roles, scopes, platform, acts_for_user=acts_for_user, asked_for=asked_for
+        )
+        shown = made.surfaces.keep(rights, found)
     user, agent = principals.user.to_json(), principals.agent.to_json()
     request_fields = environment.journal.log()[0].body["request"]
     about = {
@@ -215,7 +221,7 @@ def build_scope(
             specs=loaded.specs,
             gates=loaded.gates,
         ),
-        tools=ToolAccess(capabilities, granted, surfaced=frozenset()),
+        tools=ToolAccess(made.capabilities, granted, surfaced=frozenset()),
         facts=policy_facts(request, request_fields, user, agent, about),
         session=_session(request, principals, loaded, environment),
     ), shown
@@ -257,7 +263,7 @@ def within_token_budget(
         if "total_tokens" not in budget.limited_by:
             return compiled
         return compiled.model_copy(update={"detail": f"{compiled.detail}; {budget.stated('total_tokens')}"})
-    total, before = budget.total_tokens, environment.used().tokens
+    total, before = budget.total_tokens, environment.journal.account.tokens
     if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
         detail = f"{budget.stated('total_tokens')}, and {before} are used"
         return Failure(code="budget_exhausted", detail=detail, facts=("total_tokens",))

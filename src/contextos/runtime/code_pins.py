@@ -10,7 +10,7 @@ Source: docs/adr/0064-a-call-is-bound-to-the-code-that-it-uses.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,8 +18,10 @@ from contextos.action.gateway.delivery import PreconditionResult
 from contextos.contracts.documents.operations import quarantine_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.scope import ADAPTER, CODE, PACKAGES, RUNTIME, Capability, RunScope
+from contextos.control.artifact_repository import Looked
 from contextos.errors import Unavailable
 from contextos.runtime.environment import RunEnvironment
 from contextos.trust.identity.principals import look_up
@@ -32,10 +34,8 @@ def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str,
     if "failure" in pin_set:
         return pin_set
     adapters = [name.removeprefix(ADAPTER) for name in pin_set["pins"] if name.startswith(ADAPTER)]
-    own = [CODE + name for name in adapters] + [
-        PACKAGES + name for name in adapters if PACKAGES + name in environment.ports.packages
-    ]
-    code = code_now([RUNTIME, *own], environment)
+    imports = [name for one in adapters if (name := PACKAGES + one) in environment.ports.packages]
+    code = code_now([RUNTIME, *[CODE + name for name in adapters], *imports], environment)
     unknown = [name for name, digest in code.items() if digest is None]
     if unknown:
         reason = "its source cannot be read; load the adapter from a file"
@@ -46,23 +46,39 @@ def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str,
     return {**pin_set, "pins": {**pin_set["pins"], **code}}
 
 
-def code_now(names: Collection[str], environment: RunEnvironment, *, anew: bool = True) -> dict[str, str | None]:
-    """Return the current digest of each pin in `names` that is about code. Other names are left out.
-
-    Unless it is looked at `anew`, what was seen since the last barrier counts for `LOOK_SHARED_US`.
-    """
-    code, packages, looked = environment.ports.code, environment.ports.packages, environment.looked
-    now = environment.journal.barriers, environment.ports.clock.now_us()
-    # Adapters of one file share what they import, and it is looked at once.
-    for look in {packages[name] for name in names if name in packages}:
-        (barriers, at_us), _ = looked.get(look, ((0, 0), None))
-        if anew or barriers != now[0] or not 0 <= now[1] - at_us < LOOK_SHARED_US:
-            looked[look] = now, look()
+def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, str | None]:
+    """Return the current digest of each pin in `names` that is about code, looked at anew. Other names are left out."""
+    code, packages = environment.ports.code, environment.ports.packages
+    environment.looked.clear()
     return {
-        name: looked[packages[name]][1] if name in packages else code.get(name)
+        name: _imported_now(packages[name], environment) if name in packages else code.get(name)
         for name in names
         if name == RUNTIME or name.startswith((CODE, PACKAGES))
     }
+
+
+def _imported_now(look: Callable[[], str | None], environment: RunEnvironment) -> str | None:
+    """What a look at files finds, or found since the last barrier, which counts for `LOOK_SHARED_US`.
+
+    Adapters of one file share what they import, and it is looked at once.
+    """
+    barriers, now_us = environment.journal.barriers, environment.ports.clock.now_us()
+    known = environment.looked.get(look)
+    if known is None or known[0] != barriers or not 0 <= now_us - known[1] < LOOK_SHARED_US:
+        known = environment.looked[look] = barriers, now_us, look()
+    return known[2]
+
+
+async def pins_now(
+    pins: Collection[str], environment: RunEnvironment, looked: Looked = None
+) -> tuple[int, dict[str, str | None]]:
+    """Return the version of the active set, and the digest of each of these pins as of now, as `Catalog.pins_now`."""
+    adapters = environment.ports.adapters
+    used = {name.removeprefix(ADAPTER) for name in pins if name.startswith(ADAPTER)}
+    definitions = {name: adapters[name].describe() for name in used if name in adapters}
+    published = [name for name in pins if not name.startswith((CODE, PACKAGES))]
+    version, now = await environment.artifacts.catalog.pins_now(published, definitions, looked)
+    return version, now | code_now(pins, environment)
 
 
 async def recheck_preconditions(
@@ -72,26 +88,25 @@ async def recheck_preconditions(
     session reads.
     """
     pins = scope.pinned.used_by(*([capability] if capability else []))
-    user_id, agent_id = scope.identity.principals.user.user_id, scope.identity.principals.agent.agent_id
+    admitted = scope.identity.principals
 
     async def look() -> dict[str, Any]:
         known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
-        definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
         # A later version of the policies fails the commit that sends.
-        found = await environment.barrier.found(active=True)
-        version, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions, found)
-        now |= code_now(pins, environment)
+        version, now = await pins_now(pins, environment, await environment.barrier.found(active=True))
         return {
-            "principals": scope.identity.principals.looked_up_again(known),
+            "principals": admitted.looked_up_again(known),
             "policies_version": version,
-            "changed": sorted(name for name in pins.keys() | now.keys() if now.get(name) != pins.get(name)),
+            "changed": sorted(name for name in pins.keys() | now.keys() if now.get(name) != pins.get(name))
+            if now != pins
+            else [],
         }
 
-    query = {"user_id": user_id, "agent_id": agent_id, "pins": pins}
+    query = {"user_id": admitted.user.user_id, "agent_id": admitted.agent.agent_id, "pins": pins}
     found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
     failure = None
-    now = scope.identity.principals.of_later(found["principals"])
-    if now is None or not now.same_as(scope.identity.principals):
+    now = admitted.of_later(found["principals"])
+    if now is None or not now.same_as(admitted):
         failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
     elif found["changed"]:
         detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
@@ -105,7 +120,7 @@ def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> st
     return quarantine_key(capability.capability_id, capability.definition_digest, code)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class PinnedAdapters(Mapping[str, Adapter]):
     """The adapters of this process by id. One that is not the pinned code when it is asked for, or has no pin, answers
     no call.
@@ -115,11 +130,14 @@ class PinnedAdapters(Mapping[str, Adapter]):
     pins: Mapping[str, str]
 
     def __getitem__(self, name: str) -> Adapter:
-        adapter = self.environment.ports.adapters[name]
+        ports, packages = self.environment.ports, PACKAGES + name
+        adapter, code = ports.adapters[name], ports.code.get(CODE + name)
+        unchanged = code is not None and code == self.pins.get(CODE + name)
         # Either of both can have begun or ceased to import something.
-        own = (CODE + name, *(one for one in (PACKAGES + name,) if one in self.pins))
-        now = code_now(own, self.environment, anew=False)
-        unchanged = all(now[one] is not None and now[one] == self.pins.get(one) for one in own)
+        if unchanged and packages in self.pins:
+            look = ports.packages.get(packages)
+            imported = _imported_now(look, self.environment) if look is not None else None
+            unchanged = imported is not None and imported == self.pins[packages]
         return adapter if unchanged else ChangedAdapter(name, adapter)
 
     def __iter__(self) -> Iterator[str]:

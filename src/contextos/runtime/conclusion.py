@@ -13,6 +13,7 @@ from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure
 from contextos.contracts.journal import Logged
+from contextos.contracts.model import changed
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
 from contextos.decision import executor, scoring
@@ -47,8 +48,23 @@ def agreed(outcome: RunOutcome, scope: RunScope | None, journal: Journal, made: 
     return replace(outcome, end="escalated", failures=(*outcome.failures, *failures)) if failures else outcome
 
 
-def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) -> RunOutcome:
-    """Return how the run ends, from its last score and what it did, with the outputs that it has."""
+def decide_outcome(
+    admitted: AdmittedRun, attempt: Attempt, environment: RunEnvironment
+) -> tuple[RunOutcome, list[RunOutcome]]:
+    """Step 14: return how the run ends, with the outputs that it has, and how each decision before the last one ended.
+
+    The run proposes what is to be remembered of it.
+    """
+    sources, decisions = _sources(admitted, attempt), decisions_of(admitted.template(attempt.plan), attempt.plan)
+    outcome = _outcome(admitted, attempt, decisions, sources, environment.journal)
+    outcome = _consolidate(admitted, attempt, outcome, sources, environment)
+    return outcome, _earlier(attempt, outcome, decisions)
+
+
+def _outcome(
+    admitted: AdmittedRun, attempt: Attempt, decisions: Sequence[Decision], sources: Mapping[str, Any], journal: Journal
+) -> RunOutcome:
+    """How the run ends, from its last score and what it did."""
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
@@ -56,7 +72,6 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) ->
     end = end if attempt.stated in (None, "completed") else attempt.stated
     template = admitted.template(attempt.plan)
     by = admitted.planner if template.chosen_by == "template" else "agent"
-    sources = _sources(admitted, attempt)
     values = {name: resolve_binding(binding, sources) for name, binding in template.outputs.items()}
     outcome = RunOutcome(
         end,
@@ -66,9 +81,9 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) ->
         strategy=f"{by}:{template.template_id}@{template.version}",
         alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
         scorecard=attempt.scorecard,
-        decision=last_decision(template, attempt.plan),
+        decision=last_decision(template, attempt.plan, decisions),
     )
-    made = [one.steps for one in decisions_of(template, attempt.plan)[:-1] if _is_made(one, attempt, failures)]
+    made = [one.steps for one in decisions[:-1] if _is_made(one, attempt, failures)]
     return agreed(outcome, admitted.scope, journal, frozenset[str]().union(*made))
 
 
@@ -86,19 +101,21 @@ def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, .
     )
 
 
-def last_decision(template: TaskTemplate, plan: Plan | None) -> Decision | None:
-    """Return the decision with which a run ends, or None without a checkpoint. It also has what no other governs."""
-    decisions = decisions_of(template, plan)
+def last_decision(template: TaskTemplate, plan: Plan | None, decisions: Sequence[Decision]) -> Decision | None:
+    """Return that one of the `decisions_of` a run with which it ends, or None without a checkpoint. It also has what no
+    other governs.
+    """
     if not decisions:
         return None
     steps = {step.id for step in (plan or template).steps}
-    return replace(decisions[-1], steps=frozenset(steps.difference(*(one.steps for one in decisions[:-1]))))
+    return changed(decisions[-1], steps=frozenset(steps.difference(*[one.steps for one in decisions[:-1]])))
 
 
 def waiting_decision(template: TaskTemplate, plan: Plan, step_id: str) -> Decision | None:
     """Return the decision that governs a step that waits."""
-    governing = [one for one in decisions_of(template, plan)[:-1] if step_id in one.steps]
-    return governing[0] if governing else last_decision(template, plan)
+    decisions = decisions_of(template, plan)
+    governing = [one for one in decisions[:-1] if step_id in one.steps]
+    return governing[0] if governing else last_decision(template, plan, decisions)
 
 
 def waiting_record(
@@ -110,22 +127,19 @@ def waiting_record(
     why: str,
     call: str,
 ) -> dict[str, Any]:
-    """Return what is recorded of the record of a decision that waits: for an approval, or for a person to say what
-    became of an effect.
-    """
+    """Return the record of a decision that waits: for an approval, or for a person to say what became of an effect."""
     uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
     failures = (uncertain,) if why == "effect_uncertain" else ()
     decision = waiting_decision(template, plan, call.split("/")[1])
-    record = current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))
-    return environment.journal.account.stated_record(record)
+    return current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))
 
 
-def earlier_outcomes(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome) -> list[RunOutcome]:
-    """Return how each decision before the last one ended. A decision whose steps are all done is made, although another
+def _earlier(attempt: Attempt, outcome: RunOutcome, decisions: Sequence[Decision]) -> list[RunOutcome]:
+    """How each decision before the last one ended. A decision whose steps are all done is made, although another
     step failed after it; every other one ends as the run does.
     """
     ended = []
-    for decision in decisions_of(admitted.template(attempt.plan), attempt.plan)[:-1]:
+    for decision in decisions[:-1]:
         made = _is_made(decision, attempt, outcome.failures)
         end: End | None = "completed" if made else outcome.end
         failures = () if made else outcome.failures
@@ -140,16 +154,20 @@ def _is_made(decision: Decision, attempt: Attempt, failures: Sequence[Failure]) 
     return bool(failures) and bool(decision.steps) and decision.steps <= done and not decision.steps & failed
 
 
-def consolidate(
-    admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, environment: RunEnvironment
+def _consolidate(
+    admitted: AdmittedRun,
+    attempt: Attempt,
+    outcome: RunOutcome,
+    sources: Mapping[str, Any],
+    environment: RunEnvironment,
 ) -> RunOutcome:
-    """Step 14: propose statements to remember. A proposal stays a candidate until a person accepts it.
+    """Propose statements to remember. A proposal stays a candidate until a person accepts it.
 
     Policy is asked about each; an escalation ends the run as escalated.
     """
     if outcome.end != "completed":
         return outcome
-    results, sources = attempt.execution.results.values(), _sources(admitted, attempt)
+    results = attempt.execution.results.values()
     refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
     for remembered in admitted.template(attempt.plan).memory:
@@ -198,9 +216,9 @@ async def conclude(
     for one in earlier:
         assert one.decision is not None, "an earlier decision has a key"
         record = current_record(environment, request, scope, one)
-        journal.derive("record.revised", f"final/{one.decision.key}", journal.account.stated_record(record))
+        journal.derive("record.revised", f"final/{one.decision.key}", record)
     record = current_record(environment, request, scope, outcome)
-    journal.derive("record.revised", "final", journal.account.stated_record(record))
+    journal.derive("record.revised", "final", record)
     journal.derive("replay.packed", "", {"replay_packet_id": record["replay"]["replay_id"]})
     journal.derive(
         "run.ended",

@@ -10,12 +10,17 @@ from typing import Any
 from contextos.action.barrier import Barrier
 from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
+from contextos.action.gateway.guarded_call import Guard
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
+from contextos.context.basis import Basis
+from contextos.contracts.bindings import ParsedStep
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Estimator, Keys, Signer
@@ -47,7 +52,7 @@ class RunLimits:
     max_session_duration_ms: int = 14_400_000
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunPorts:
     """The external systems that a run uses. `adapters` maps adapter ids to adapters, `code` the pins of code
     (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of what
@@ -67,7 +72,7 @@ class RunPorts:
     concurrency: Concurrency = field(default_factory=Sequential)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ContextSources:
     """Where a run's context comes from: graph, memory, slots and attachments. Without `slots`, a template that uses a
     slot is refused; without `attachments`, a request that has some.
@@ -79,15 +84,22 @@ class ContextSources:
     attachments: Attachments | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Prepared:
-    """What follows from a set of pins: the tools by id, with what the pack permits, and the compiled rules."""
+    """What follows from a set of pins: the tools by id, with what the pack permits, the compiled rules, the guards that
+    can refuse a call of each tool, and the steps of each template by its id. `compiled` keeps what compiles have in
+    common, by what policy and permissions say; `surfaces` the tools as people with certain rights see them, by these.
+    """
 
     capabilities: Mapping[str, Capability]
     policy: PolicySet
+    guards: Mapping[str, tuple[Guard, ...]]
+    templates: Mapping[str, tuple[ParsedStep, ...]]
+    compiled: RecentlyUsed[Basis]
+    surfaces: RecentlyUsed[tuple[SurfaceCapability, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunArtifacts:
     """The tenant's published artifacts (packs, policies, catalogs). `prepared` keeps what follows from a pin set,
     by its digest.
@@ -99,7 +111,7 @@ class RunArtifacts:
     estimator: Estimator
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class DeploymentFacts:
     """Facts about a deployment that a run records when it begins, and that stay fixed for the run.
 
@@ -121,7 +133,7 @@ class DeploymentFacts:
     address: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunEnvironment:
     """Everything that one run uses, live or in a replay. In a replay the journal returns recorded answers and no port
     is called.
@@ -130,7 +142,7 @@ class RunEnvironment:
     that this process has in memory; None in a replay. `at_question` is given what looks whether the question that is
     open on the journal still holds, before the run waits for its answer. `at_compiled` gets each context in full,
     behind its entry, with the entry's key. `places` are those of open questions and sessions; None: nothing is counted.
-    `looked` has what each look at files (`RunPorts.packages`) found, after how many barriers and when.
+    `looked` has of each look at files (`RunPorts.packages`): after how many barriers, when, and what it found.
     """
 
     journal: Journal
@@ -138,22 +150,18 @@ class RunEnvironment:
     sources: ContextSources
     artifacts: RunArtifacts
     deployment: DeploymentFacts
+    barrier: Barrier
     planner: Planner | None = None
     secret_values: SecretValues | None = None
     at_question: Callable[[CheckQuestion], None] | None = None
     at_compiled: Callable[[str, dict[str, Any]], None] | None = None
     places: OpenPlacesOf | None = None
-    looked: dict[Callable[[], str | None], tuple[tuple[int, int], str | None]] = field(default_factory=dict)
+    looked: dict[Callable[[], str | None], tuple[int, int, str | None]] = field(default_factory=dict)
 
     @cached_property
     def secrets(self) -> SecretArguments:
         """The secret arguments of the run."""
         return SecretArguments(self.journal.account, self.secret_values)
-
-    @cached_property
-    def barrier(self) -> Barrier:
-        """What the store said when the run looked last."""
-        return Barrier(self.ports.store, self.journal.run_id, self.artifacts.catalog.repository.active_sought)
 
     @cached_property
     def seen(self) -> SeenContent:

@@ -14,11 +14,12 @@ from typing import Any
 
 from contextos.contracts.documents.runs import REQUESTS, RequestClaim, request_key
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.envelopes.evidence import RetrievalQuery, items_from, items_json
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import changed
 from contextos.contracts.scope import RunScope
 from contextos.decision import intents
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
@@ -36,7 +37,7 @@ from contextos.runtime.admission import (
 from contextos.runtime.attempts.agent_session import agent_session
 from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, go_on, score_attempt, try_plan
 from contextos.runtime.attempts.planning import propose
-from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome, earlier_outcomes
+from contextos.runtime.conclusion import Attempt, conclude, decide_outcome
 from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
 from contextos.runtime.inputs.attachments import fetch_attachments
 from contextos.runtime.inputs.intent_parameters import take_known, take_stated, unmet
@@ -88,9 +89,7 @@ async def invoke_agent(
                 admitted = now
                 continue
             attempt = replace(attempt, failures=now.failures)
-        outcome = decide_outcome(admitted, attempt, environment.journal)
-        outcome = consolidate(admitted, attempt, outcome, environment)  # 14
-        earlier = earlier_outcomes(admitted, attempt, outcome)
+        outcome, earlier = decide_outcome(admitted, attempt, environment)  # 14
         record = await conclude(request, admitted.scope, outcome, environment, earlier)  # 15
         reopened = await find_reopening(outcome, environment.journal)
         if reopened is None:
@@ -107,15 +106,17 @@ async def receive(
     environment with them. A `long_running` run stops here and is driven on by an engine.
     """
 
+    described = describe_deployment(environment)
+
     async def accept() -> dict[str, Any]:
         return {
             "request": request.to_json(),
             "fingerprint": fingerprint,
-            "deployment": describe_deployment(environment),
+            "deployment": described,
             **({"correction": correction} if correction > 1 else {}),
         }
 
-    received = await environment.journal.record("run.received", "", {"fingerprint": fingerprint}, accept)
+    received = await environment.journal.record("run.received", "", {}, accept)
     claim = RequestClaim(environment.journal.run_id, fingerprint)
     environment.journal.stage(REQUESTS.write(request_key(request.request_id, received.get("correction", 1)), 0, claim))
     if request.mode == "long_running":
@@ -162,8 +163,8 @@ async def admit(
         return refuse(*faults, *size)
     made, planner = prepared(environment, loaded, pinned), environment.deployment.planner_name
     of_run = IdentityClaim.model_validate(who["claim"])
-    scope, shown = build_scope(request, principals, of_run, pinned, loaded, made.capabilities, resolved, environment)
-    admitted = AdmittedRun(scope, loaded, made.policy, resolved.templates, shown, planner)
+    scope, shown = build_scope(request, principals, of_run, pinned, loaded, made, resolved, environment)
+    admitted = AdmittedRun(scope, loaded, made, resolved.templates, shown, planner)
     if faults or size:
         return refuse(*faults, *unmet(admitted), *size)
     if before is not None:
@@ -213,23 +214,20 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     )
 
     async def retrieve() -> list[dict[str, Any]]:
-        return [item.to_json() for item in redacted_items(await environment.sources.knowledge.retrieve(query), pack)]
+        return items_json(redacted_items(await environment.sources.knowledge.retrieve(query), pack))
 
     found = await environment.journal.record("evidence.retrieved", "", query.to_json(), retrieve)
-    items = admit_evidence(
-        [EvidenceItem.model_validate(item) for item in found], query.named, environment.journal.now_us
-    )
+    items = admit_evidence(items_from(found), query.named, environment.journal.now_us)
     subjects = list(dict.fromkeys([*seeds, *(item.subject for item in items if item.name)]))
     limit = pack.memory_layer.recall_limit
 
     async def recall() -> list[dict[str, Any]]:
         recalled = await environment.sources.memory.recall(subjects, limit=limit)
-        return [item.to_json() for item in redacted_items(recalled, pack)]
+        return items_json(redacted_items(recalled, pack))
 
     recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
-    memory = tuple(EvidenceItem.model_validate(item) for item in recalled)
-    scope = replace(admitted.scope, unbound=unbound) if unbound else admitted.scope
-    informed = replace(admitted, scope=scope, query=query, items=(*admitted.items, *items), memory=memory)
+    scope = changed(admitted.scope, unbound=unbound) if unbound else admitted.scope
+    informed = changed(admitted, scope=scope, query=query, items=(*admitted.items, *items), memory=items_from(recalled))
     return take_known(informed, environment)
 
 

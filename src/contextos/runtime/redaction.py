@@ -19,7 +19,7 @@ from contextos.contracts.ports.outside import Directory, HoldsKeys, Keys
 from contextos.control.catalog import Catalog
 from contextos.errors import InvalidInput, Problem
 from contextos.trust.identity.principals import REDACTED_TOKEN, UNKNOWN_AGENT_TOKEN
-from contextos.trust.redact import find_secrets, redact, scan_unsafe
+from contextos.trust.redact import find_secrets, is_plain, redact, scan_unsafe
 
 KEY_DISCLOSED: Final = Problem(
     "", "secret", "the text contains a private key of this runtime", "rotate the key, and take the adapter out"
@@ -101,11 +101,13 @@ def cleanse_output(pack: ContextPack, keys: Keys, output: Any) -> tuple[Any, tup
 
     A secret that no rule of the pack redacts makes the output unsafe, and so does a private key of the runtime.
     """
-    cleaned, applied = redact(output, pack.policy_layer.guardrails.redaction_rules)
+    rules = pack.policy_layer.guardrails.redaction_rules
+    plain = is_plain(output, rules)
+    cleaned, applied = (output, ()) if plain else redact(output, rules)
     discloses: Callable[[str], bool] | None = getattr(keys, HoldsKeys.discloses.__name__, None)
     if discloses is not None and discloses(canonical(cleaned).decode()):
         return cleaned, applied, (KEY_DISCLOSED,)
-    return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
+    return cleaned, applied, () if plain else scan_unsafe(cleaned, declared_text=True)
 
 
 def cleanse_text(pack: ContextPack, texts: Any) -> Any:

@@ -39,6 +39,14 @@ DECIDED_BY_BODY: Final = {kind: row.decides for kind, row in KINDS.items() if ro
 """The kinds whose body selects the next state, each with the member that does."""
 
 
+STILL: Final = frozenset(
+    kind
+    for kind in KINDS.keys() - DECIDED_BY_BODY.keys()
+    if all(row.get(kind, state) == state for state, row in TABLE.items())
+)
+"""The kinds that leave a run in the state in which it is."""
+
+
 def event_of(kind: str, body: Mapping[str, Any]) -> str:
     """Return the event of a journal entry: its kind, followed by `:<verdict>` where the verdict selects the next
     state.
@@ -60,4 +68,4 @@ def step(state: str, happened: str) -> str | None:
 
 def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
     """Return the next state of a run after an entry of this kind with this body, or None if it is not allowed."""
-    return TABLE[state].get(event_of(kind, body))
+    return TABLE[state].get(event_of(kind, body) if kind in DECIDED_BY_BODY else kind)

@@ -11,26 +11,25 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import without_turn
-from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.gateway.guarded_call import GuardContext
+from contextos.action.gateway.guarded_call import Guard, GuardContext
 from contextos.action.gateway.result_validation import validate_reply
-from contextos.action.gateway.tool_gateway import Gateway
+from contextos.action.gateway.tool_gateway import Gateway, guards_of
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
-from contextos.contracts.bindings import binding_of, resolve_binding
+from contextos.contracts.bindings import KnownStep, parsed_steps, resolve_binding
 from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name
 from contextos.contracts.encoding.redacted import without_secret_arguments
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
-from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import CallContext, StatedCall
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
@@ -43,8 +42,8 @@ from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.code_pins import (
     ChangedAdapter,
     PinnedAdapters,
-    code_now,
     pinned_quarantine_key,
+    pins_now,
     recheck_preconditions,
 )
 from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure, hop_token
@@ -62,6 +61,8 @@ from contextos.trust.rows.operations import operation_fault
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
 AUDIENCE: Final = "contextos.tool_gateway"
+COMPILED_KEPT: Final = 64
+"""How many combinations of what policy and permissions say are kept, for each set of pins."""
 
 
 def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
@@ -85,7 +86,9 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
-    return Prepared(capabilities, policy)
+    guards = {name: guards_of(one, policy) for name, one in capabilities.items()}
+    templates = {name: parsed_steps(one.steps, capabilities) for name, one in loaded.templates.items()}
+    return Prepared(capabilities, policy, guards, templates, RecentlyUsed(COMPILED_KEPT), RecentlyUsed(COMPILED_KEPT))
 
 
 def policy_facts(
@@ -129,39 +132,43 @@ def decide_exposure(
 
 
 def decide_plan_steps(
-    scope: RunScope, policy: PolicySet, plan: Plan, exposure: Mapping[str, PolicyDecision]
+    scope: RunScope,
+    policy: PolicySet,
+    steps: Sequence[KnownStep],
+    revision: int,
+    exposure: Mapping[str, PolicyDecision],
 ) -> dict[str, PolicyDecision]:
-    """Return the policy decision about each step of a plan, by step id.
+    """Return the policy decision about each step of a plan whose tool is registered, by step id.
 
     A step's arguments are considered only if all of them are literals; others are not known before the step runs. Then
     the decision is the one of `exposure`, those at `compile` by tool, unless a rule is about one of the points alone.
     """
     same = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
 
-    def decided(step: PlanStep) -> PolicyDecision:
-        is_bound = any(binding_of(value) is not None for value in step.params.values())
-        if is_bound and step.tool in same:
+    def decided(one: KnownStep) -> PolicyDecision:
+        step = one.step
+        if one.parsed.is_bound and step.tool in same:
             return same[step.tool]
         return policy.decide(
             "plan",
-            scope.facts if is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
-            capability=scope.tools.capabilities[step.tool].view,
+            scope.facts if one.parsed.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            capability=one.capability.view,
             granted=step.tool in scope.tools.granted,
-            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}"),
+            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{revision}/{step.id}"),
         )
 
-    return {step.id: decided(step) for step in plan.steps if step.tool in scope.tools.capabilities}
+    return {one.step.id: decided(one) for one in steps}
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:
     """Return the retrieved evidence that has a name, by name. It is about what the request states for its seed."""
     retrieval = scope.pinned.pack.intelligence_refs.retrieval
     abouts: dict[str, dict[str, Any]] = {}
+    sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
     for path in retrieval.evidence:
         binding = retrieval.seeds[path.seed].binding
-        if binding.source in ("request", "parameter"):
-            value = resolve_binding(binding, {"request": scope.received.fields, "parameter": scope.parameter_values})
-            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = value
+        if binding.source in sources:
+            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = resolve_binding(binding, sources)
     return {
         item.name: Fact(
             item.name,
@@ -186,16 +193,13 @@ def build_gateway(
     environment: RunEnvironment,
     scope: RunScope,
     policy: PolicySet,
+    guards: Mapping[str, tuple[Guard, ...]],
     query: RetrievalQuery,
     deferred: Callable[[str, str], dict[str, Any]],
 ) -> Gateway:
     """Build the tool gateway of this run. When an approval is used, `query` is repeated at the newest
     graph snapshot.
     """
-
-    def spent() -> BudgetUsed:
-        used = environment.used()
-        return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
 
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:
         baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
@@ -216,7 +220,7 @@ def build_gateway(
         partial(cleanse_output, scope.pinned.pack, environment.ports.keys),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
-        spent,
+        environment.used,
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         partial(unproved_denials, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
@@ -239,6 +243,7 @@ def build_gateway(
         partial(_recheck, environment, scope, query),
         unsafe,
         cancels_of(environment),
+        environment.barrier.anew,
         environment.at_question,
         environment.places.question if environment.places else None,
     )
@@ -251,6 +256,7 @@ def build_gateway(
             registry=environment.artifacts.registry,
             ports=ports,
             seen=environment.seen,
+            guards=guards,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )
@@ -288,26 +294,29 @@ async def _recheck(
     False evidence of tools that leave the machine counts as unchanged.
     """
     tokens = await credentials_for_evidence(environment, scope, action) if outside is None else {}
-    incidents, values = list[Write](), dict[str, Any]()
-    pins = scope.pins_of(action)
+    if tokens:
+        # To get them takes time, in which something can be withdrawn.
+        environment.barrier.anew()
+    incidents, values, pins = list[Write](), dict[str, Any](), scope.pins_of(action)
 
     async def look() -> dict[str, Any]:
-        definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        now: dict[str, Any] = dict((await environment.artifacts.catalog.pins_now(tuple(pins), definitions))[1])
-        now |= code_now(pins, environment)
+        found = await environment.barrier.found(active=True)
+        now: dict[str, Any] = dict((await pins_now(pins, environment, found))[1])
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
             redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),
             head.named,
             environment.journal.time_us,
         )
-        known = {item.name: (_with_source(item), item.value) for item in items if item.name}
+        known = {item.name: item for item in items if item.name}
         for fact in action.evidence:
             of_tool, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
             now[name], values[name] = (
                 await _ask_again(environment, scope, fact, tokens, incidents, outside)
                 if of_tool
-                else known.get(fact.name, (None, None))
+                else (_with_source(item), item.value)
+                if (item := known.get(fact.name))
+                else (None, None)
             )
             now[name] = {"digest": now[name], "value": values[name]} if fact.volatile and now[name] else now[name]
         return now
@@ -356,7 +365,7 @@ async def _ask_again(
     except LostReply as error:
         raise Unavailable(capability.adapter.adapter_id, str(error)) from error
     if has_drifted(capability, reply):
-        envelope = ToolCallEnvelope.model_validate(sent[-1]["envelope"])
+        envelope = StatedCall.model_validate(sent[-1]["envelope"])
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
     # As of a first read: what does not count there cannot keep an approval.
     cleanse = partial(cleanse_output, scope.pinned.pack, environment.ports.keys)

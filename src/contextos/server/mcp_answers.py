@@ -19,7 +19,6 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, OtherEnvironment, Unavailable
 from contextos.frameworks.offers import answer_text, is_error
 from contextos.operations.gate.gate import CallAnswer, Reason, Refused, Waiting
-from contextos.telemetry.logs import error_fields
 
 if TYPE_CHECKING:
     from mcp import types
@@ -118,7 +117,7 @@ def for_client(error: ContextOSError) -> str:
     """Return what a client reads of an error. What is about another environment is in the log of the server alone."""
     if not isinstance(error, OtherEnvironment):
         return str(error)
-    _LOG.warning("a request failed", extra=error_fields(error))
+    _LOG.warning("a request was refused: %s", error)
     return error.OUTSIDE
 
 

@@ -1,6 +1,6 @@
-"""`EndedRunEntries`: the entries of a run since its last end, read once for spans, events, metrics and sampling.
+"""`EndedRunEntries`: the account of a run since its last end, for spans, events, metrics and sampling.
 
-Telemetry is made only from what `EndedRunEntries` reads: a run has no second account of itself. Values are taken by
+A run has no second account of itself, and nothing is parsed again. Values are taken by
 name from known fields. Arguments, outputs, evidence, messages and reasons are never taken, and a text counts only if it
 has the form of an identifier.
 """
@@ -10,9 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, get_args
 
-from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.account import RunAccount
+from contextos.contracts.entries.kinds import account_of
+from contextos.contracts.entries.reading import logged
 from contextos.contracts.envelopes.verdicts import FailureCode
 from contextos.contracts.journal import Entry, Logged
 from contextos.contracts.trace import TraceContext
@@ -21,111 +25,88 @@ from contextos.errors import Integrity
 Value = str | int | float | bool | tuple[str, ...]
 Attributes = Mapping[str, Value]
 
-_ONCE: Final = ("run.received", "run.pinned", "run.context", "intent.resolved")
 MAX_VALUE_CHARS: Final = 256
 _IDENTIFIER: Final = re.compile(rf"[A-Za-z0-9_.:/@#+\-]{{1,{MAX_VALUE_CHARS}}}")
 _HTTP_ERROR: Final = re.compile(r"http_[1-5][0-9]{2}")
 _FAILURES: Final = frozenset(get_args(FailureCode))
-_READ: Final = frozenset(
-    {
-        "run.received",
-        "run.pinned",
-        "run.context",
-        "intent.resolved",
-        "policy.decided",
-        "plan.proposed",
-        "attachment.fetched",
-        "tool.dispatching",
-        "tool.returned",
-        "tool.refused",
-        "effect.settled",
-        "capability.quarantined",
-        "approval.asked",
-        "approval.answered",
-        "approval.expired",
-        "approval.reasked",
-        "approval.voided",
-        "run.scored",
-        "run.ended",
-    }
-)
-"""The kinds whose body is parsed. So are the final record, and a compile that had something redacted before it. Of the
-others only the time counts.
-"""
-_REDACTED: Final = b'"redactions":[{'
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRunEntries:
-    """The entries of a run since its last end (`log`), with the bodies that telemetry reads; None if it was erased.
+    """The entries of a run since its last end (`log`); the body of an erased one is None.
 
-    `trace` is the trace of the request. `segment` counts how often the run was reopened before: 0 for most runs.
-    `begun` has what a run records once, when it begins, by the kind of the entry, and `spent_before` the budget that it
-    had used at its last end.
+    `account` is that of the whole run, and `trace` the trace of its request. `segment` counts how often it was reopened
+    before: 0 for most runs. The budget that it had used at its last end is `spent_before`.
     """
 
     tenant_id: str
-    run_id: str
+    account: RunAccount
     trace: TraceContext
     log: Sequence[Logged]
     segment: int
-    begun: Mapping[str, Mapping[str, Any]]
     spent_before: Mapping[str, float]
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run."""
+        return self.account.run_id
 
     def of(self, *kinds: str) -> Iterator[Logged]:
         """Yield the entries of these kinds whose body was not erased, in order."""
-        return (entry for entry in self.log if entry.kind in kinds and entry.body is not None)
+        begins = self.log[0].seq
+        return (entry for entry in self.account.of(*kinds) if entry.seq >= begins and entry.body is not None)
 
     def first(self, kind: str) -> Mapping[str, Any]:
-        """Return the body of the first entry of a kind, or an empty one."""
-        body: Mapping[str, Any] = next((entry.body for entry in self.of(kind)), self.begun.get(kind, {}))
-        return body
+        """Return the body of the first entry of a kind, or that with which the run once began, or an empty one."""
+        before = (one for one in reversed(self.account.of(kind)) if not one.key and one.seq < self.log[0].seq)
+        body: Mapping[str, Any] | None = next((entry.body for entry in (*self.of(kind), *before)), None)
+        return body or {}
 
     @property
     def record(self) -> Mapping[str, Any]:
         """Return the final record, or an empty one."""
-        return self.first("record.revised")
+        return next((one.body for one in self.of("record.revised") if one.key == "final"), {})
 
     @property
     def end(self) -> str:
         """Return how the run ended."""
-        return str(self.first("run.ended").get("end", "unknown"))
+        return str((self.log[-1].body or {}).get("end", "unknown"))
 
 
-def ended_run(entries: Sequence[Entry]) -> EndedRunEntries:
-    """Read the entries of a run that ends with `run.ended`.
+def ended_run(tenant_id: str, account: RunAccount) -> EndedRunEntries:
+    """Return what telemetry reads of a run whose last entry is `run.ended`.
 
     Raises:
         Integrity: the run has not ended, or the body of its request was erased.
     """
-    if not entries or entries[-1].kind != "run.ended":
+    log = sorted(chain.from_iterable(account.by_kind.values()), key=attrgetter("seq"))
+    if not log or log[-1].kind != "run.ended":
         raise Integrity("a run that has not ended has no telemetry; drive it to its end")
-    ends = [at for at, entry in enumerate(entries) if entry.kind == "run.ended"]
-    received = read_body(entries[0])
-    if received is None:
-        raise Integrity(f"the request of `{entries[0].run}` was erased, and with it its trace")
-    begins = ends[-2] + 1 if len(ends) > 1 else 0
-    records = [read_body(one) for one in entries[:begins] if (one.kind, one.key) == ("record.revised", "final")]
+    if log[0].body is None:
+        raise Integrity(f"the request of `{account.run_id}` was erased, and with it its trace")
+    ends = account.of("run.ended")
+    begins = ends[-2].seq if len(ends) > 1 else 0
+    records = [one.body for one in account.of("record.revised") if one.key == "final" and one.seq <= begins]
     return EndedRunEntries(
-        tenant_id=entries[0].tenant,
-        run_id=entries[0].run,
-        trace=TraceContext.model_validate(received["request"]["trace"]),
-        log=tuple(_log(entries[begins:])),
+        tenant_id=tenant_id,
+        account=account,
+        trace=TraceContext.model_validate(log[0].body["request"]["trace"]),
+        log=[one for one in log if one.seq > begins],
         segment=len(ends) - 1,
-        begun={one.kind: read_body(one) or {} for one in entries[:begins] if one.kind in _ONCE and not one.key},
         spent_before=(records[-1] or {}).get("budget_usage", {}) if records else {},
     )
 
 
 def ended_parts(entries: Sequence[Entry]) -> Iterator[EndedRunEntries]:
-    """Read each part of a run that ends with `run.ended`, in order; of a run that has not ended there is none.
+    """Read each part of a stored run that ends with `run.ended`, in order; of one that has not ended there is none.
 
     Raises:
         Integrity: the body of its request was erased.
     """
-    for at, entry in enumerate(entries, 1):
+    log = logged(entries)
+    for at, entry in enumerate(log, 1):
         if entry.kind == "run.ended":
-            yield ended_run(entries[:at])
+            yield ended_run(entries[0].tenant, account_of(entries[0].run, log[:at]))
 
 
 def identifiers(found: Mapping[str, Any]) -> dict[str, Value]:
@@ -154,11 +135,3 @@ def error_type(code: Any) -> str:
     """
     known = isinstance(code, str) and (code in _FAILURES or _HTTP_ERROR.fullmatch(code))
     return str(code) if known else "tool_error"
-
-
-def _log(entries: Sequence[Entry]) -> Iterator[Logged]:
-    for entry in entries:
-        reads = entry.kind in _READ or (entry.kind, entry.key) == ("record.revised", "final")
-        reads = reads or (entry.kind == "context.compiled" and _REDACTED in (entry.body or b""))
-        body = read_body(entry) if reads else None
-        yield Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, body, entry.hash)

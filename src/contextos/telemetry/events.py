@@ -5,12 +5,11 @@ Each names the span to which it belongs. They have ids, names, digests and numbe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
-from contextos.contracts.entries.account import void_answers
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.row import Severity
 from contextos.contracts.journal import Logged
@@ -22,6 +21,8 @@ AXES: Final = ("policy", "utility", "latency", "safety", "economics")
 """The axes of a scorecard."""
 
 REDACTION_EVENT: Final = "contextos.redaction"
+_NAMES: Final = {"capability_id": genai.TOOL_NAME, "tool_call_id": genai.TOOL_CALL_ID, "error_code": genai.ERROR_TYPE}
+"""The members that an entry notes (`Kind.noted`) under the names of OpenTelemetry; others are `contextos.<member>`."""
 _REDACTED: Final = frozenset(REDACTION_TARGETS.values())
 
 
@@ -39,7 +40,7 @@ class Event:
 def run_events(run: EndedRunEntries) -> Iterator[Event]:
     """Yield the events of a run in the order of its entries; of scores those that failed, and no end that is fine."""
     always = {"contextos.run_id": run.run_id, "contextos.tenant_id": run.tenant_id}
-    void = void_answers(run.log)
+    void = run.account.void_answers()
     for entry in run.log:
         if entry.kind == "run.scored" and entry.body is not None:
             scored = span_id(run, "run")
@@ -50,16 +51,12 @@ def run_events(run: EndedRunEntries) -> Iterator[Event]:
             if removed := _redaction(entry):
                 attributes = identifiers(always | removed)
                 yield Event(REDACTION_EVENT, entry.at_us, "info", _span_of(run, entry), attributes)
-        elif entry.kind == "run.ended" and run.end == "completed":
-            continue
-        elif (known := KINDS[entry.kind].severity) is not None:
-            severity: Severity = known
-            attributes = identifiers(always | _told(entry, void))
-            if entry.kind == "run.ended" and run.end in ("escalated", "exhausted"):
-                severity = "error"
-            if attributes.get("contextos.policy.denied") and attributes.get("contextos.policy.point") != "compile":
-                severity = "warn"  # what a compile denies is a tool that is not shown
-            yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_of(run, entry), attributes)
+        else:
+            row = KINDS[entry.kind]
+            severity = row.severity if row.graded is None or entry.body is None else row.graded(entry.body)
+            if severity is not None:
+                attributes = identifiers(always | _noted(entry, void))
+                yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_of(run, entry), attributes)
 
 
 def _span_of(run: EndedRunEntries, entry: Logged) -> str:
@@ -87,43 +84,12 @@ def _redaction(entry: Logged) -> dict[str, Any]:
     return {"contextos.redaction.places": len(found), **names}
 
 
-def _decisions(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a policy decided about one call, or about every tool at once."""
-    decided = body.get("decisions", (body,))
-    lists = {"rule_ids": "matched_rule_ids", "denying_rule_ids": "denying_rule_ids", "gates": "gates"}
-    return {
-        "contextos.policy.point": decided[0].get("point") if decided else None,
-        "contextos.policy_decision_ids": [one.get("policy_decision_id") for one in decided],
-        "contextos.policy.denied": [one.get("capability_id") for one in decided if not one.get("allowed")],
-        **{
-            f"contextos.policy.{name}": sorted({each for one in decided for each in one.get(field, ())})
-            for name, field in lists.items()
-        },
-    }
-
-
-def _told(entry: Logged, void: Container[int]) -> dict[str, Any]:
+def _noted(entry: Logged, void: Container[int]) -> dict[str, Any]:
     """The ids and names of an entry, by the attribute. Reasons, arguments and what was shown are left out."""
-    body = entry.body
-    if body is None:
+    tell = KINDS[entry.kind].noted
+    if tell is None or entry.body is None:
         return {}
-    if entry.kind == "policy.decided":
-        return _decisions(body)
-    if entry.kind == "tool.refused":
-        envelope = body["envelope"]
-        told = {genai.TOOL_NAME: envelope["capability_id"], genai.TOOL_CALL_ID: envelope["tool_call_id"]}
-        # What was done before is not sent again, and has no error.
-        return told | ({genai.ERROR_TYPE: error_type(envelope["error"].get("code"))} if envelope["error"] else {})
-    if entry.kind == "capability.quarantined":
-        return {genai.TOOL_NAME: body["capability_id"], "contextos.incidents": body["incidents"]}
-    if entry.kind == "approval.asked":
-        names = {"approval_id": "approval_id", "gate_id": "gate_id", "required_role": "required_role"}
-        return {f"contextos.{name}": body[field] for name, field in names.items()}
-    if entry.kind == "approval.answered":
-        verdict = "void" if entry.seq in void else body["verdict"]
-        return {"contextos.verdict": verdict, "contextos.binding_digest": body["binding_digest"]}
-    if entry.kind == "effect.settled":
-        return {"contextos.effect": body["happened"]}
-    if entry.kind == "run.ended":
-        return {"contextos.end": body["end"], "contextos.decision_record_id": body["record_id"]}
-    return {}
+    noted = {_NAMES.get(name, f"contextos.{name}"): value for name, value in tell(entry.body).items()}
+    if genai.ERROR_TYPE in noted:
+        noted[genai.ERROR_TYPE] = error_type(noted[genai.ERROR_TYPE])
+    return noted | ({"contextos.verdict": "void"} if entry.seq in void else {})

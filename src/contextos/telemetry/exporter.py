@@ -38,7 +38,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from contextos.contracts.journal import Entry
+from contextos.contracts.entries.account import RunAccount
 from contextos.telemetry.ended_run import EndedRunEntries, ended_run
 from contextos.telemetry.events import Event as RunEvent
 from contextos.telemetry.events import run_events
@@ -137,8 +137,7 @@ class Telemetry:
     that of the service.
 
     Runs are read by a thread of their own, many at a time: one alone between two runs costs several times as much.
-    Until then they are kept as stored, because bytes cost the garbage collector nothing. `registry` has what was
-    measured.
+    `registry` has what was measured.
     """
 
     def __init__(
@@ -162,19 +161,19 @@ class Telemetry:
             readers.append(PeriodicExportingMetricReader(exporters.metrics, export_interval_millis=interval_ms))
         self._meters = MeterProvider(readers, self._resource, shutdown_on_exit=False)
         self._record = self._instruments(version)
-        self._queue: deque[Sequence[Entry]] = deque()
+        self._queue: deque[tuple[str, RunAccount]] = deque()
         self._dropped: Counter[str] = Counter()
         self._filled, self._due, self._lock = Event(), Event(), Lock()
         self._is_closed = False
         self._thread = Thread(target=self._work, name="contextos-telemetry", daemon=True)
         self._thread.start()
 
-    def run_ended(self, entries: Sequence[Entry]) -> None:
-        """Take the entries of a run that has just ended. They are read within a second, and exported."""
+    def run_ended(self, tenant_id: str, account: RunAccount) -> None:
+        """Take the account of a run that has just ended. It is read within a second, and exported."""
         if self._is_closed or len(self._queue) >= MAX_QUEUED_RUNS:
-            self._dropped[entries[0].tenant] += 1
+            self._dropped[tenant_id] += 1
             return
-        self._queue.append(tuple(entries))
+        self._queue.append((tenant_id, account))
         if len(self._queue) >= BATCH_RUNS:
             self._due.set()
         self._filled.set()
@@ -224,13 +223,13 @@ class Telemetry:
             self._due.wait(FLUSH_DELAY_S)
             self.flush()
 
-    def _export(self, batch: Sequence[Sequence[Entry]]) -> None:
+    def _export(self, batch: Sequence[tuple[str, RunAccount]]) -> None:
         spans: list[ReadableSpan] = []
         events: list[ReadableLogRecord] = []
         measured: list[Measurement] = []
-        for entries in batch:
-            with _Logged(entries[0].run):
-                run = ended_run(entries)
+        for tenant_id, account in batch:
+            with _Logged(account.run_id):
+                run = ended_run(tenant_id, account)
                 measured += run_measurements(run)
                 if self._exporters is not None and self._is_kept(run):
                     spans += [self._readable(span) for span in run_spans(run)]

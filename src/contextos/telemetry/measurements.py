@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from contextos.contracts.entries.account import void_answers
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import EndedRunEntries, Value, error_type, identifiers
@@ -136,7 +135,7 @@ def _calls(run: EndedRunEntries) -> Iterator[Measurement]:
 
 def _approvals(run: EndedRunEntries) -> Iterator[Measurement]:
     asked: dict[str, Logged] = {}
-    void = void_answers(run.of("approval.answered", "approval.voided"))
+    void = run.account.void_answers()
     for entry in run.of("approval.asked", "approval.answered", "approval.expired"):
         if entry.kind == "approval.asked":
             asked[entry.key] = entry

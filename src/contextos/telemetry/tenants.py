@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from contextos.contracts.journal import Entry
+from contextos.contracts.entries.account import RunAccount
 from contextos.telemetry.exporter import Telemetry
 
 
@@ -25,9 +25,9 @@ class TelemetryOfTenants:
     def __init__(self, of_others: Telemetry, own: Mapping[str, Telemetry]) -> None:
         self._of_others, self._own = of_others, dict(own)
 
-    def run_ended(self, entries: Sequence[Entry]) -> None:
-        """Take the entries of a run that has just ended; see `Telemetry.run_ended`."""
-        self._of(entries[0].tenant).run_ended(entries)
+    def run_ended(self, tenant_id: str, account: RunAccount) -> None:
+        """Take the account of a run that has just ended; see `Telemetry.run_ended`."""
+        self._of(tenant_id).run_ended(tenant_id, account)
 
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
         """Count one replay of a run; see `Telemetry.run_replayed`."""

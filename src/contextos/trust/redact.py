@@ -100,6 +100,11 @@ def _kinds(rules: frozenset[str]) -> tuple[str, ...]:
     return tuple(kind for kind in _ORDER if kind in targets)
 
 
+def is_plain(value: JsonValue, rules: Collection[str]) -> bool:
+    """Return whether one look shows that `redact` by `rules` and `scan_unsafe` find nothing. False: it is not known."""
+    return not _perhaps_contains(value, _kinds(frozenset((*rules, "secret"))))
+
+
 def refuse_unknown_rules(rules: Collection[str]) -> None:
     """Raise `InvalidArtifact` if a rule is not in `REDACTION_TARGETS`. Lint calls this too."""
     unknown = sorted(set(rules) - REDACTION_TARGETS.keys())

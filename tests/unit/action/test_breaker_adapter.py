@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
 from contextos.action.breaker import CircuitBreakers, CircuitKey
-from contextos.action.breaker_adapter import OutboundPath
+from contextos.action.breaker_adapter import BreakerAdapter, OutboundPath, SharedYield
 from contextos.action.foreign_code import ForeignCode, ignore_fault
 from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.errors import Unavailable
 from contextos.store.memory.stores import MemoryStores
@@ -19,6 +21,23 @@ from tests.world import run
 
 PLACE: CircuitKey = ("acme", "adp", "pay")
 COOL_US = 10_000
+
+
+class Answering:
+    """An adapter that answers, or is away."""
+
+    def __init__(self, answers: bool) -> None:
+        self.answers = answers
+
+    async def call(self, *_: Any) -> AdapterReply:
+        if not self.answers:
+            raise Unavailable("adp", "it is away")
+        return AdapterReply(output={})
+
+    lookup: Any = call
+
+    def describe(self) -> AdapterDefinition:
+        raise NotImplementedError
 
 
 @pytest.mark.requirement("A-BREAKER")
@@ -45,14 +64,13 @@ def test_a_circuit_learns_the_outcome_of_a_probe_before_the_run_waits_for_a_turn
             clock,
             "here",
             breakers,
-            yield_turn,
+            SharedYield(yield_turn),
             ForeignCode(Sequential(), ignore_fault),
         )
         for answered in (False, answers):
+            context = CallContext("acme", "run_1", "tool_1", "ik_0123456789abcdef", clock.us + 1_000_000, 1_000)
             with suppress(Unavailable):
-                async with path.admitted("adp", "pay", clock.us + 1_000_000):
-                    if not answered:
-                        raise Unavailable("adp", "it is away")
+                await BreakerAdapter("adp", Answering(answered), path).call("pay", {}, context)
             clock.us += COOL_US
 
     began_us = clock.us

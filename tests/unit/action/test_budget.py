@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from contextos.action.budget import BudgetUsed, exceeded_limit, with_dispatch
+from contextos.action.budget import exceeded_limit, with_dispatch
+from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 
@@ -22,23 +23,23 @@ def costing(cents: float) -> CapabilityDefinition:
 @pytest.mark.parametrize(
     ("spent", "cost", "limit"),
     [
-        (BudgetUsed(9, 0, 0), 0, None),
-        (BudgetUsed(10, 0, 0), 0, "max_tool_calls"),
-        (BudgetUsed(0, 0, 0), 1.0, None),
-        (BudgetUsed(0, 1, 0), 1.0, "max_cost_cents"),
-        (BudgetUsed(0, 0, 10_000), 0, None),
-        (BudgetUsed(0, 0, 10_001), 0, "wall_clock_ms"),
+        (Usage(0, 9, 0, 0), 0, None),
+        (Usage(0, 10, 0, 0), 0, "max_tool_calls"),
+        (Usage(0, 0, 0, 0), 1.0, None),
+        (Usage(0, 0, 1, 0), 1.0, "max_cost_cents"),
+        (Usage(0, 0, 0, 10_000), 0, None),
+        (Usage(0, 0, 0, 10_001), 0, "wall_clock_ms"),
     ],
 )
-def test_the_limit_itself_is_permitted_and_one_more_is_not(spent: BudgetUsed, cost: float, limit: str | None) -> None:
+def test_the_limit_itself_is_permitted_and_one_more_is_not(spent: Usage, cost: float, limit: str | None) -> None:
     exceeded = exceeded_limit(budget(), spent, costing(cost))
     assert (exceeded is None) if limit is None else (exceeded is not None and limit in exceeded)
 
 
 def test_ten_tenths_of_a_cent_are_one_cent() -> None:
-    spent = BudgetUsed(0, 0, 5)
+    spent = Usage(0, 0, 0, 5)
     for _ in range(9):
         spent = with_dispatch(spent, costing(0.1))
     assert exceeded_limit(budget(), spent, costing(0.1)) is None
-    assert spent == BudgetUsed(9, spent.cost_units, 5)
+    assert spent == Usage(0, 9, spent.cost_units, 5)
     assert exceeded_limit(budget(max_tool_calls=99), with_dispatch(spent, costing(0.1)), costing(0.0001)) is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,49 @@ def test_code_without_a_file_has_no_digest() -> None:
     assert code.adapter(Wrapper(function(act=nameless()))) is None
     assert code.adapter(FunctionAdapter(definition(), dict.fromkeys(("look", "act"), load_function_adapters))) is None
     assert code.adapter(ScriptedAdapter(definition(), {})) is not None
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_another_function_in_an_adapter_is_other_code(wrapped: bool) -> None:
+    code, inner = SourceCode(), function()
+    adapter = Wrapper(inner) if wrapped else inner
+    first = code.adapter(adapter)
+    assert first is not None
+    assert code.adapter(adapter) == first
+    inner._functions["act"] = definition
+    second = code.adapter(adapter)
+    assert second not in (None, first)
+    inner._functions["act"] = nameless()
+    assert code.adapter(adapter) is None
+    inner._functions = dict.fromkeys(inner._functions, look)
+    assert code.adapter(adapter) == first
+
+
+def test_what_is_changed_in_place_is_other_code() -> None:
+    """A digest is made anew each time: no list of what an adapter holds has all that can change."""
+
+    def closing(held: Any) -> Any:
+        def call(args: Any) -> Any:
+            return held(args)
+
+        call.__module__ = look.__module__
+        return call
+
+    class Other(Wrapper):
+        pass
+
+    Other.__module__ = "typed_in"
+    changes: list[tuple[Any, Callable[[Any], None]]] = [
+        (partial(look), lambda adapter: adapter.inner._functions["act"].__setstate__((nameless(), (), {}, {}))),
+        (closing(look), lambda adapter: setattr(adapter.inner._functions["act"], "__wrapped__", nameless())),
+        (look, lambda adapter: setattr(adapter, "__class__", Other)),
+    ]
+    for held, change in changes:
+        code, adapter = SourceCode(), Wrapper(function(act=held))
+        first = code.adapter(adapter)
+        assert first is not None
+        change(adapter)
+        assert code.adapter(adapter) != first, held
 
 
 def test_a_wrapper_around_a_loaded_adapter_keeps_the_digest_of_what_was_loaded(tmp_path: Path) -> None:

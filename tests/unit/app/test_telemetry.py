@@ -16,6 +16,8 @@ from contextos.app import telemetry
 from contextos.app.telemetry import DeferredTelemetry, telemetry_of
 from contextos.audit.replay import replay
 from contextos.cli.demo.workspace import make_workspace
+from contextos.contracts.entries.kinds import account_of
+from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import Entry
 from contextos.errors import InvalidSettings
 from contextos.operations.ports import NoTelemetry
@@ -34,8 +36,8 @@ class Told:
         self.replayed: list[tuple[str, bool]] = []
         self.fails = fails
 
-    def run_ended(self, entries: Any) -> None:
-        self.ended.append(tuple(entries))
+    def run_ended(self, tenant_id: str, account: Any) -> None:
+        self.ended.append((tenant_id, account))
         if self.fails:
             raise RuntimeError("telemetry is broken")
 
@@ -60,7 +62,7 @@ def test_what_only_reads_makes_nothing_until_it_is_used(tmp_path: Path) -> None:
     assert isinstance(made, DeferredTelemetry)
     assert threads() == before
     made.run_replayed(TENANT, equal=True)
-    made.run_ended(runs.entries("small"))
+    made.run_ended(*runs.account("small"))
     made.start().flush()
     text = made.prometheus_text().decode()
     assert "contextos_replays_total" in text
@@ -76,7 +78,7 @@ def test_the_token_of_a_file_is_sent_as_a_bearer_token(tmp_path: Path) -> None:
         named = TelemetrySetting(collector.url, token_file="token")
         made = telemetry_of(Settings(tmp_path, telemetry=named), read_only=False)
         assert isinstance(made, DeferredTelemetry)
-        made.run_ended(runs.entries("small"))
+        made.run_ended(*runs.account("small"))
         made.close()
     assert {one["authorization"] for one in collector.headers} == {"Bearer t0ken"}
 
@@ -103,7 +105,12 @@ def test_a_telemetry_of_a_program_receives_ends_and_replays_and_nothing_before(t
         assert told.ended == []
         ended = await world.approve(waiting.run_id)
         entries = await world.stores.tenant(TENANT).read(ended.run_id)
-        assert told.ended == [tuple(entries)]
+        ((tenant, account),) = told.ended
+        assert (tenant, account.run_id, account.ledger_heads()) == (
+            TENANT,
+            ended.run_id,
+            account_of("", logged(entries)).ledger_heads(),
+        )
         await world.deployment.advance(TENANT, ended.run_id)
         assert len(told.ended) == 1, "a run that has ended is not driven again"
         await replay(world.deployment, TENANT, ended.run_id)

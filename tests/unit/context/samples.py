@@ -247,7 +247,7 @@ def as_input(given: dict[str, Any]) -> CompileInput:
         task=TaskInputs(given["request"], given["run"], given["intent"], given["template"]),
         pack=PackInputs(given["pack"], given["pack_ref"], given.get("bundles", ())),
         knowledge=KnowledgeInputs(given["evidence"], given["memory"], given["required_evidence"]),
-        surface=SurfaceInputs(given["surface"], given["decisions"]),
+        surface=SurfaceInputs(given["surface"], given["decisions"], given.get("announced", ())),
         estimator=given["estimator"],
     )
 

@@ -45,10 +45,23 @@ def test_the_stages_are_those_of_the_specification_in_its_order() -> None:
     assert list(compiled().context_ledger.stage_digests or ()) == [name for name, _ in STAGES]
 
 
+def hashed(wire: dict[str, Any]) -> dict[str, Any]:
+    """What the hash covers: nothing that names the run."""
+    manifests = {name: one for name, one in wire["manifests"].items() if name != "trace_context"}
+    return {name: wire[name] for name in HASHED} | {"manifests": manifests}
+
+
 def test_the_hash_covers_prompt_manifests_controls_and_budget_report() -> None:
     context = compiled()
     wire = context.to_json()
-    assert context.context_ledger.compiled_context_hash == content_address({name: wire[name] for name in HASHED})
+    assert context.context_ledger.compiled_context_hash == content_address(hashed(wire))
+
+
+def test_equal_inputs_of_two_runs_have_one_hash_and_a_place_in_a_trace_each() -> None:
+    one, two = (compiled(run=samples.run(run_id=run_id)) for run_id in ("run_a1b2c3d4e5f60718", "run_ffffffffffffffff"))
+    assert one.context_ledger.compiled_context_hash == two.context_ledger.compiled_context_hash
+    places = [str(context.to_json()["manifests"]["trace_context"]) for context in (one, two)]
+    assert ["run_ffffffffffffffff" in place for place in places] == [False, True]
 
 
 def test_the_hash_does_not_cover_the_ledger() -> None:
@@ -62,7 +75,7 @@ def test_the_hash_is_canonical_whatever_numbers_and_names_constraints_bring(limi
     capability = samples.capability(constraints={argument: [{"max": limit}], "other": [{"enum": [limit, None, "x"]}]})
     context = compiled(surface=[capability])
     wire = context.to_json()
-    assert context.context_ledger.compiled_context_hash == content_address({name: wire[name] for name in HASHED})
+    assert context.context_ledger.compiled_context_hash == content_address(hashed(wire))
 
 
 @pytest.mark.parametrize(

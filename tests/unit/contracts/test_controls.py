@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from contextos.contracts.controls import Controls, RunControls, bind_prohibited
+from contextos.contracts.controls import Controls, KnownFacts, RunControls, bind_prohibited
 from contextos.contracts.entries.kinds import account_of, fold_entry
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.journal import Logged
@@ -24,6 +24,17 @@ def decision(point: str = "execute", **more: Any) -> PolicyDecision:
         "facts_digest": "sha256:" + "0" * 64,
     }
     return PolicyDecision.model_validate(body | more)
+
+
+def test_facts_with_another_run_are_of_the_intent_and_environment_that_it_states() -> None:
+    one = KnownFacts({"run": {"intent": "a", "environment": "dev"}, "request": {"intent": "a"}})
+    assert one.served == ("a", "dev")
+    assert one.also({"args": {"x": 1}}).served == ("a", "dev")
+    assert one.also({"run": {"intent": "b", "environment": "prod"}}).served == (None, "prod")
+    assert one.also({"request": {"intent": "b"}}).served == (None, "dev")
+    assert (
+        one.also({"run": {}}).digest() == KnownFacts({"run": {}, "request": {"intent": "a"}}).digest() != one.digest()
+    )
 
 
 def test_controls_of_every_point_bind_and_none_is_removed() -> None:

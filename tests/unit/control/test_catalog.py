@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY
 from contextos.contracts.encoding.jcs import canonical, content_address, digest
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import (
@@ -277,6 +278,17 @@ def test_a_payload_that_is_unsound_now_is_an_integrity_fault(control: TenantCata
     control.overwrite("artifacts", answer["pins"][REF], canonical(pack_envelope({"/extra": 1})))
     with pytest.raises(Integrity, match="cannot be read"):
         run(control.again().load(answer))
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"a":1}', b'{"payloadType":"x","signatures":[]}'])
+def test_an_active_set_that_was_changed_is_found_by_the_process_that_verified_it(
+    control: TenantCatalog, body: bytes
+) -> None:
+    """Its version is the same, so nothing else would tell."""
+    answered(control)
+    control.overwrite("active", ACTIVE_SET_KEY, body)
+    with pytest.raises(Integrity):
+        control.pin()
 
 
 def test_a_second_load_is_the_first_one(control: TenantCatalog) -> None:

@@ -62,7 +62,11 @@ def test_every_class_of_error_has_a_status_of_its_own_or_of_its_base() -> None:
 
 @pytest.mark.parametrize(("error", "status"), EXPECTED, ids=lambda one: getattr(one, "code", one))
 def test_an_error_of_the_application_is_a_problem_document(
-    face: HttpFace, error: ContextOSError, status: int, monkeypatch: pytest.MonkeyPatch
+    face: HttpFace,
+    error: ContextOSError,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fails(*_args: object, **_options: object) -> None:
         raise error
@@ -81,6 +85,9 @@ def test_an_error_of_the_application_is_a_problem_document(
         assert "retry-after" not in answer.headers
         assert "of another environment" in document["detail"]
         assert "run_1" not in document["detail"]
+        assert any("`run_1` is of the environment `dev`" in one.getMessage() for one in caplog.records), (
+            "the log says which one"
+        )
     elif isinstance(error, Unavailable):
         assert int(answer.headers["retry-after"]) * 1000 >= error.retry_after_ms
     if status >= 500:

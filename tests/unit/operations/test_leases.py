@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,9 +12,11 @@ import pytest
 
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import CLOCK_MARGIN_US, Batch, Document, Write
-from contextos.operations.leases import Heartbeats, held_until_us
+from contextos.operations.leases import Heartbeats, held_until_us, wake_if_answered
 from contextos.store.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
+from tests.world import TENANT as WORLD_TENANT
+from tests.world import open_world, request, run
 
 TENANT, RUN = "tenant_a", "run_1"
 TTL_US, LEASE_US = 60, 180
@@ -164,3 +167,23 @@ def test_a_driver_that_beats_holds_its_run_until_it_was_silent_for_too_long(
 
     assert asyncio.run(go(lambda _: True)) is held
     assert not asyncio.run(go(lambda _: False)), "who is known to be dead holds nothing"
+
+
+def test_an_answer_to_a_run_that_ended_meanwhile_wakes_nobody(tmp_path: Path) -> None:
+    """Seed 400 of the simulator: the run had been read when an answer was its last entry."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        asked = await world.invoke(request(4200, "req_1"))
+        await world.answer(asked.run_id, "approved")
+        store, ports = world.stores.tenant(WORLD_TENANT), world.deployment.ports
+        answered = await store.read(asked.run_id)
+        assert answered[-1].kind == "approval.answered"
+        await wake_if_answered(ports, store, asked.run_id, answered)
+        assert [one async for one in world.stores.due(world.clock.now_us())] == [(WORLD_TENANT, asked.run_id)]
+        assert (await world.deployment.advance(WORLD_TENANT, asked.run_id)).wake_at_us is None
+        await wake_if_answered(ports, store, asked.run_id, answered)
+        assert [one async for one in world.stores.due(world.clock.now_us())] == []
+        world.close()
+
+    run(act())

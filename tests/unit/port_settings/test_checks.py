@@ -17,7 +17,7 @@ from contextos.port_settings import (
     SignedDirectorySetting,
     TokenExchangeSetting,
 )
-from contextos.port_settings.checks import check_https, is_loopback
+from contextos.port_settings.checks import check_https, is_loopback, url_parts
 from contextos.settings import Settings
 
 PUBLIC = "ab" * 32
@@ -26,6 +26,22 @@ PUBLIC = "ab" * 32
 def read(tmp_path: Path, text: str) -> Settings:
     (tmp_path / "contextos.toml").write_text(text)
     return Settings.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("https://a.example/x", "a.example"),
+        ("http://a.example:8080/x", "a.example"),
+        ("https://a.example:0/x", None),
+        ("https://a.example:99999/x", None),
+        ("https:///x", None),
+        ("ftp://a.example/x", None),
+        ("https://a.example/x?y=1", None),
+    ],
+)
+def test_what_is_not_a_url_that_a_server_answers_has_no_parts(text: str, host: str | None) -> None:
+    assert (url_parts(text).hostname, bool(url_parts(text).scheme)) == (host, host is not None)
 
 
 def test_keys_in_encrypted_files(tmp_path: Path) -> None:

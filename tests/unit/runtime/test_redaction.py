@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contextos.contracts.envelopes.evidence import EvidenceItem, fact_digest
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
+from contextos.trust.redact import redact, scan_unsafe
 from contextos.trust.seal import KeyRing
 from tests.unit.control.example import pack
 
@@ -44,3 +52,18 @@ def test_an_output_with_a_secret_is_unsafe_unless_the_pack_redacts_it() -> None:
         ("secret",),
         (),
     )
+
+
+PARTS = st.sampled_from(
+    (CARD, SECRET, "bob@example.com", "\x1b[2J", "\u202e", "ord_1", "", 4111111111111111, 12.5, None)
+)
+
+
+@pytest.mark.parametrize("rules", [(), ("pan",), ("email", "secret")])
+@given(value=st.recursive(PARTS, lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=4), one)))
+def test_one_look_at_a_plain_output_finds_what_two_looks_find(rules: tuple[str, ...], value: Any) -> None:
+    cleaned, applied = redact(value, rules)
+    expected = (cleaned, applied, scan_unsafe(cleaned, declared_text=True))
+    ruled: Any = SimpleNamespace(policy_layer=SimpleNamespace(guardrails=SimpleNamespace(redaction_rules=rules)))
+    keyless: Any = object()
+    assert cleanse_output(ruled, keyless, value) == expected

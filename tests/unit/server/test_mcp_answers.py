@@ -8,7 +8,7 @@ from contextos.contracts.envelopes.artifacts import RecordedArtifact
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.errors import Integrity, InvalidInput, OtherEnvironment, Problem, Unavailable
 from contextos.operations.gate.gate import Done, Reason, Refused, Waiting
-from contextos.server.mcp_answers import HOW_IT_ENDS, call_result, error_result, utc_text
+from contextos.server.mcp_answers import HOW_IT_ENDS, call_result, error_result, for_client, utc_text
 
 
 def test_a_tool_that_failed_is_an_error_and_no_refusal() -> None:
@@ -69,6 +69,16 @@ def test_an_error_of_the_runtime_is_a_result_with_a_remedy() -> None:
         assert "a call may have been made" in unknown.content[0].text
     wrong = error_result(InvalidInput(Problem("/x", "bad", "it is wrong", "correct it")))
     assert wrong.content[0].text == "refused: it is wrong; correct it"
+
+
+def test_only_the_log_of_the_server_names_another_environment(caplog: pytest.LogCaptureFixture) -> None:
+    error = OtherEnvironment("`run_1`", "dev", "prod")
+    said = for_client(error)
+    assert ("of another environment" in said, "run_1" in said, "prod" in said) == (True, False, False)
+    assert error_result(error).structured_content["reasons"][0]["detail"] == said
+    assert all("`run_1` is of the environment `dev`" in one.getMessage() for one in caplog.records)
+    assert len(caplog.records) == 2
+    assert for_client(Unavailable("store", "it does not answer")) == str(Unavailable("store", "it does not answer"))
 
 
 def test_times_are_in_utc() -> None:

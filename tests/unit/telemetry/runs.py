@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from contextos.contracts.entries.account import RunAccount
+from contextos.contracts.entries.kinds import account_of
+from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import Entry
 from contextos.operations.acts.ended_runs import reopen_run
 from contextos.telemetry.ended_run import EndedRunEntries, ended_run
@@ -62,12 +65,25 @@ def entries(name: str) -> tuple[Entry, ...]:
     return tuple(recorded(_DRIVES[name]))
 
 
+def account(name: str) -> tuple[str, RunAccount]:
+    """The tenant and the account of such a run, as its driver hands them on."""
+    return account_from(entries(name))
+
+
+def account_from(found: Sequence[Entry]) -> tuple[str, RunAccount]:
+    return TENANT, account_of(found[0].run if found else "", logged(found))
+
+
+def read(found: Sequence[Entry]) -> EndedRunEntries:
+    return ended_run(*account_from(found))
+
+
 def ended(name: str) -> EndedRunEntries:
-    return ended_run(entries(name))
+    return read(entries(name))
 
 
 def first_segment(name: str) -> EndedRunEntries:
     """The run up to its first end."""
     found = entries(name)
     end = next(at for at, one in enumerate(found, 1) if one.kind == "run.ended")
-    return ended_run(found[:end])
+    return read(found[:end])

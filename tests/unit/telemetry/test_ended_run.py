@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextos.errors import Integrity
-from contextos.telemetry.ended_run import MAX_VALUE_CHARS, ended_run, error_type, identifiers
+from contextos.telemetry.ended_run import MAX_VALUE_CHARS, error_type, identifiers
 from tests.unit.telemetry import runs
 
 
@@ -21,13 +21,13 @@ def test_a_run_is_read_since_its_last_end() -> None:
 def test_a_run_that_has_not_ended_has_no_telemetry() -> None:
     for entries in ((), runs.entries("small")[:-1]):
         with pytest.raises(Integrity, match="has not ended"):
-            ended_run(entries)
+            runs.read(entries)
 
 
 def test_a_run_whose_request_was_erased_has_no_trace() -> None:
     received, *others = runs.entries("small")
     with pytest.raises(Integrity, match="was erased"):
-        ended_run([received._replace(body=None, salt=None), *others])
+        runs.read([received._replace(body=None, salt=None), *others])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import ended_run
 from contextos.telemetry.events import AXES, REDACTION_EVENT, run_events
 from contextos.telemetry.spans import run_spans
 from tests.unit.telemetry import runs
@@ -43,7 +42,7 @@ def test_an_erased_entry_is_an_event_without_what_was_erased() -> None:
     entries = [
         one._replace(body=None, salt=None) if one.kind == "approval.asked" else one for one in runs.entries("approved")
     ]
-    asked = next(one for one in run_events(ended_run(entries)) if one.name == "contextos.approval.asked")
+    asked = next(one for one in run_events(runs.read(entries)) if one.name == "contextos.approval.asked")
     assert asked.attributes.keys() == {"contextos.run_id", "contextos.tenant_id"}
 
 
@@ -78,7 +77,7 @@ def test_the_event_of_a_redaction_has_its_kind_and_never_its_place(tmp_path: Pat
         body = request(900, "req_1", **{"4111 1111 1111 1111": "card 4111 1111 1111 1111", "note": "ann@acme.example"})
         return (await world.invoke(body)).run_id
 
-    ended = ended_run(runs.recorded(drive))
+    ended = runs.read(runs.recorded(drive))
     told = [one for one in run_events(ended) if one.name == REDACTION_EVENT]
     assert [one.attributes["contextos.redaction.kinds"] for one in told] == [("pan",)]
     assert told[0].attributes.keys() == {

@@ -30,7 +30,7 @@ def telemetry(url: str = "", **how: Any) -> Iterator[Telemetry]:
 
 def test_a_collector_gets_the_spans_with_their_ids_times_and_parents() -> None:
     with collecting() as collector, telemetry(collector.url) as made:
-        made.run_ended(runs.entries("denied"))
+        made.run_ended(*runs.account("denied"))
         made.flush()
     computed = run_spans(runs.ended("denied"))
     assert len(collector.spans) == len(computed)
@@ -46,7 +46,7 @@ def test_a_collector_gets_the_spans_with_their_ids_times_and_parents() -> None:
 
 def test_events_carry_the_trace_and_the_span() -> None:
     with collecting() as collector, telemetry(collector.url) as made:
-        made.run_ended(runs.entries("approved"))
+        made.run_ended(*runs.account("approved"))
         made.flush()
     spans = {one.span_id: one.name for one in collector.spans}
     events = {one.event_name: one for one in collector.events}
@@ -58,7 +58,7 @@ def test_events_carry_the_trace_and_the_span() -> None:
 def test_metrics_reach_the_collector_and_prometheus_with_the_same_values() -> None:
     with collecting() as collector:
         with telemetry(collector.url) as made:
-            made.run_ended(runs.entries("small"))
+            made.run_ended(*runs.account("small"))
             made.run_replayed("tenant_b", equal=False)
             made.flush()
             text = made.prometheus_text().decode()
@@ -74,8 +74,8 @@ def test_metrics_reach_the_collector_and_prometheus_with_the_same_values() -> No
 def test_the_share_leaves_out_the_traces_of_other_runs_and_no_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporter, "is_always_kept", lambda run: run.end != "completed")
     with collecting() as collector, telemetry(collector.url, sample_share=0.0) as made:
-        made.run_ended(runs.entries("small"))
-        made.run_ended(runs.entries("denied"))
+        made.run_ended(*runs.account("small"))
+        made.run_ended(*runs.account("denied"))
         made.flush()
         text = made.prometheus_text().decode()
     assert len(collector.named("invoke_agent agt_support")) == 1
@@ -91,7 +91,7 @@ def test_which_runs_the_share_keeps_is_what_the_sampler_of_the_sdk_says_of_the_i
     bound = TraceIdRatioBased.get_bound_for_rate(share)
     kept = int(hashlib.sha256(runs.ended("small").run_id.encode()).hexdigest()[16:32], 16) < bound
     with collecting() as collector, telemetry(collector.url, sample_share=share) as made:
-        made.run_ended(runs.entries("small"))
+        made.run_ended(*runs.account("small"))
         made.flush()
     assert bool(collector.spans) is kept
 
@@ -99,21 +99,22 @@ def test_which_runs_the_share_keeps_is_what_the_sampler_of_the_sdk_says_of_the_i
 def test_a_fault_in_one_run_is_logged_without_its_text_and_the_others_are_exported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    broken = [one._replace(body=b'{"secret-of-mine"') for one in runs.entries("small")]
+    tenant, broken = runs.account("small")
+    broken.by_kind["run.received"][0] = broken.by_kind["run.received"][0]._replace(body={"request": "secret-of-mine"})
     with collecting() as collector, telemetry(collector.url) as made:
-        made.run_ended(broken)
-        made.run_ended(runs.entries("approved"))
+        made.run_ended(tenant, broken)
+        made.run_ended(*runs.account("approved"))
         made.flush()
     assert len(collector.named("invoke_agent agt_support")) == 1
     (logged,) = [one for one in caplog.records if one.name == "contextos.telemetry"]
-    assert vars(logged)["run"] == broken[0].run
+    assert vars(logged)["run"] == broken.run_id
     assert "secret-of-mine" not in repr(vars(logged))
 
 
 def test_a_collector_that_fails_is_logged_and_no_metric_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     with collecting() as collector, telemetry(collector.url) as made:
         collector.status = 400
-        made.run_ended(runs.entries("small"))
+        made.run_ended(*runs.account("small"))
         made.flush()
         text = made.prometheus_text().decode()
     assert "contextos_run_duration_seconds_count" in text
@@ -136,10 +137,10 @@ def test_a_slow_collector_holds_up_nobody_and_what_is_too_much_is_counted(monkey
 
     collector = SlowCollector()
     with serving(collector.answer) as url, telemetry(url) as made:
-        made.run_ended(runs.entries("small"))
+        made.run_ended(*runs.account("small"))
         assert asked.wait(10)
         for _ in range(5):
-            made.run_ended(runs.entries("small"))
+            made.run_ended(*runs.account("small"))
         slow.set()
         made.flush()
         assert 'contextos_telemetry_dropped_total{contextos_tenant_id="tenant_acme_prod"} 3.0' in (
@@ -152,10 +153,10 @@ def test_closing_exports_what_is_queued_and_ends_every_thread() -> None:
     with collecting() as collector:
         with telemetry(collector.url) as made:
             for _ in range(3):
-                made.run_ended(runs.entries("small"))
+                made.run_ended(*runs.account("small"))
         assert len(collector.named("invoke_agent agt_support")) == 3
         made.close()
-        made.run_ended(runs.entries("small"))
+        made.run_ended(*runs.account("small"))
         ours = {one.name for one in set(threading.enumerate()) - before if "otel" in one.name.lower()}
         assert made._thread.is_alive() is False
         assert not ours
@@ -169,7 +170,7 @@ def test_neither_a_proxy_of_the_environment_nor_a_redirect_gets_telemetry(monkey
         monkeypatch.setenv("http_proxy", elsewhere.url)
         moved = {"Location": f"{elsewhere.url}/v1/traces"}
         with serving(lambda asked: (307, b"", moved)) as url, telemetry(url) as made:
-            made.run_ended(runs.entries("small"))
+            made.run_ended(*runs.account("small"))
             made.flush()
         assert elsewhere.raw == []
 

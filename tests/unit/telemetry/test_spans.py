@@ -10,7 +10,6 @@ from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.ids import SPAN
 from contextos.telemetry import genai, spans
-from contextos.telemetry.ended_run import ended_run
 from contextos.telemetry.spans import Span, call_span_id, run_spans
 from tests.attached_files import NOTE, attaching, decided
 from tests.unit.telemetry import runs
@@ -39,7 +38,7 @@ def test_every_span_lies_below_one_before_it_and_in_one_trace(name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_entries_give_the_same_spans(name: str) -> None:
-    assert run_spans(runs.ended(name)) == run_spans(ended_run(list(runs.entries(name))))
+    assert run_spans(runs.ended(name)) == run_spans(runs.read(runs.entries(name)))
 
 
 def test_a_call_lies_below_its_component_and_that_below_its_plane() -> None:
@@ -61,7 +60,7 @@ def test_the_span_of_the_run_has_the_digests_of_its_attachments(tmp_path: Path) 
     with attaching(tmp_path) as (world, files):
         note, scan = files.attach("note", NOTE), files.attach("scan", b"%PDF-1.7", "application/pdf")
         _, run_id = run(decided(world, note, scan))
-        root = run_spans(ended_run(run(world.stores.tenant(TENANT).read(run_id))))[0]
+        root = run_spans(runs.read(run(world.stores.tenant(TENANT).read(run_id))))[0]
         told = root.attributes["contextos.attachment_hashes"]
         assert isinstance(told, tuple)
         assert sorted(told) == sorted(f"sha256:{one['sha256']}" for one in (note, scan))
@@ -90,7 +89,7 @@ def test_only_a_recorded_caller_is_the_parent() -> None:
     root = run_spans(runs.ended("small"))[0]
     assert (root.parent_id, root.remote_parent) == (read_body(received)["request"]["trace"]["span_id"], True)
     unsampled = received._replace(body=(received.body or b"").replace(b'"trace_flags":"01"', b'"trace_flags":"00"'))
-    assert run_spans(ended_run([unsampled, *others]))[0][2] is None
+    assert run_spans(runs.read([unsampled, *others]))[0][2] is None
 
 
 def test_a_trace_that_is_not_continued_is_a_link_and_no_parent() -> None:
@@ -99,7 +98,7 @@ def test_a_trace_that_is_not_continued_is_a_link_and_no_parent() -> None:
     body = received.body or b""
     at = body.index(b'"span_id"', body.index(b'"trace":'))
     begun = received._replace(body=body[:at] + link + body[at + len(b'"span_id"') :])
-    root = run_spans(ended_run([begun, *others]))[0]
+    root = run_spans(runs.read([begun, *others]))[0]
     assert (root.parent_id, root.remote_parent) == (None, False)
     assert root.link == ("12345678901234567890123456789012", "1234567890123456")
 

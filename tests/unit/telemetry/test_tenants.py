@@ -14,7 +14,7 @@ from tests.world import TENANT
 def test_a_run_and_a_replay_go_to_the_telemetry_of_their_tenant_and_to_no_other() -> None:
     with collecting() as others, collecting() as own:
         made = TelemetryOfTenants(Telemetry(otlp(others.url)), {TENANT: Telemetry(otlp(own.url))})
-        made.run_ended(runs.entries("small"))
+        made.run_ended(*runs.account("small"))
         made.run_replayed("tenant_b", equal=True)
         made.flush()
         text = made.prometheus_text().decode()

@@ -91,6 +91,11 @@ class _Content(NamedTuple):
     """What it costs to look through all values."""
 
 
+_ITEMS: Final = ("evidence.retrieved", "memory.recalled")
+_ANSWERS: Final = ("tool.returned", "tool.refused")
+_TAKEN_IN: Final = {*_ITEMS, *_ANSWERS, "attachment.fetched", "slot.pinned", "effect.settled", "answer.compared"}
+"""The entries that bring content into a run, and what earlier runs wrote of it."""
+
 _GROWS: Final = ("_found", "_contents", "_trusted", "_writes")
 """What grows as a run goes on, and is not shared with a copy that looks ahead."""
 
@@ -116,12 +121,11 @@ class SeenContent:
     def to_compare(self, scope: RunScope) -> list[tuple[str, str, list[str]]]:
         """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
         found = []
-        for entry in self.log[self._read :]:
-            if entry.kind in ("tool.returned", "tool.refused"):
-                capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
-                if capability is not None and _can_be_written(capability):
-                    values = list(_values_of(entry.body["envelope"]))
-                    found.append((entry.key, capability.adapter.adapter_id, values))
+        for entry in [one for one in self.log[self._read :] if one.kind in _ANSWERS]:
+            capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
+            if capability is not None and _can_be_written(capability):
+                values = list(dict.fromkeys(_texts_of(entry.body["envelope"])))
+                found.append((entry.key, capability.adapter.adapter_id, values))
         return found
 
     def trace(
@@ -131,8 +135,7 @@ class SeenContent:
 
         None if the run has seen nothing untrusted, unless `always`: nothing can be untrusted then.
         """
-        self._take_in(scope)
-        if not always and not self._has_untrusted:
+        if not self.take_in(scope) and not always:
             return None
         traced = self._look_for_all(args, scope)
         own = [args[name] for name, one in traced.items() if one.integrity != "trusted"]
@@ -154,7 +157,7 @@ class SeenContent:
         return replace(self, **grows)._look_for_all(args, scope)
 
     def _look_for_all(self, args: Mapping[str, Any], scope: RunScope) -> dict[str, TracedArgument]:
-        self._take_in(scope)
+        self.take_in(scope)
         self._read_in()
         unstated = scope.pinned.pack.pack_meta.data_classification
         work = WorkLimit(max(MAX_SEARCHED_CHARS, MIN_SEARCHES * self._folded_chars))
@@ -170,7 +173,8 @@ class SeenContent:
         self._trusted += [one for one in new if one.integrity == "trusted"]
         self._folded_chars += sum(len(one.folded) for one in new)
 
-    def _take_in(self, scope: RunScope) -> None:
+    def take_in(self, scope: RunScope) -> bool:
+        """Take in what is new in the journal, and return whether the run has seen untrusted content."""
         if not self._found:
             pack, received = scope.pinned.pack, scope.received.fields
             planned = [step.params for one in pack.decision_layer.task_templates for step in one.steps]
@@ -179,12 +183,15 @@ class SeenContent:
                 _Raw("request", "trusted", label, leaves(received)),
                 _Raw("pack", "trusted", label, leaves(planned)),
             ]
-        compared = {one.key: one.body["repeats"] for one in self.log[self._read :] if one.kind == "answer.compared"}
-        for entry in self.log[self._read :]:
-            new = list(self._contents_of(entry, scope, compared))
-            self._has_untrusted = self._has_untrusted or any(one.integrity != "trusted" for one in new)
-            self._found += new
-        self._read = len(self.log)
+        upto = len(self.log)
+        new = [one for one in self.log[self._read : upto] if one.kind in _TAKEN_IN]
+        compared = {one.key: one.body["repeats"] for one in new if one.kind == "answer.compared"}
+        for entry in new:
+            for one in self._contents_of(entry, scope, compared):
+                self._found.append(one)
+                self._has_untrusted = self._has_untrusted or one.integrity != "trusted"
+        self._read = upto
+        return self._has_untrusted
 
     def _contents_of(
         self, entry: Logged, scope: RunScope, compared: Mapping[str, Sequence[int] | None]
@@ -193,7 +200,7 @@ class SeenContent:
         wrote; None: it can be all.
         """
         label = scope.pinned.pack.pack_meta.data_classification
-        if entry.kind in ("evidence.retrieved", "memory.recalled"):
+        if entry.kind in _ITEMS:
             for item in entry.body:
                 name = f"evidence:{item.get('name') or item['predicate']}"
                 origin = "memory" if entry.kind == "memory.recalled" else name
@@ -207,7 +214,7 @@ class SeenContent:
         elif entry.kind == "effect.settled":
             self._writes[entry.key] = None
             yield _Raw("settlement", "untrusted", label, leaves(entry.body))
-        elif entry.kind in ("tool.returned", "tool.refused"):
+        elif entry.kind in _ANSWERS:
             yield from self._answer(entry, label, scope, compared.get(entry.key))
 
     def _answer(
@@ -219,12 +226,11 @@ class SeenContent:
         # A later attempt of a call has its number behind the key of the call.
         call, envelope = "/".join(entry.key.split("/")[:2]), entry.body["envelope"]
         capability = scope.tools.capabilities.get(envelope["capability_id"])
-        values = _values_of(envelope)
         if capability is None or envelope["status"] in ("blocked", "rejected"):
             return
         if capability.definition.kind == "write":
             self._writes[call] = None
-        origin = f"tool:{capability.capability_id}"
+        origin, values = f"tool:{capability.capability_id}", _texts_of(envelope)
         label = capability.definition.output_classification or label
         if capability.definition.output_integrity != "trusted":
             yield _Raw(origin, "untrusted", label, values)
@@ -238,12 +244,12 @@ class SeenContent:
         if not arguments and not earlier:
             yield _Raw(origin, "trusted", label, values)
             return
-        work = WorkLimit(MAX_SEARCHED_CHARS)
+        work, distinct = WorkLimit(MAX_SEARCHED_CHARS), dict.fromkeys(values)
         try:
-            repeats = {one: _repeats(one, arguments, work) for one in values}
+            repeats = {one: _repeats(one, arguments, work) for one in distinct}
         except WorkExceeded:
-            repeats = dict.fromkeys(values, True)
-        repeats |= {one: True for place, one in enumerate(values) if place in earlier}
+            repeats = dict.fromkeys(distinct, True)
+        repeats |= {one: True for place, one in enumerate(repeats) if place in earlier}
         yield _Raw(origin, "trusted", label, [one for one in repeats if not repeats[one]])
         if any(repeats.values()):
             yield _Raw(origin, "untrusted", label, [one for one in repeats if repeats[one]])
@@ -362,13 +368,13 @@ def _is_in(stripped: str, value: str, work: WorkLimit) -> bool:
 
 def _can_be_written(capability: Capability) -> bool:
     """Whether its answers are trusted, and a run can write through its adapter what they say."""
-    writes = any(one.kind == "write" for one in capability.adapter.capabilities)
-    return writes and capability.definition.output_integrity == "trusted"
+    trusted = capability.definition.output_integrity == "trusted"
+    return trusted and any(one.kind == "write" for one in capability.adapter.capabilities)
 
 
-def _values_of(envelope: Mapping[str, Any]) -> dict[str, None]:
+def _texts_of(envelope: Mapping[str, Any]) -> Iterator[str]:
     made = [[one["name"], one.get("content")] for one in envelope.get("artifacts", ())]
-    return dict.fromkeys(leaves([envelope.get("output"), envelope.get("error"), made]))
+    return leaves([envelope.get("output"), envelope.get("error"), made])
 
 
 def _said(value: Any) -> tuple[str, ...] | None:
@@ -399,18 +405,9 @@ def _content(raw: _Raw) -> _Content:
     values = tuple(dict.fromkeys(texts))
     if integrity == "trusted":
         folded = "\n".join(map(fold, values))
-        joined, work_of_all = "\n".join(values), sum(map(len, values)) + PASS_WORK * len(values)
-        return _Content(
-            origin,
-            integrity,
-            classification,
-            values,
-            folded,
-            numbers(folded),
-            frozenset(),
-            joined=joined,
-            work=work_of_all,
-        )
+        found = _Content(origin, integrity, classification, values, folded, numbers(folded), frozenset())
+        work_of_all = sum(map(len, values)) + PASS_WORK * len(values)
+        return found._replace(joined="\n".join(values), work=work_of_all)
     work = WorkLimit(DECODING_WORK * (MAX_DECODED_CHARS + sum(map(len, values))))
     try:
         said = [normal(form) for one in values for form in (one, *decodings(one, work))]

@@ -58,9 +58,10 @@ def _decide(
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
     )
     decision = bind_prohibited(decision, context.journal.account.matched_rules, context.policy.prohibiting)
-    raised = scope.controls.on_call(capability.capability_id, call.key)
-    decision = (raised | Controls(gates=frozenset(call.step.requires))).bind(decision)
-    if not decision.gates:
+    decision = scope.controls.on_call(capability.capability_id, call.key).bind(decision)
+    if call.step.requires:
+        decision = Controls(gates=frozenset(call.step.requires)).bind(decision)
+    if asked_otherwise and not decision.gates:
         decision = Controls(gates=frozenset(asked_otherwise)).bind(decision)
     context.journal.derive("policy.decided", f"{name}/{call.key}", decision.to_json())
     return decision

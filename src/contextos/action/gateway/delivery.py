@@ -9,14 +9,14 @@ from typing import Any, Final, Protocol
 
 from contextos.action.barrier import Barrier
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
-from contextos.action.budget import BudgetUsed, call_time
+from contextos.action.budget import call_time
 from contextos.action.content.kept_content import WrittenContent
 from contextos.action.gateway.result_validation import Cleanse
-from contextos.action.quarantine import OpenIncidents, incident
+from contextos.action.quarantine import OpenIncidents, incident, incidents_sought
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import DRIFT_INCIDENTS, BucketEnd, CountedEffect, OperationDocument
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Parked, Write
@@ -110,7 +110,7 @@ class DispatchPorts:
     cleanse: Cleanse
     cleanse_text: Callable[[Any], Any]
     deferred: Callable[[str, str], dict[str, Any]]
-    spent: Callable[[], BudgetUsed]
+    spent: Callable[[], Usage]
     check_settlement: CheckSettlement
     operation_fault: OperationFault
     unproved_denials: UnprovedDenials
@@ -126,22 +126,19 @@ class DispatchPorts:
 
     async def incidents(self, quarantine_key: str) -> Sequence[str]:
         """Return the open incidents, as of the last look if that found none."""
-        sought = ((*DRIFT_INCIDENTS.place(quarantine_key), 1),)
-        found = (await self.barrier.found(prefixes=sought)).keys(DRIFT_INCIDENTS, quarantine_key)
+        sought = await self.barrier.found(prefixes=incidents_sought(quarantine_key))
+        found = sought.keys(DRIFT_INCIDENTS, quarantine_key)
         return await self.open_incidents(quarantine_key) if found else ()
 
 
 def dispatching(call: ToolCall) -> dict[str, Any]:
     """Return what the journal says of the current attempt before it is sent."""
     return {
-        "envelope": call.envelope.to_json(),
-        "args_digest": content_address(call.envelope.args),
+        "envelope": call.envelope.stated(),
         "mode": call.mode,
-        "provenance": dict(call.provenance),
-        "definition_digest": call.capability.definition_digest,
-        "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
+        "reserved_cents": call.capability.definition.cost_cents,
         "not_after_us": call.not_after_us,
-        "approval_id": call.approval.approval_id if call.approval else None,
+        **({"approval_id": call.approval.approval_id} if call.approval else {}),
         **({"credentials": list(named)} if (named := call.capability.definition.auth.credentials) else {}),
     }
 

@@ -72,7 +72,8 @@ class Dispatcher:
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(call) for call in calls])
         # Whatever follows commits the answers, so every incident is staged first.
-        self._stage_incidents(calls, answers)
+        drifted = [one for one, answer in zip(calls, answers, strict=True) if answer.get("drifted")]
+        self.journal.stage(*(delivery.incident_of(one, self.ports, self.journal.now_us) for one in drifted))
         admitted = retries.admitted(calls, answers)
         results = list[ToolResultEnvelope | Failure]()
         for call, answer in zip(calls, answers, strict=True):
@@ -83,22 +84,22 @@ class Dispatcher:
         return [*results, denied] if denied else results
 
     def _begin(self, call: ToolCall) -> None:
-        began_us = self.journal.log()[0].at_us
-        behind_us = self.journal.now_us - self.journal.clock_us
-        if call.capability.definition.kind == "write" and idempotency.predates_epoch(call.operation, began_us):
+        call.first_us, call.first_clock_us = self.journal.now_us, self.journal.clock_us
+        if call.writes and idempotency.predates_epoch(call.operation, began_us := self.journal.log()[0].at_us):
             # It can have been sent after the backup, at any time since the run began, without a trace in this store.
+            behind_us = call.first_us - call.first_clock_us
             call.mode, call.first_us, call.first_clock_us = "reconcile", began_us, began_us - behind_us
-        else:
-            call.first_us, call.first_clock_us = self.journal.now_us, self.journal.clock_us
 
     async def _deliver_on(self, call: ToolCall) -> ToolResultEnvelope | Failure:
         """Make further attempts until one of them is final; return its result, as in `deliver`."""
         while True:
             if call.attempt and call.mode == "send" and call.writes and not self.journal.on_tape:
                 await idempotency.require_same_epoch(self.journal.run_id, self.ports.store, call.operation)
-            retries.leave_to_holder(self.journal, self.scope, self.ports, call)
+            if call.capability.definition.secrets:
+                retries.leave_to_holder(self.journal, self.scope, self.ports, call)
             call.attempt += 1
-            await delivery.obtain_credentials(self.journal, self.scope, self.ports, [call])
+            if call.capability.definition.auth.mode == "exchange":
+                await delivery.obtain_credentials(self.journal, self.scope, self.ports, [call])
             if call.denied is not None:
                 if call.claimed is not None:
                     # No earlier attempt was sent. The caller records the refusal in the same commit.
@@ -110,7 +111,8 @@ class Dispatcher:
             await self._recover(call)
             request = self._request(call)
             answer = await self.journal.record(request.kind, request.key, request.request, request.call)
-            self._stage_incidents([call], [answer])
+            if answer.get("drifted"):
+                self.journal.stage(delivery.incident_of(call, self.ports, self.journal.now_us))
             if (result := await self._finish(call, answer)) is not None:
                 return result
 
@@ -145,17 +147,12 @@ class Dispatcher:
 
     def _request(self, call: ToolCall) -> RecordRequest:
         """Build the request whose recorded answer is the result of the current attempt."""
-        request = {"tool_call_id": call.envelope.tool_call_id, "attempt": call.attempt}
-        return RecordRequest("tool.returned", call.attempt_key, request, partial(self._send, call))
-
-    def _stage_incidents(self, calls: Sequence[ToolCall], answers: Sequence[Mapping[str, Any]]) -> None:
-        """Stage the incident of each answer that found a changed definition, in the commit of the answers."""
-        drifted = [one for one, answer in zip(calls, answers, strict=True) if answer.get("drifted")]
-        self.journal.stage(*(delivery.incident_of(one, self.ports, self.journal.now_us) for one in drifted))
+        # What is asked is the `tool.dispatching` with the same key.
+        return RecordRequest("tool.returned", call.attempt_key, {}, partial(self._send, call))
 
     async def _finish(self, call: ToolCall, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
         """Return the result of the call, or None if another attempt follows."""
-        result = ToolResultEnvelope.model_validate(answer["envelope"])
+        result = call.envelope.result(answer["envelope"])
         if not call.writes:
             if answer.get("drifted"):
                 await self.journal.commit()
@@ -233,7 +230,7 @@ class Dispatcher:
         name, rule = capability.definition.name, capability.definition.idempotency
         over_us = call.sent_until_us + CLOCK_MARGIN_US
         secrets = delivery.take_secrets(call, self.ports.secrets)
-        outcome = self._outcome_of(call, adapter, began)
+        outcome = AttemptOutcome(self.registry, self.ports, call, adapter, began).body
 
         def is_late() -> bool:
             sends = mode == "send" and capability.definition.kind == "write"
@@ -335,21 +332,6 @@ class Dispatcher:
             raise Unavailable(capability.capability_id, str(lost)) from lost
         return None if earlier is None or earlier.had_no_effect else earlier
 
-    def _outcome_of(self, call: ToolCall, adapter: Adapter, began_us: int) -> Callable[..., dict[str, Any]]:
-        """Return what builds the answer of the current attempt, which began at `began_us` (Unix microseconds)."""
-        return AttemptOutcome(
-            self.registry,
-            self.ports.cleanse,
-            self.ports.cleanse_text,
-            call.capability,
-            call.envelope,
-            call.approval,
-            adapter,
-            self.ports.clock,
-            began_us=began_us,
-            retries=call.attempt - 1,
-        ).body
-
     async def _is_quarantined_since(self, call: ToolCall) -> bool:
         """Look for incidents before an attempt that can be long after the guards passed its call. Before a further
         attempt of a write that this process makes, `why_not_again` has looked.
@@ -372,9 +354,10 @@ class Dispatcher:
             self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain", key))
             await self.journal.commit(wake_at_us=0)
             kind, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
+            self.ports.barrier.forget()
             if kind != VOID_ANSWER and await self.ports.check_settlement(key, envelope, answer) is None:
                 break
-        result = result_of_settlement(envelope, Settled.model_validate(answer))
+        result = envelope.result(result_of_settlement(envelope, Settled.model_validate(answer)))
         self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
         await self.journal.commit()
         return result

@@ -13,14 +13,11 @@ def evidence_about(capability: Capability, call: ToolCall) -> dict[str, Fact]:
     """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
     nothing: no requirement is met by it, and no rule reads it.
     """
-    stated: dict[str, list[Mapping[str, str]]] = {}
-    found: dict[str, Fact] = {}
+    args, found = call.args, dict[str, Fact]()
     for fact in call.known:
-        name = fact.name
-        if name not in stated:
-            stated[name] = [one.evidence_args[name] for one in capability.permissions if name in one.evidence_args]
-        if all(fact.is_about(call.args, names) for names in stated[name]) if stated[name] else fact.is_about(call.args):
-            found[name] = fact
+        stated = capability.evidence_args.get(fact.name)
+        if all(fact.is_about(args, names) for names in stated) if stated else fact.is_about(args):
+            found[fact.name] = fact
     return found
 
 
@@ -39,8 +36,3 @@ def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             node[last] = values[name]
     return tree
-
-
-def reads_evidence(path: str, name: str) -> bool:
-    """Return whether a policy rule that reads the dotted fact `path` reads the evidence `name` or a part of it."""
-    return path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.")

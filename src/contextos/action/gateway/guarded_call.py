@@ -44,7 +44,10 @@ UNUSABLE: Final = Withheld(
 
 @final_fields
 class GuardContext:
-    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen."""
+    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen.
+
+    `guards` has those that can refuse a call of a tool, by its id; every guard is asked about another tool.
+    """
 
     journal: Journal
     scope: RunScope
@@ -54,6 +57,7 @@ class GuardContext:
     ports: DispatchPorts
     check_args: CheckArgs
     seen: SeenContent
+    guards: Mapping[str, tuple[Guard, ...]]
 
 
 Guard = Callable[[GuardContext, ToolCall], Awaitable[Refusal | None]]

@@ -13,13 +13,12 @@ from contextos.action.budget import exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
-from contextos.action.gateway.evidence import reads_evidence
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusal
-from contextos.action.quarantine import incidents_sought, is_quarantined, quarantine_detail
+from contextos.action.quarantine import can_drift, incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
-from contextos.contracts.encoding.jcs import content_address, same_json
+from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
@@ -64,6 +63,8 @@ async def still_not_quarantined(context: GuardContext, call: ToolCall) -> Refusa
 
 
 async def _out_of_quarantine(context: GuardContext, call: ToolCall, key: str) -> Refusal | None:
+    if not can_drift(call.capability):
+        return None
     quarantine_key = context.ports.quarantine_key(call.capability)
     if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.incidents, key):
         return None
@@ -150,9 +151,10 @@ async def policy_allows(
             detail = f"policy cannot decide: missing or mistyped facts {context.scope.lacking(decision.missing_facts)}"
         return Refusal("blocked", code, detail, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
+    if not (bounds := bounds_on_call(call, decision)):
+        return None
     given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
-    problems = context.check_args(bounds_on_call(call, decision), given, bool(decision.gates))
-    if problems:
+    if problems := context.check_args(bounds, given, bool(decision.gates)):
         problem = problems[0]
         detail = f"`{call.capability.capability_id}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
         return Refusal("rejected", "argument_out_of_bounds", detail, problem.pointer, decision=decision)
@@ -163,15 +165,12 @@ def expect(context: GuardContext, call: ToolCall) -> None:
     """Let the next look at the store find all that the guards of this call ask it."""
     if context.journal.on_tape:
         return
-    prefixes = incidents_sought(call.capability, context.ports.quarantine_key(call.capability))
-    if call.capability.definition.kind == "read":
-        return context.ports.barrier.expect(prefixes=prefixes)
-    key = idempotency.key_for_call(
-        context.scope, call.capability.definition.idempotency, call.capability.capability_id, call
-    )
-    context.ports.barrier.expect(
-        active=True, prefixes=prefixes, places=idempotency.operation_places(call.capability, key)
-    )
+    capability, barrier = call.capability, context.ports.barrier
+    if can_drift(capability):
+        barrier.expect(prefixes=incidents_sought(context.ports.quarantine_key(capability)))
+    if capability.definition.kind == "write":
+        key = idempotency.key_of(context.scope, call)
+        barrier.expect(active=True, places=idempotency.operation_places(capability, key))
 
 
 async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | None:
@@ -181,8 +180,7 @@ async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | 
     """
     if call.capability.definition.kind == "read" and not call.untrusted_destinations:
         return None
-    definition = call.capability.definition
-    key = idempotency.key_for_call(context.scope, definition.idempotency, call.capability.capability_id, call)
+    definition, key = call.capability.definition, idempotency.key_of(context.scope, call)
     if definition.secrets and (earlier := context.ports.secrets.done_elsewhere(call.capability, call.args)):
         detail = f"the call `{earlier}` did the same but for its secret, which nobody can compare any more"
         return Refusal("rejected", "idempotency_conflict", detail)
@@ -259,8 +257,7 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
         return None
     # Evidence that rules read, or that an argument was taken from, took part in the decision: the approval is bound to
     # it too.
-    read = {name for name in call.evidence if any(reads_evidence(path, name) for path in context.policy.evidence_paths)}
-    frozen = [call.evidence[name] for name in read.union(needed)]
+    frozen = [fact for name, fact in call.evidence.items() if name in needed or context.policy.reads_evidence(name)]
     taken = _argument_evidence(context, call)
     if isinstance(taken, Refusal):
         return taken
@@ -268,7 +265,7 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
     frozen = [fact for fact in frozen if fact not in taken] + [replace(fact, volatile={}) for fact in taken]
     frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
-    context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})
+    context.journal.derive("evidence.frozen", call.key, {"items": items})
     call.frozen = tuple(frozen)
     return None
 

@@ -39,8 +39,8 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import property_type
 from contextos.contracts.journal import Write
 from contextos.contracts.ports.calls import ToolCall
-from contextos.contracts.ports.seams import Journal
-from contextos.contracts.scope import RunScope
+from contextos.contracts.ports.seams import Journal, Policy
+from contextos.contracts.scope import Capability, RunScope
 
 MAX_COUNTED: Final = 5_000
 """The effects within the window of a fact that are added up. With more the fact is not known, which denies."""
@@ -168,6 +168,12 @@ def reservation(
     return tuple(write for writes in counts for write in writes)
 
 
+def needs_history(tool: Capability, policy: Policy) -> bool:
+    """Return whether a fact counts the calls of a tool, or a rule about it reads the clock."""
+    name = tool.capability_id
+    return bool(policy.hours_of(name)) or any(name in fact.counted() for fact in policy.history.values())
+
+
 async def history_known(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Read what earlier effects of this capability add up to, where a bundle declares a fact about it, and the clock,
     where a rule about it reads that.
@@ -241,8 +247,7 @@ def _operation_of(context: GuardContext, call: ToolCall) -> str:
     if call.capability.definition.kind == "read":
         # It claims no operation: each call of it counts, and none is ever released.
         return call.tool_call_id
-    rule = call.capability.definition.idempotency
-    return idempotency.key_for_call(context.scope, rule, call.capability.capability_id, call)
+    return idempotency.key_of(context.scope, call)
 
 
 async def _add_history(context: GuardContext, call: ToolCall, key: str) -> None:
@@ -275,11 +280,13 @@ async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | 
     definition = call.capability.definition
     if definition.kind == "read" and not call.untrusted_destinations:
         return None
+    account = context.journal.account
+    if not account.of("approval.answered"):
+        return None
     names = denial_args(definition)
     # What nobody stated is compared by its texts: an amount can also be part of an object, or a number or null.
     stated = bool(definition.destinations) or definition.idempotency.denial_args is not None
     asked: dict[str, Mapping[str, Any]] = {}
-    account = context.journal.account
     void = account.void_answers()
     for entry in account.of("approval.asked", "approval.answered"):
         if entry.kind == "approval.asked" and entry.body["binding"]["capability_id"] == call.capability.capability_id:

@@ -10,7 +10,6 @@ Source: docs/design/contracts.md, "Identifiers", "Approval modes".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from contextos.action.gateway.delivery import DispatchPorts
@@ -56,6 +55,14 @@ def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: T
         args=dict(args),
         occurrence=call.occurrence if rule.scope == "run" else 0,
     )
+
+
+def key_of(scope: RunScope, call: ToolCall) -> str:
+    """Return the idempotency key of a call, which is derived once."""
+    if not call.operation_key:
+        capability = call.capability
+        call.operation_key = key_for_call(scope, capability.definition.idempotency, capability.capability_id, call)
+    return call.operation_key
 
 
 def _denial_key(capability: Capability, key: str) -> str:
@@ -254,7 +261,7 @@ def can_be_done_before(operation: Mapping[str, Any], rule: Idempotency) -> bool:
 def release_key(claimed: Write) -> Write:
     """Build the write that releases the key of an operation of which nothing was sent."""
     ((_, claim),) = OPERATIONS.written((claimed,))
-    return OPERATIONS.write(claimed.key, claimed.expect + 1, replace(claim, state="released"))
+    return OPERATIONS.write(claimed.key, claimed.expect + 1, _released(claim))
 
 
 def complete_key(
@@ -269,7 +276,13 @@ def complete_key(
     if happened:
         good = result.status == "completed" and result.withheld is None
         state: Literal["completed", "unusable"] = "completed" if good else "unusable"
-        ended = replace(claim, state=state, output=result.output, mutations=result.mutations)
+        ended = OperationDocument(
+            claim.run_id, claim.tool_call_id, claim.fingerprint, state, result.output, result.mutations
+        )
     else:
-        ended = replace(claim, state="released")
+        ended = _released(claim)
     return OPERATIONS.write(claimed.key, claimed.expect + 1, ended, not_before_us=not_before_us)
+
+
+def _released(claim: OperationDocument) -> OperationDocument:
+    return OperationDocument(claim.run_id, claim.tool_call_id, claim.fingerprint, "released")

@@ -9,7 +9,7 @@ from typing import Any
 from contextos.action.content.kept_content import digests_of, repeated
 from contextos.action.gateway.guarded_call import GuardContext, Refusal
 from contextos.contracts.documents.operations import kept_digest, unvouched_key
-from contextos.contracts.encoding.defaults import is_default
+from contextos.contracts.encoding.defaults import without_defaults
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import TracedArguments
 from contextos.contracts.envelopes.evidence import TracedArgument
@@ -23,11 +23,12 @@ async def traced(context: GuardContext, call: ToolCall) -> Refusal | None:
     asked = context.ports.secrets.asked(call.args) if definition.secrets else None
     # A client can read elsewhere what the gateway never sees, so a stated destination is always looked for.
     always = context.policy.reads_origins or asked is not None or bool(definition.destinations)
-    args = without_secret_arguments(call.args)
+    if not context.seen.take_in(context.scope) and not always:
+        return None
+    args: Mapping[str, Any] = without_secret_arguments(call.args)
     if call.capability.adapter.type == "function":
         # The author of the code chose its defaults; those of a foreign server are content like any other.
-        schema = definition.input_schema
-        args = {name: one for name, one in args.items() if not is_default(schema, name, one)}
+        args = without_defaults(definition.input_schema, args)
     found = context.seen.trace(call.key, args, context.scope, always=always) or {}
     if asked is not None:
         # Their values were looked for when the agent sent them.

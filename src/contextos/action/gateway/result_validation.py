@@ -8,7 +8,7 @@ from the agent and kept, because it says what happened. A write whose output is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.quarantine import has_drifted
@@ -21,16 +21,17 @@ from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
     AdapterReply,
     Settled,
-    ToolCallEnvelope,
+    StatedCall,
+    StatedResult,
     ToolError,
-    ToolResultEnvelope,
     ToolStatus,
 )
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.refs import artifact_ref, tool_ref
-from contextos.contracts.scope import Capability, Redeemed
+from contextos.contracts.scope import Capability
 from contextos.errors import InvalidInput, Problem
 
 MAX_OUTPUT_BYTES: Final = 1_048_576
@@ -45,6 +46,17 @@ UNNAMED_ARTIFACT: Final = ["an artifact with an unsafe name", "application/octet
 
 Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
 """output -> (redacted output, redaction rules applied, problems with unsafe text)."""
+
+
+class ReplyPorts(Protocol):
+    """What of `DispatchPorts` a reply is judged with."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def cleanse(self) -> Cleanse: ...
+    @property
+    def cleanse_text(self) -> Callable[[Any], Any]: ...
 
 
 @final_fields
@@ -64,9 +76,12 @@ class CheckedReply:
 
 def _said(checked: CheckedReply) -> list[Any]:
     """What a reply says beside its output: the words of an adapter can be in each."""
-    withheld = [checked.withheld] if checked.withheld else []
-    made = [one.get(name) for one in checked.artifacts for name in ("name", "content")]
-    return [checked.error.message if checked.error else "", *(one.detail for one in withheld), *made]
+    said = [one.get(name) for one in checked.artifacts for name in ("name", "content")]
+    if checked.error:
+        said.append(checked.error.message)
+    if checked.withheld:
+        said.append(checked.withheld.detail)
+    return said
 
 
 def validate_reply(
@@ -156,6 +171,8 @@ def _checked_artifacts(
     cleanse: Cleanse, stated: Sequence[ToolArtifact]
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Returns the artifacts of an answer as they are kept, each by itself, and the redaction rules that applied."""
+    if not stated:
+        return (), ()
     made, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
     for one in (ToolArtifact.model_validate(dict(reply)) for reply in stated):
         named, applied, unsafe = cleanse([one.name, one.media_type])
@@ -238,18 +255,15 @@ def why_inconclusive(reply: AdapterReply) -> str | None:
 
 @final_fields
 class AttemptOutcome:
-    """Builds the body of `tool.returned` for one attempt of a call, which began at `began_us` (Unix microseconds)."""
+    """Builds the body of `tool.returned` for the current attempt of a call, which began at `began_us` (Unix
+    microseconds).
+    """
 
     registry: Registry
-    cleanse: Cleanse
-    cleanse_text: Callable[[Any], Any]
-    capability: Capability
-    envelope: ToolCallEnvelope
-    approval: Redeemed | None
+    ports: ReplyPorts
+    call: ToolCall
     adapter: Adapter
-    clock: Clock
     began_us: int
-    retries: int
 
     def body(self, outcome: str, reply: AdapterReply | None, why: str, *, code: str = "tool_failed") -> dict[str, Any]:
         """Return the body for a reply, or for none: `code` and `why` then say what stopped the call.
@@ -257,50 +271,47 @@ class AttemptOutcome:
         Raises:
             InvalidInput: the reply forms no valid envelope. Nothing of it is recorded.
         """
-        envelope, approval = self.envelope, self.approval
-        checked = validate_reply(self.registry, self.cleanse, self.capability, envelope.args, reply, outcome, why, code)
-        effect = self.capability.definition.kind == "write"
+        call, ports = self.call, self.ports
+        envelope, approval, capability = call.envelope, call.approval, call.capability
+        checked = validate_reply(self.registry, ports.cleanse, capability, envelope.args, reply, outcome, why, code)
+        effect = capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
-        waited_us = self.adapter.yielded_turn.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
+        waited_us = self.adapter.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
         said = list(reply.mutations) if reply else []
-        changed = [UNNAMED if self.cleanse(one)[2] else one for one in self.cleanse_text(said)]
+        changed = said and [UNNAMED if ports.cleanse(one)[2] else one for one in ports.cleanse_text(said)]
         used = checked.status in ("ok", "completed") and checked.withheld is None
         artifacts = [_identified(one, envelope.tool_call_id, at) for at, one in enumerate(checked.artifacts)]
         refs = [one["evidence_ref"] for one in artifacts if "evidence_ref" in one]
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if used else []
+        tags: list[str] = [envelope.approval_mode_effective] if effect else []
+        if instructs([checked.output, *_said(checked)]):
+            tags.append(INSTRUCTIONS_TAG)
         # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
-        least = self.capability.definition.cost_cents
+        least = capability.definition.cost_cents
         cost = (
-            max(reply.cost_cents, 0 if has_drifted(self.capability, reply) else least)
+            max(reply.cost_cents, 0 if has_drifted(capability, reply) else least)
             if reply
             else least
             if outcome == "unknown"
             else 0
         )
         wire = {
-            "envelope_version": "contextos.tool_result.v1",
             "tool_call_id": envelope.tool_call_id,
-            "run_id": envelope.run_id,
-            "trace_id": envelope.trace_id,
-            "session_id": envelope.session_id,
             "capability_id": envelope.capability_id,
             "status": checked.status,
-            "output": checked.output,
-            "error": checked.error.to_json() if checked.error else None,
+            **({"output": checked.output} if checked.output is not None else {}),
+            **({"error": checked.error.to_json()} if checked.error else {}),
             **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
-            "artifacts": artifacts,
+            **({"artifacts": artifacts} if artifacts else {}),
             "citations": [{"evidence_ref": ref} for ref in cited],
-            "mutations": changed,
-            "risk_tags": [
-                *([envelope.approval_mode_effective] if effect else []),
-                *([INSTRUCTIONS_TAG] if instructs([checked.output, *_said(checked)]) else []),
-            ],
+            **({"mutations": changed} if changed else {}),
+            **({"risk_tags": tags} if tags else {}),
             "policy_decision_id": envelope.policy_decision_id,
-            "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,
+            "latency_ms": max(0, ports.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                "redaction_applied": bool(checked.redacted) or changed != said,
-                "retries": self.retries,
-                "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", self.retries + 1),
+                **({"redaction_applied": True} if checked.redacted or changed != said else {}),
+                **({"retries": call.attempt - 1} if call.attempt > 1 else {}),
+                "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", call.attempt),
                 "cost_cents": cost if reply else 0,
                 **(
                     {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
@@ -309,12 +320,11 @@ class AttemptOutcome:
                 ),
             },
         }
-        ToolResultEnvelope.model_validate(wire)
+        StatedResult.model_validate(wire)
         age_ms = reply.definition_age_ms if reply else None
         return {
             "outcome": outcome,
             "envelope": wire,
-            "output_digest": content_address(checked.output),
             "cost_cents": cost,
             "happened": effect and reply is not None and not reply.had_no_effect,
             **({"waited_us": waited_us} if waited_us else {}),
@@ -322,18 +332,15 @@ class AttemptOutcome:
         }
 
 
-def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:
-    """Build the result of a call from an operator's statement whether the call took effect.
+def result_of_settlement(envelope: StatedCall, settled: Settled) -> dict[str, Any]:
+    """Build the result of a call from an operator's statement whether the call took effect, as the journal states one.
 
-    The result is the same when the statement is made and when the run uses it.
+    The result is the same when the statement is made and when the run uses it. Raises `ValidationError` where a run
+    cannot use it.
     """
     happened = settled.happened
-    return ToolResultEnvelope(
-        envelope_version="contextos.tool_result.v1",
+    return StatedResult(
         tool_call_id=envelope.tool_call_id,
-        run_id=envelope.run_id,
-        trace_id=envelope.trace_id,
-        session_id=envelope.session_id,
         capability_id=envelope.capability_id,
         status="completed" if happened else "failed",
         output=settled.output if happened else None,
@@ -345,4 +352,4 @@ def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolRe
         policy_decision_id=envelope.policy_decision_id,
         latency_ms=0,
         metadata={"settled_by": settled.by, "evidence_ref": settled.evidence_ref},
-    )
+    ).to_json()

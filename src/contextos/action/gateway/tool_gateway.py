@@ -7,15 +7,17 @@ Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
 from contextos.action.gateway import guards, history, origins
 from contextos.action.gateway.dispatcher import Dispatcher
-from contextos.action.gateway.evidence import evidence_about, reads_evidence
+from contextos.action.gateway.evidence import evidence_about
 from contextos.action.gateway.guarded_call import Guard, GuardContext, Refusal
 from contextos.action.gateway.observing import observe
+from contextos.action.quarantine import can_drift
 from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
@@ -23,6 +25,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.calls import ToolCall
+from contextos.contracts.ports.seams import Policy
 from contextos.contracts.refs import policy_ref, tool_ref
 from contextos.contracts.scope import Capability
 
@@ -50,6 +53,23 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.in_session,
 )
 """The guards, in the order in which a call passes them."""
+
+_ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
+    guards.not_quarantined: lambda tool, _: can_drift(tool),
+    guards.consistent_with_request: lambda tool, _: any(one.agrees_with for one in tool.permissions),
+    history.history_known: history.needs_history,
+    guards.within_egress: lambda tool, _: tool.leaves,
+    guards.consented: lambda tool, _: bool(tool.consents),
+    guards.still_not_quarantined: lambda tool, _: can_drift(tool),
+    history.reserved: history.needs_history,
+}
+"""The guards that pass every call of some tools, and of which tools under which policy they refuse any."""
+
+
+def guards_of(tool: Capability, policy: Policy) -> tuple[Guard, ...]:
+    """Return the guards that can refuse a call of a tool under a policy, in their order. It follows from the pins."""
+    return tuple(guard for guard in GUARDS if guard not in _ACTS or _ACTS[guard](tool, policy))
+
 
 OBSERVED: Final[tuple[Guard, ...]] = (
     guards.surfaced,
@@ -115,7 +135,7 @@ class Gateway:
             if step.tool in counted or self.context.policy.hours_of(step.tool):
                 return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
-            read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)
+            read = any(map(self.context.policy.reads_evidence, produced))
             if read or exceeded_limit(self.context.scope.run.run_budget, spent, definition):
                 return count
             spent = with_dispatch(spent, definition)
@@ -134,9 +154,11 @@ class Gateway:
             return self._refused(call, Refusal("rejected", "tool_not_in_manifest", _unknown(call)), known=False)
         call.capability, call.evidence = capability, evidence_about(capability, call)
         guards.expect(context, call)
-        observed = OBSERVED if context.scope.observes else ()
-        for guard in GUARDS:
-            refused = await (observe(context, call, guard) if guard in observed else guard(context, call))
+        asked = context.guards.get(capability.capability_id, GUARDS)
+        if context.scope.observes:
+            asked = tuple(partial(observe, guard=guard) if guard in OBSERVED else guard for guard in asked)
+        for guard in asked:
+            refused = await guard(context, call)
             if refused is not None:
                 call.decision = refused.decision or call.decision
                 call.envelope = self.envelope(call)
@@ -222,8 +244,8 @@ class Gateway:
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        stopped = {"call": call.envelope.to_json()} if known else {}
-        self.context.journal.derive("tool.refused", call.key, {"envelope": result.to_json(), **stopped})
+        stopped = {"call": call.envelope.stated()} if known else {}
+        self.context.journal.derive("tool.refused", call.key, {"envelope": result.stated(), **stopped})
         return result
 
 

@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, cast
 
-from contextos.action.foreign_code import CALL_PASSES, LOOKUP_PASSES, ForeignFaults, check_reply
+from contextos.action.foreign_code import CALL_PASSES, LOOKUP_PASSES, ForeignFaults, checked_reply
 from contextos.adapters.function.threads import Threads
 from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import (
@@ -260,10 +260,7 @@ def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
         return AdapterReply(error=refusal, cost_cents=cost_cents)
     if isinstance(returned, dict):
         return AdapterReply(output=returned, cost_cents=cost_cents)
-    if not isinstance(returned, AdapterReply):
-        return None
-    check_reply(returned)
-    return returned
+    return checked_reply(returned) if isinstance(returned, AdapterReply) else None
 
 
 def _text(value: Any, max_chars: int) -> str:

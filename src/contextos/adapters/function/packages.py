@@ -17,9 +17,8 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -67,7 +66,7 @@ class PackageFiles:
     _path: tuple[object, ...] = ()
     _seen: Mapping[str, Tree] = field(default_factory=dict)
     _first: str | None = None
-    _loose: Sequence[str] = ()
+    _loose: Tree = field(default_factory=partial(Tree.joined, ()))
     _installed_until: float = 0.0
 
     def __post_init__(self) -> None:
@@ -102,9 +101,11 @@ class PackageFiles:
 
     def _digest(self) -> str:
         # What counts for a while is not gone through before it is due.
-        due = self._trees if monotonic() >= self._installed_until else self._loose
+        is_due = monotonic() >= self._installed_until
+        if self._first is not None and not is_due and self._loose.is_as_seen():
+            return self._first
         seen = self._seen
-        now = {label: self._tree(label) for label in due if label not in seen or not seen[label].is_as_seen()}
+        now = {label: self._tree(label) for label in self._trees if label not in seen or not seen[label].is_as_seen()}
         if self._first is None or any(now[label].files != seen[label].files for label in now):
             trees = {**seen, **now}.values()
             listed = {_text(key): file_digest(*file) for tree in trees for key, file in tree.files.items()}
@@ -112,10 +113,10 @@ class PackageFiles:
             if self._first not in (None, found):
                 return found
             self._first = found
-        if now or due is self._trees:
-            self._seen = seen = {**seen, **now}
-            self._loose = [label for label, tree in seen.items() if not tree.is_installed]
-            self._installed_until = min((tree.until for tree in seen.values() if tree.is_installed), default=math.inf)
+        self._seen = seen = {**seen, **now}
+        if now:
+            self._loose = Tree.joined([tree for tree in seen.values() if not tree.is_installed])
+        self._installed_until = min((tree.until for tree in seen.values() if tree.is_installed), default=math.inf)
         return self._first
 
     def _tree(self, label: str) -> Tree:
@@ -319,8 +320,10 @@ def _path_signs() -> tuple[object, ...]:
     """What can change when something is put where this process imports from."""
     signs: list[object] = [*map(id, sys.meta_path)]
     for one in dict.fromkeys(sys.path):
-        with suppress(OSError):
-            signs.append((one, *folder_sign(os.stat(one or os.getcwd()))))
+        try:
+            signs.append((one, folder_sign(os.stat(one or os.getcwd()))))
+        except OSError:
+            continue
     return tuple(signs)
 
 

@@ -75,6 +75,17 @@ class Tree:
         self._paths, self._signs = [path for path, _ in self.files.values()], [sign for _, sign in self.files.values()]
 
     @classmethod
+    def joined(cls, trees: Collection[Tree]) -> Tree:
+        """Return one tree of several that are not installed, so that one look is at all of them."""
+        files, others = dict[str, tuple[str, FileSign]](), Others()
+        for one in trees:
+            files |= one.files
+            others.folders |= one.others.folders
+            others.data |= one.others.data
+            others.gone += one.others.gone
+        return cls(files, others, is_installed=False, looked_at=min((one.looked_at for one in trees), default=0.0))
+
+    @classmethod
     def of(cls, label: str, root: Path, named: Collection[str] = ()) -> Tree:
         """Return what is there. `named` are names of files and folders that count in the workspace.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from contextos.contracts.encoding.display_escape import an, displayed
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.trace import TraceContext, child_headers
 from contextos.queries.run_events import RunEvent, RunEventName
@@ -132,36 +133,24 @@ def _is_void(upto: Sequence[Entry], later: Sequence[Entry]) -> bool:
 def _told(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str, Any], NoticeType]:
     if event.event == "run.waiting":
         return {"waits_for": event.waits_for, **_question(event.waits_for, entries)}, "question.asked"
-    body = read_body(entries[-1]) or {}
+    said = _noticed(entries[-1])
     if event.event == "run.ended":
-        end = body.get("end", "erased")
+        end = said.get("end", "erased")
         return {"end": end}, "run.escalated" if end in _FOR_A_PERSON else "run.finished"
-    if event.event == "approval.answered":
-        said = {"verdict": body.get("verdict"), "by": body.get("approver")}
-        return {"waits_for": "approval", **_question("approval", entries), **_known(said)}, "question.decided"
-    if event.event == "effect.settled":
-        said = {"happened": body.get("happened"), "by": body.get("by")}
-        return {"waits_for": "settlement", **_question("settlement", entries), **_known(said)}, "question.decided"
-    return {"waits_for": "slot", **_question("slot", entries)}, "question.decided"
+    answers = KINDS[event.event].answers
+    return {"waits_for": answers, **_question(answers, entries), **said}, "question.decided"
 
 
-def _question(waits_for: str | None, entries: Sequence[Entry]) -> dict[str, Any]:
+def _question(waits_for: str | None, entries: Sequence[Entry]) -> Mapping[str, Any]:
     """What is asked, from the last question of this kind."""
-    kind = {"approval": "approval.asked", "slot": "slot.asked", "settlement": "tool.returned"}[str(waits_for)]
-    asked = next((entry for entry in reversed(entries) if entry.kind == kind), None)
-    body = read_body(asked) if asked else None
-    if body is None:
-        return {}
-    if kind == "approval.asked":
-        names = ("approval_id", "gate_id", "required_role", "deadline_us")
-        return {"capability_id": body["binding"]["capability_id"], **{name: body[name] for name in names}}
-    if kind == "slot.asked":
-        return {"slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
-    return {"capability_id": body["envelope"]["capability_id"], "tool_call_id": body["envelope"]["tool_call_id"]}
+    asked = (entry for entry in reversed(entries) if entry.kind in KINDS and KINDS[entry.kind].asks == waits_for)
+    return next(map(_noticed, asked), {})
 
 
-def _known(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if value is not None}
+def _noticed(entry: Entry) -> Mapping[str, Any]:
+    """What a person learns of an entry from outside; nothing of an erased one."""
+    row, body = KINDS.get(entry.kind), read_body(entry)
+    return {} if body is None or row is None or row.noticed is None else row.noticed(body)
 
 
 def _asked(told: Mapping[str, Any]) -> str:

@@ -128,8 +128,12 @@ class FoundDocuments:
 
     def one(self, collection: Collection[BodyT], key: str) -> StoredDocument[BodyT] | None:
         """The document of `collection` with this key, or None. Raises `Integrity`."""
-        document = self._found.get(collection.place(key))
+        document = self.stored(collection, key)
         return None if document is None else collection.read(document)
+
+    def stored(self, collection: Collection[Any], key: str) -> Document | None:
+        """The document of `collection` with this key as it is stored, or None. Its body is not decoded."""
+        return self._found.get(collection.place(key))
 
     def has(self, collection: Collection[Any], key: str) -> bool:
         """Return whether the document with this key was found. Its body is not decoded."""
@@ -158,7 +162,9 @@ async def find_documents(
     """Read the documents at `places`, pairs of (collection name, key), and the others of `Store.look`, in one call of
     the store. Absent ones are left out.
     """
-    return FoundDocuments(await store.look(places, prefixes=prefixes, lines=lines))
+    # Of one key only the earliest is asked, or each of its lines would be found twice.
+    first = dict(sorted(lines, reverse=True)) if len(lines) > 1 else dict(lines)
+    return FoundDocuments(await store.look(places, prefixes=prefixes, lines=[*first.items()]))
 
 
 def strict_decoder(model: type[BodyT]) -> Callable[[bytes], BodyT]:

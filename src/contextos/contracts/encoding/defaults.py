@@ -45,6 +45,13 @@ def with_defaults(schema: Mapping[str, Any], args: Mapping[str, Any], later: Col
     return filled
 
 
+def without_defaults(schema: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments without those that have the value of their default."""
+    if not _states_defaults(schema):
+        return args
+    return {name: one for name, one in args.items() if not is_default(schema, name, one)}
+
+
 def is_default(schema: Mapping[str, Any], name: str, value: Any) -> bool:
     """Return whether `value` is the default of the argument `name`."""
     default = _default_of(orjson.dumps(schema), name) if _states_defaults(schema) else MISSING

@@ -7,9 +7,9 @@ Source: docs/design/contracts.md, "Wire and hashing"; RFC 8785; docs/design/stan
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
+from hashlib import sha256
 from math import isfinite
 from operator import itemgetter
 from typing import Any, Final
@@ -26,6 +26,7 @@ MAX_INT: Final = 2**53 - 1
 MAX_CANONICAL_DEPTH: Final = 254
 """The deepest nesting that `canonical` accepts, which is orjson's own limit; `loads` has a lower one."""
 
+_dumps: Final = orjson.dumps
 _FAST: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _ONLY_JSON: Final = (
     _FAST | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -54,11 +55,16 @@ def canonical(value: Any) -> bytes:
         MalformedJson: names the pointer of the first refused value.
     """
     try:
-        out = orjson.dumps(value, None, _ONLY_JSON)
+        out = _dumps(value, None, _ONLY_JSON)
     except TypeError:
         return _exact(value)
-    right = type(value) in _CONTAINERS and out.isascii() and _WHOLE(out) is None and _EXPONENT(out) is None
-    if right and (_NULL(out) is None or _is_finite(value)):
+    if (
+        type(value) in _CONTAINERS
+        and out.isascii()
+        and _WHOLE(out) is None
+        and _EXPONENT(out) is None
+        and (_NULL(out) is None or _is_finite(value))
+    ):
         return out
     return out if _is_plain(value) else _exact(value)
 
@@ -105,12 +111,12 @@ def same_json(one: Any, other: Any) -> bool:
 
 def content_address(value: Any) -> str:
     """Return `sha256:` and the hex digest of the canonical form of `value`."""
-    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+    return "sha256:" + sha256(canonical(value)).hexdigest()
 
 
 def digest(raw: bytes) -> str:
     """Return `sha256:` and the hex digest of `raw`."""
-    return "sha256:" + hashlib.sha256(raw).hexdigest()
+    return "sha256:" + sha256(raw).hexdigest()
 
 
 def _large_as_double(literal: str) -> int | float:

@@ -65,4 +65,5 @@ def is_secret_argument(value: Any) -> bool:
 
 def without_secret_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call that are not secret."""
-    return {name: value for name, value in args.items() if not is_secret_argument(value)}
+    marked = SECRET_ARGUMENT.fullmatch
+    return {name: value for name, value in args.items() if not isinstance(value, str) or marked(value) is None}

@@ -9,16 +9,13 @@ Source: Reference Architecture, "The three ledgers"; API Contracts, "run_budget"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from contextos.contracts.journal import LEDGERS, Logged
 from contextos.contracts.model import UNITS_PER_CENT, final_fields
-
-OF_RECORD: Final = ("policy.decided", "run.pinned", "run.scored")
-"""The kinds that state parts of a DecisionRecord."""
 
 
 @final_fields
@@ -48,10 +45,8 @@ class LedgerSoFar:
     def __init__(self) -> None:
         self._entries, self._hashed = 0, sha256(b"[")
         self._new: list[str] = []
-
-    def add(self, entry_hash: str) -> None:
-        """Add the hash of its next entry."""
-        self._new.append(entry_hash)
+        self.add = self._new.append
+        """Adds the hash of its next entry."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the ledger as a record names it. Its head is the content address of the list of hashes."""
@@ -69,9 +64,8 @@ class RunAccount:
 
     `effects` has what the run did to other systems by call, in the order of the calls; the last word about a call
     counts. `decisions` has the policy decisions in order, `controls` what they raised by name, and `matched_rules` the
-    rules that matched in any of them. `record` is the last DecisionRecord in full, None without one or where a part of
-    it was erased; `erased` are the kinds of the entries without a body. `instructing` names the content that speaks to
-    an agent: `tool:<id>` or `attachment`, each once, in order.
+    rules that matched in any of them. `instructing` names the content that speaks to an agent: `tool:<id>` or
+    `attachment`, each once, in order.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -87,8 +81,6 @@ class RunAccount:
         self.matched_rules: dict[str, None] = {}
         self.instructing: dict[str, None] = {}
         self.by_kind: dict[str, list[Logged]] = {}
-        self.record: dict[str, Any] | None = None
-        self.erased: set[str] = set()
 
     def of(self, *kinds: str) -> Sequence[Logged]:
         """Return the entries of these kinds, in order."""
@@ -123,36 +115,6 @@ class RunAccount:
         """
         return list(dict.fromkeys(ref for refs in self.evidence.values() for ref in refs))
 
-    def stated_record(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return of a DecisionRecord of the run as it is now what no entry before it states (`whole_record`)."""
-        stated = dict(record)
-        del stated["policy_decisions"]
-        if record["lineage"]["pins"] == self._last_of("run.pinned", "pins"):
-            stated["lineage"] = {name: value for name, value in record["lineage"].items() if name != "pins"}
-        if stated.pop("scorecard", None) is not None:
-            stated["scored"] = self.of("run.scored")[-1].key
-        return stated
-
-    def whole_record(self, stated: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the DecisionRecord of which an entry that follows now states the rest, or None where what the entries
-        before it state of it was erased or is not there.
-        """
-        if not self.erased.isdisjoint(OF_RECORD):
-            return None
-        whole = {**stated, "policy_decisions": list(self.decisions)}
-        whole["lineage"] = {"pins": self._last_of("run.pinned", "pins"), **stated["lineage"]}
-        if (key := whole.pop("scored", None)) is not None:
-            scored = self.last("run.scored")
-            if scored is None or scored.key != key:
-                return None
-            whole["scorecard"] = scored.body
-        return whole
-
-    def _last_of(self, kind: str, name: str) -> Any:
-        """A member of the last entry of a kind, `{}` without one."""
-        last = self.last(kind)
-        return last.body.get(name, {}) if last else {}
-
     def void_answers(self) -> dict[int, str]:
         """Return the answers to approvals that the run found void (`void_answers`)."""
         voided = "approval.voided" in self.by_kind
@@ -177,6 +139,43 @@ class RunAccount:
 def cost_units(cents: float | int) -> int:
     """Convert US cents to whole units of 1/10,000 cent."""
     return round(cents * UNITS_PER_CENT)
+
+
+def answered_call(account: RunAccount, entry: Logged) -> None:
+    """Note what the answer of a call, or its refusal, says of its effect."""
+    call, effects, envelope = _call(entry), account.effects, entry.body["envelope"]
+    made_by = envelope["metadata"].get("made_by")
+    happened = made_by is not None or bool(entry.body.get("happened"))
+    if not happened and entry.body.get("outcome") != "unknown":
+        if entry.kind == "tool.returned":
+            effects.pop(call, None)
+        return
+    if made_by and any(one["tool_call_id"] == made_by["tool_call_id"] for one in effects.values()):
+        return  # the run itself did it, before it was reopened
+    effects[call] = {
+        "step_id": call.partition("/")[2],
+        "capability_id": envelope["capability_id"],
+        "tool_call_id": made_by["tool_call_id"] if made_by else envelope["tool_call_id"],
+        "state": "happened" if happened else "unknown",
+        "made_by": made_by["run_id"] if made_by else account.run_id,
+        "mutations": list(envelope.get("mutations", ())),
+    }
+
+
+def settled_call(account: RunAccount, entry: Logged) -> None:
+    """Note what an operator says became of a call whose outcome nobody knew."""
+    call, effects = _call(entry), account.effects
+    if call not in effects:
+        return
+    if entry.body["happened"]:
+        effects[call] = effects[call] | {"state": "happened", "mutations": list(entry.body["mutations"])}
+    else:
+        del effects[call]
+
+
+def _call(entry: Logged) -> str:
+    """The call that an entry is about: its plan and its step."""
+    return "/".join(entry.key.split("/", 2)[:2])
 
 
 class Said(Protocol):

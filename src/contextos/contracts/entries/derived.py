@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import model_validator
-
 from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.identity import Principal
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.plan import TakenParameter
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
-from contextos.contracts.envelopes.record import DecisionRecord, PolicyDecisionRef
 from contextos.contracts.envelopes.run import BudgetInForce
-from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
+from contextos.contracts.envelopes.tool import StatedCall, StatedResult
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
 from contextos.contracts.ids import GateId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
@@ -112,8 +109,8 @@ class RefusedCall(Model):
     that is not registered, and for a call that was dispatched before.
     """
 
-    envelope: ToolResultEnvelope
-    call: ToolCallEnvelope | None = None
+    envelope: StatedResult
+    call: StatedCall | None = None
 
 
 class ScheduledRetry(Model):
@@ -127,26 +124,16 @@ class ScheduledRetry(Model):
     tool_call_id: ToolCallId
 
 
-class ReservedBudget(Model):
-    """The part of the run's budget that is set aside for one call when it is sent."""
-
-    tool_calls: Count
-    cost_cents: Amount
-
-
 class DispatchedCall(Model):
-    """Body of `tool.dispatching`: a call that is about to be sent. `provenance` names the source of each argument, and
-    `credentials` where the static secrets come from with which it is sent.
+    """Body of `tool.dispatching`: a call that is about to be sent. `reserved_cents` of the run's budget are set aside
+    for it, and `credentials` says where the static secrets come from with which it is sent.
     """
 
-    envelope: ToolCallEnvelope
-    args_digest: Name
+    envelope: StatedCall
     mode: Name
-    provenance: Map[Name]
-    definition_digest: Name
-    reservation: ReservedBudget
+    reserved_cents: Amount
     not_after_us: Count
-    approval_id: Name | None
+    approval_id: Name | None = None
     credentials: Seq[Name] = ()
 
 
@@ -180,12 +167,9 @@ class FrozenItem(Model):
 
 
 class FrozenEvidence(Model):
-    """Body of `evidence.frozen`: the evidence on which a call is based, fixed from then on, and the digest of that
-    list.
-    """
+    """Body of `evidence.frozen`: the evidence on which a call is based, fixed from then on."""
 
     items: Seq[FrozenItem]
-    snapshot_hash: Name
 
 
 class AskedEvidence(Model):
@@ -242,14 +226,11 @@ class AskedApproval(Model):
     gate_id: Name
     required_role: Name
     deadline_us: Count
-    evidence_snapshot_hash: Name
     binding: ApprovalBinding
     binding_digest: Name
     args: OpenObject
     evidence: Seq[AskedEvidence]
     barred: Seq[Name]
-    approval_mode_effective: ApprovalMode
-    denial_key: Text
 
 
 class VoidedApproval(Model):
@@ -265,23 +246,6 @@ class ProposedMemories(Model):
     """
 
     proposals: Seq[MemoryProposal]
-
-
-class StatedRecord(DecisionRecord):
-    """Body of `record.revised`: a DecisionRecord without what entries before it state (`RunAccount.whole_record`).
-
-    Its policy decisions are those of the run, its pins those of `run.pinned` if it states none, and its scores those of
-    the `run.scored` with the key `scored`. `record_hash` covers the whole record.
-    """
-
-    policy_decisions: Seq[PolicyDecisionRef] = ()
-    scored: Name | None = None
-
-    @model_validator(mode="after")
-    def _states_nothing_twice(self) -> StatedRecord:
-        if self.model_fields_set & {"policy_decisions", "scorecard"}:
-            raise ValueError("the policy decisions and scores of a run are in entries of their own")
-        return self
 
 
 class PackedReplay(Model):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from contextos.contracts.entries import of_context, of_decision, of_effect, of_run
 from contextos.contracts.entries.account import LedgerSoFar, RunAccount
 from contextos.contracts.entries.row import Kind
-from contextos.contracts.journal import LEDGERS, Entry, Logged
+from contextos.contracts.journal import LEDGERS, NONE, Entry, Logged
 
 KINDS: Final[dict[str, Kind]] = {
     **of_run.RUN_KINDS,
@@ -55,21 +55,19 @@ def account_of(run_id: str, log: Iterable[Logged]) -> RunAccount:
 
 def fold_entry(account: RunAccount, entry: Logged) -> None:
     """Add the next entry of the run to its account. Of an erased one only that it was there, and when, is known."""
-    kind, at_us = entry.kind, entry.at_us
-    known = account.by_kind.get(kind)
-    if known is None:
-        if not account.by_kind:
-            account.began_us = account.now_us = at_us
-        account.by_kind[kind] = [entry]
+    _, kind, _, at_us, _, body, entry_hash = entry
+    by_kind = account.by_kind
+    if kind in by_kind:
+        by_kind[kind].append(entry)
     else:
-        known.append(entry)
+        if not by_kind:
+            account.began_us = account.now_us = at_us
+        by_kind[kind] = [entry]
     if (row := KINDS.get(kind)) is not None:
-        if (ledger := account.ledgers.get(row.ledger)) is not None:
-            ledger.add(entry.hash)
+        if row.ledger != NONE:
+            account.ledgers[row.ledger].add(entry_hash)
         if row.wakes:
             account.waited_us += at_us - account.now_us
-        if entry.body is None:
-            account.erased.add(kind)
-        elif row.fold is not None:
+        if row.fold is not None and body is not None:
             row.fold(account, entry)
     account.now_us = at_us

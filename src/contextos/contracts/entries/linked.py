@@ -16,6 +16,8 @@ V = TypeVar("V")
 
 KEPT_BYTES: Final = 32 << 20
 """How much a table holds."""
+ASKED_BYTES: Final = 4_096
+"""What a key counts that holds some short texts, so that a table of small values is bounded too."""
 _ENTRY_BYTES: Final = 800
 """What an entry takes beside its body."""
 

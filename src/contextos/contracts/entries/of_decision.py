@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.entries import derived, recorded
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.row import AGENT_SESSION, TOOL_GATEWAY, Kind, picked
+from contextos.contracts.entries.row import (
+    AGENT_SESSION,
+    TOOL_GATEWAY,
+    Because,
+    Kind,
+    Lines,
+    Severity,
+    StoryReader,
+    failures_text,
+    listed_failures,
+    picked,
+)
 from contextos.contracts.envelopes.plan import Plan
 from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.record import Scorecard
+from contextos.contracts.envelopes.record import DecisionRecord, Scorecard
 from contextos.contracts.journal import DECISION, Logged
 
 RECORD_SHOWN: Final = ("record_id", "status", "outcome", "decision_key", "decision_version", "record_hash")
@@ -32,12 +45,114 @@ def _decided(account: RunAccount, entry: Logged) -> None:
                 account.controls.setdefault(name, set()).update(raised)
 
 
-def _revised(account: RunAccount, entry: Logged) -> None:
-    account.record = account.whole_record(entry.body)
-
-
 def _checked(account: RunAccount, entry: Logged) -> None:
     account.evidence[str(entry.seq)] = list(entry.body["satisfied"].values())
+
+
+def _verdict(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
+    """The verdict in words: allowed or denied, the approval mode, the gates it needs, the rules that matched, and why
+    those that deny exist.
+    """
+    words = ["allowed" if decision["allowed"] else f"denied ({decision['reason']})"]
+    if decision["allowed"] and decision.get("effective_approval_mode"):
+        words.append(f"as {decision['effective_approval_mode']}")
+    verdict = " ".join(words)
+    gates = ", ".join(decision.get("gates", ())) if decision["allowed"] else ""
+    rules = decision.get("denying_rule_ids") or decision.get("matched_rule_ids") or ()
+    if gates:
+        verdict += f", needs {gates}"
+    if rules:
+        verdict += f"{',' if gates else ''} by {', '.join(map(displayed, rules))}"
+    if because := [] if decision["allowed"] else [rationales[one] for one in rules if one in rationales]:
+        verdict += f": {displayed('; '.join(dict.fromkeys(because)))}"
+    unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
+    return f"{verdict}; not known: {', '.join(map(displayed, unknown))}" if unknown else verdict
+
+
+def _verdicts(entry: Logged, read: StoryReader) -> Lines:
+    for one in entry.body.get("decisions", (entry.body,)):
+        # At compile and plan only denials are listed: an allowed call is decided again at execute.
+        if one["point"] == "execute" or not one["allowed"]:
+            yield f"{displayed(one.get('capability_id'))} at {one['point']}: {_verdict(one, read.rationales)}"
+
+
+def _decision_grade(body: Any) -> Severity:
+    """What a compile denies is a tool that is not shown."""
+    decided = body.get("decisions", (body,))
+    denied = any(one.get("capability_id") and not one.get("allowed") for one in decided)
+    return "warn" if denied and decided[0].get("point") != "compile" else "info"
+
+
+def _decision_noted(body: Any) -> Mapping[str, Any]:
+    """What a policy decided about one call, or about every tool at once."""
+    decided = body.get("decisions", (body,))
+    lists = {"rule_ids": "matched_rule_ids", "denying_rule_ids": "denying_rule_ids", "gates": "gates"}
+    return {
+        "policy.point": decided[0].get("point") if decided else None,
+        "policy_decision_ids": [one.get("policy_decision_id") for one in decided],
+        "policy.denied": [one.get("capability_id") for one in decided if not one.get("allowed")],
+        **{
+            f"policy.{name}": sorted({each for one in decided for each in one.get(field, ())})
+            for name, field in lists.items()
+        },
+    }
+
+
+def _can_call(entry: Logged, _: StoryReader) -> Lines:
+    yield f"the agent can call: {', '.join(entry.body['tools']) or 'nothing'}"
+
+
+def _could_call(entry: Logged) -> Because:
+    for tool in entry.body["tools"]:
+        yield "shown", tool, f"the agent of the session could call `{displayed(tool)}`"
+
+
+def _asks(entry: Logged, _: StoryReader) -> Lines:
+    call = f"{displayed(entry.body['tool'])} {displayed_json(entry.body['args'])}"
+    yield f"the agent asks for {call} as {displayed(entry.key)}"
+
+
+def _asked(entry: Logged) -> Because:
+    tool = entry.body["tool"]
+    yield "call", tool, f"the agent asked for `{displayed(tool)}` with {displayed_json(entry.body['args'])}"
+
+
+def _plan(entry: Logged, _: StoryReader) -> Lines:
+    yield f"plan {int(entry.key) + 1} verified: {entry.body['verdict']}{failures_text(entry.body)}"
+
+
+def _not_enforced(entry: Logged, _: StoryReader) -> Lines:
+    for one in entry.body["findings"]:
+        rules = ", ".join(displayed(rule) for rule in one.get("rule_ids", ())) or displayed(one["code"])
+        would = "ask a person" if one["verdict"] == "ask" else "deny"
+        yield f"not enforced: {entry.body['by']} would {would} by {rules}; {displayed(one['detail'])}"
+
+
+def _observed(entry: Logged) -> Because:
+    for one in entry.body["findings"]:
+        would = "asked a person" if one["verdict"] == "ask" else "denied the call"
+        yield "policy", None, f"the pack observes; enforcing would have {would}: {displayed(one['detail'])}"
+
+
+def _is_answered(entry: Logged, _: StoryReader) -> Lines:
+    yield f"{displayed(entry.key)} is {entry.body['status']}{failures_text(entry.body)}"
+
+
+def _answered_because(entry: Logged) -> Because:
+    """A call that was made is never called refused, whatever followed from its answer."""
+    what = {"done": "the call was made", "failed": "the call failed"}.get(entry.body["status"], "the call was refused")
+    return listed_failures(what)(entry)
+
+
+def _finishes(entry: Logged, _: StoryReader) -> Lines:
+    reason = f": {displayed(entry.body['reason'])}" if entry.body["reason"] else ""
+    yield f"the agent finishes as {entry.body['outcome']}{reason}"
+
+
+def _gave_up(entry: Logged) -> Because:
+    for one in (entry.body.get("rationale") or {}).get("failures") or ():
+        text = f"the run could not go on: {displayed(one['code'])}, {displayed(one['detail'])}"
+        yield "call", one.get("capability_id"), text
 
 
 DECISION_KINDS: Final[dict[str, Kind]] = {
@@ -72,6 +187,9 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         severity="info",
         fold=_decided,
         told=lambda body: {**dict.fromkeys(_LISTS, ()), **picked(*_POLICY)(body)},
+        story={"allowed": _verdicts},
+        graded=_decision_grade,
+        noted=_decision_noted,
     ),
     "planner.answered": Kind(
         DECISION,
@@ -87,6 +205,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         "compiled>open",
         component=AGENT_SESSION,
         told=picked("tools", "deadline_us", "observed"),
+        story={"allowed": _can_call},
+        why=_could_call,
     ),
     "call.asked": Kind(
         DECISION,
@@ -97,6 +217,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         wakes=True,
         component=AGENT_SESSION,
         told=picked("tool", "args"),
+        story={"allowed": _asks},
+        why=_asked,
     ),
     "plan.proposed": Kind(
         DECISION,
@@ -115,6 +237,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         decides="verdict",
         component="decision.critic",
         told=picked("verdict", "failures"),
+        story={"allowed": _plan},
+        why=listed_failures("the plan was not accepted"),
     ),
     "call.observed": Kind(
         DECISION,
@@ -122,6 +246,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         "planning executing scoring verifying>executing waiting>executing",
         component=TOOL_GATEWAY,
         told=picked("by", "findings"),
+        story={"allowed": _not_enforced},
+        why=_observed,
     ),
     "checkpoint.checked": Kind(
         DECISION,
@@ -141,6 +267,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         "resolved>open compiled>open verifying>open executing>open scoring>open",
         component=AGENT_SESSION,
         told=picked("status", "step", "failures"),
+        story={"allowed": _is_answered},
+        why=_answered_because,
     ),
     "session.finished": Kind(
         DECISION,
@@ -151,6 +279,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         wakes=True,
         component=AGENT_SESSION,
         told=picked("outcome", "reason"),
+        story={"allowed": _finishes},
     ),
     "run.scored": Kind(
         DECISION,
@@ -161,12 +290,12 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
     ),
     "record.revised": Kind(
         DECISION,
-        derived.StatedRecord,
+        DecisionRecord,
         "choosing waiting scoring received>scoring resolved>scoring compiled>scoring executing>waiting",
         component="trust.record",
         component_by_key={"approval": "trust.approvals", "uncertain": "action.tool_gateway", "slot": "slots.selection"},
-        fold=_revised,
         told=picked(*RECORD_SHOWN),
+        why=_gave_up,
     ),
     "replay.packed": Kind(
         DECISION,

@@ -6,12 +6,23 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
 from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG
 from contextos.contracts.entries import derived, recorded
-from contextos.contracts.entries.account import RunAccount, cost_units
-from contextos.contracts.entries.row import TOOL_GATEWAY, TRUST_APPROVALS, Kind, picked
+from contextos.contracts.entries.account import RunAccount, answered_call, cost_units, settled_call
+from contextos.contracts.entries.row import (
+    TOOL_GATEWAY,
+    TRUST_APPROVALS,
+    Aside,
+    Because,
+    Kind,
+    Lines,
+    StoryReader,
+    picked,
+)
 from contextos.contracts.envelopes.tool import Answered, Settled
 from contextos.contracts.journal import EFFECT, Logged
+from contextos.contracts.statements.questions import escape_all
 
 
 def _frozen(account: RunAccount, entry: Logged) -> None:
@@ -20,7 +31,7 @@ def _frozen(account: RunAccount, entry: Logged) -> None:
 
 def _dispatched(account: RunAccount, entry: Logged) -> None:
     account.tool_calls += 1
-    account.cost_units[entry.key] = cost_units(entry.body["reservation"]["cost_cents"])
+    account.cost_units[entry.key] = cost_units(entry.body["reserved_cents"])
     account.evidence.setdefault(f"of {entry.key}", ())
 
 
@@ -38,45 +49,9 @@ def _returned(account: RunAccount, entry: Logged) -> None:
     envelope, place = body["envelope"], f"of {entry.key}"
     if place in account.evidence:
         account.evidence[place] = [citation["evidence_ref"] for citation in envelope["citations"]]
-    if INSTRUCTIONS_TAG in envelope["risk_tags"]:
+    if INSTRUCTIONS_TAG in envelope.get("risk_tags", ()):
         account.instructing[f"tool:{envelope['capability_id']}"] = None
-    _answered_call(account, entry)
-
-
-def _answered_call(account: RunAccount, entry: Logged) -> None:
-    """What the answer of a call, or its refusal, says of its effect."""
-    call, effects, envelope = _call(entry), account.effects, entry.body["envelope"]
-    made_by = envelope["metadata"].get("made_by")
-    happened = made_by is not None or bool(entry.body.get("happened"))
-    if not happened and entry.body.get("outcome") != "unknown":
-        if entry.kind == "tool.returned":
-            effects.pop(call, None)
-        return
-    if made_by and any(one["tool_call_id"] == made_by["tool_call_id"] for one in effects.values()):
-        return  # the run itself did it, before it was reopened
-    effects[call] = {
-        "step_id": call.partition("/")[2],
-        "capability_id": envelope["capability_id"],
-        "tool_call_id": made_by["tool_call_id"] if made_by else envelope["tool_call_id"],
-        "state": "happened" if happened else "unknown",
-        "made_by": made_by["run_id"] if made_by else account.run_id,
-        "mutations": list(envelope["mutations"]),
-    }
-
-
-def _settled(account: RunAccount, entry: Logged) -> None:
-    call, effects = _call(entry), account.effects
-    if call not in effects:
-        return
-    if entry.body["happened"]:
-        effects[call] = effects[call] | {"state": "happened", "mutations": list(entry.body["mutations"])}
-    else:
-        del effects[call]
-
-
-def _call(entry: Logged) -> str:
-    """The call that an entry is about: its plan and its step."""
-    return "/".join(entry.key.split("/", 2)[:2])
+    answered_call(account, entry)
 
 
 def _tool_refused(body: Any) -> Mapping[str, Any]:
@@ -86,9 +61,146 @@ def _tool_refused(body: Any) -> Mapping[str, Any]:
     )
 
 
+_QUESTION: Final = ("capability_id", "approval_id", "gate_id", "required_role", "deadline_us")
+
+
 def _asked(body: Any) -> Mapping[str, Any]:
     names = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest", "args")
     return {"capability_id": body["binding"]["capability_id"], **picked(*names)(body)}
+
+
+def _refusal_noted(body: Any) -> Mapping[str, Any]:
+    # What was done before is not sent again, and has no error.
+    envelope, error = body["envelope"], body["envelope"]["error"]
+    call = picked("capability_id", "tool_call_id")(envelope)
+    return {**call, "error_code": error.get("code")} if error else call
+
+
+_RETRIES: Final = {
+    "send": "nothing was sent; it is sent",
+    "send_again": "sent again under the same key",
+    "look_up": "looked up again",
+}
+"""What a scheduled attempt does, in words."""
+
+
+def _waits(entry: Logged, _: StoryReader) -> Lines:
+    us = entry.body["at_us"] - entry.at_us
+    duration = f"{us / 1e6:.1f} s" if us < 120_000_000 else f"{us / 6e7:.0f} min"
+    yield f"{_RETRIES[entry.body['how']]} after a wait of {duration}"
+
+
+def _calls(entry: Logged, read: StoryReader) -> Lines:
+    again, body = "", entry.body
+    if body["mode"] == "reconcile":
+        before = [one for one in read.run.of("tool.retry_scheduled", "tool.dispatching") if one.seq < entry.seq]
+        how = (before[-1].body or {}).get("how", "") if before else ""
+        again = f" ({_RETRIES[how] if how == 'send_again' else 'asks what became of it'})"
+    yield f"calls {displayed(body['envelope']['capability_id'])} {displayed_json(body['envelope']['args'])}{again}"
+
+
+def _sent(entry: Logged) -> Because:
+    envelope = entry.body["envelope"]
+    tool, approval = envelope["capability_id"], entry.body.get("approval_id")
+    by = f"under the approval {displayed(approval)}" if approval else "and nobody had to be asked"
+    yield "call", tool, f"`{displayed(tool)}` was sent as {envelope['approval_mode_effective']}, {by}"
+
+
+def _not_sent(entry: Logged, _: StoryReader) -> Lines:
+    envelope = entry.body["envelope"]
+    what = displayed(envelope["capability_id"])
+    if made_by := envelope["metadata"].get("made_by"):
+        by = displayed(made_by["run_id"])
+        yield f"{what} was done before by {by}; its answer counts here too: {_said(envelope)}"
+    else:
+        yield f"gateway refuses {what}: {_message(envelope)}"
+
+
+def _refused(entry: Logged) -> Because:
+    envelope = entry.body["envelope"]
+    tool, made_by = envelope["capability_id"], envelope["metadata"].get("made_by")
+    again = f"was not sent again: {displayed(made_by['run_id'])} did the same operation" if made_by else None
+    yield "call", tool, f"`{displayed(tool)}` {again or f'was refused: {_message(envelope)}'}"
+
+
+def _message(envelope: Mapping[str, Any]) -> str:
+    return displayed((envelope.get("error") or {}).get("message", envelope["status"]))
+
+
+def _answer(entry: Logged, _: StoryReader) -> Lines:
+    body, envelope = entry.body, entry.body["envelope"]
+    if body["outcome"] == "unknown" and not body.get("no_record"):
+        yield "no answer: it is not known whether it happened"
+    elif body["outcome"] == "unknown":
+        yield displayed(envelope["error"]["message"])
+    elif envelope.get("error"):
+        yield f"{envelope['status']}: {displayed(envelope['error']['message'])}"
+    else:
+        changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
+        found = "it was done before the restore, and was not sent again: " if body.get("done_before") else ""
+        yield f"{found}{envelope['status']} {_said(envelope)}{changed}"
+
+
+def _said(envelope: Mapping[str, Any]) -> str:
+    """What a tool answered, or why nobody reads it."""
+    if withheld := envelope.get("withheld"):
+        return f"(its answer is withheld: {withheld['code']}, {displayed(withheld['detail'])})"
+    made = "".join(f", and made {displayed(one['name'])}" for one in envelope.get("artifacts", ()))
+    return f"{displayed_json(envelope.get('output'))}{made}"
+
+
+_HAPPENED: Final = {True: "happened", False: "did not happen"}
+
+
+def _settles(entry: Logged, _: StoryReader) -> Lines:
+    by, evidence = displayed(entry.body["by"]), displayed(entry.body["evidence_ref"])
+    yield f"{by} settles: it {_HAPPENED[entry.body['happened']]} ({evidence})"
+
+
+def _settled_by(entry: Logged) -> Because:
+    yield "authority", None, f"{displayed(entry.body['by'])} settled that it {_HAPPENED[entry.body['happened']]}"
+
+
+def _asks(entry: Logged, _: StoryReader) -> Lines:
+    body = entry.body
+    evidence = ", ".join(displayed(one["name"]) for one in body["evidence"])
+    role = an(displayed(body["required_role"]))
+    yield f"{body['gate_id']} asks {role} about {displayed(body['binding']['capability_id'])}"
+    yield Aside(f"shown: {displayed_json(escape_all(body['args']))}; evidence: {evidence or 'none'}")
+
+
+def _asked_because(entry: Logged) -> Because:
+    body = entry.body
+    tool, role = body["binding"]["capability_id"], body["required_role"]
+    yield "gate", tool, f"{displayed(body['gate_id'])} asked {an(displayed(role))} about {displayed_json(body['args'])}"
+    if rests := ", ".join(displayed(one["name"]) for one in body["evidence"]):
+        yield "fact", tool, f"the approver was shown the evidence {rests}"
+    if untrusted := body["binding"]["untrusted"]:
+        yield "fact", tool, f"nothing trusted has the arguments {', '.join(map(displayed, untrusted))}"
+
+
+_PROOFS: Final = {"jws": "signed with their key", "oidc": "proved by their login", "webauthn": "by their passkey"}
+
+
+def _answers(entry: Logged, read: StoryReader) -> Lines:
+    body = entry.body
+    if entry.seq in read.run.void_answers():
+        yield "an answer came that does not count"
+        return
+    how = _PROOFS.get(kind := body["assertion"]["kind"], f"not signed ({displayed(kind)})")
+    reason = f": {displayed(body['reason'])}" if body["reason"] else ""
+    yield f"{displayed(body['approver'])} {body['verdict']}{reason}; {how}"
+
+
+def _answered_by(entry: Logged) -> Because:
+    body = entry.body
+    reason = f": {displayed(body['reason'])}" if body["reason"] else ""
+    proof = f" (proof: {displayed(body['assertion']['kind'])})"
+    yield "authority", None, f"{displayed(body['approver'])} {displayed(body['verdict'])} it{proof}{reason}"
+
+
+def _rechecked(entry: Logged, _: StoryReader) -> Lines:
+    yield f"{entry.body['bound']} pins and facts asked again before it counts"
 
 
 _by_gateway = partial(Kind, EFFECT, component=TOOL_GATEWAY)
@@ -103,6 +215,7 @@ EFFECT_KINDS: Final[dict[str, Kind]] = {
         severity="error",
         always_kept=True,
         told=picked("capability_id", "incidents"),
+        noted=picked("capability_id", "incidents"),
     ),
     "history.read": _by_gateway(recorded.HistoryRead, "executing waiting verifying>executing", recorded=True),
     "answer.compared": _by_gateway(recorded.ComparedAnswer, "executing verifying>executing", recorded=True),
@@ -113,15 +226,35 @@ EFFECT_KINDS: Final[dict[str, Kind]] = {
         "executing verifying>executing waiting>executing",
         severity="warn",
         always_kept=True,
-        fold=_answered_call,
+        fold=answered_call,
         told=_tool_refused,
+        story={"did": _not_sent},
+        why=_refused,
+        noted=_refusal_noted,
     ),
     "tool.dispatching": _by_gateway(
-        derived.DispatchedCall, "executing verifying>executing waiting>executing", fold=_dispatched
+        derived.DispatchedCall,
+        "executing verifying>executing waiting>executing",
+        fold=_dispatched,
+        story={"did": _calls},
+        why=_sent,
     ),
-    "tool.returned": _by_gateway(recorded.ReturnedCall, "executing waiting>executing", recorded=True, fold=_returned),
+    "tool.returned": _by_gateway(
+        recorded.ReturnedCall,
+        "executing waiting>executing",
+        recorded=True,
+        fold=_returned,
+        story={"did": _answer},
+        noticed=lambda body: picked("capability_id", "tool_call_id")(body["envelope"]),
+        asks="settlement",
+    ),
     "tool.retry_scheduled": _by_gateway(
-        derived.ScheduledRetry, "executing", severity="warn", fold=_retried, told=picked("how", "at_us", "tool_call_id")
+        derived.ScheduledRetry,
+        "executing",
+        severity="warn",
+        fold=_retried,
+        told=picked("how", "at_us", "tool_call_id"),
+        story={"did": _waits},
     ),
     "tool.retry_due": _by_gateway(recorded.DueRetry, "executing", recorded=True, wakes=True),
     "effect.settled": _by_gateway(
@@ -133,13 +266,29 @@ EFFECT_KINDS: Final[dict[str, Kind]] = {
         wakes=True,
         severity="warn",
         always_kept=True,
-        fold=_settled,
+        fold=settled_call,
         told=picked("by", "happened", "evidence_ref"),
+        story={"did": _settles},
+        why=_settled_by,
+        noted=lambda body: {"effect": body["happened"]},
+        noticed=picked("happened", "by"),
+        answers="settlement",
     ),
     "evidence.frozen": _by_gateway(derived.FrozenEvidence, "executing", fold=_frozen),
-    "evidence.rechecked": _by_approvals(derived.RecheckedEvidence, "waiting", recorded=True),
+    "evidence.rechecked": _by_approvals(
+        derived.RecheckedEvidence, "waiting", recorded=True, story={"approved": _rechecked}
+    ),
     "approval.asked": _by_approvals(
-        derived.AskedApproval, "executing>waiting", severity="info", always_kept=True, told=_asked
+        derived.AskedApproval,
+        "executing>waiting",
+        severity="info",
+        always_kept=True,
+        told=_asked,
+        story={"approved": _asks},
+        why=_asked_because,
+        noted=picked("approval_id", "gate_id", "required_role"),
+        noticed=lambda body: picked(*_QUESTION)(_asked(body)),
+        asks="approval",
     ),
     "approval.answered": _by_approvals(
         Answered,
@@ -153,9 +302,22 @@ EFFECT_KINDS: Final[dict[str, Kind]] = {
             **picked("approver", "verdict", "reason", "binding_digest")(body),
             "assertion": body["assertion"]["kind"],
         },
+        story={"approved": _answers},
+        why=_answered_by,
+        noted=picked("verdict", "binding_digest"),
+        noticed=lambda body: {"verdict": body["verdict"], "by": body["approver"]},
+        answers="approval",
     ),
     "approval.expired": _by_approvals(
-        recorded.ExpiredApproval, "waiting", recorded=True, wakes=True, severity="warn", told=picked()
+        recorded.ExpiredApproval,
+        "waiting",
+        recorded=True,
+        wakes=True,
+        severity="warn",
+        told=picked(),
+        story={"approved": "nobody answered in time"},
+        why=("authority", "nobody answered in time"),
+        answers="approval",
     ),
     "approval.reasked": _by_approvals(
         recorded.ReaskedApproval,
@@ -166,8 +328,16 @@ EFFECT_KINDS: Final[dict[str, Kind]] = {
         wakes=True,
         severity="warn",
         told=picked("by", "reason", "changed"),
+        story={"approved": "{by} has it asked again: {reason}"},
+        why=("authority", "{by} had it asked again: {reason}"),
+        answers="approval",
     ),
     "approval.voided": _by_approvals(
-        derived.VoidedApproval, "executing waiting>executing", severity="warn", told=picked("approval_id", "reason")
+        derived.VoidedApproval,
+        "executing waiting>executing",
+        severity="warn",
+        told=picked("approval_id", "reason"),
+        story={"approved": "void: {reason}"},
+        why=("authority", "the approval did not hold: {reason}"),
     ),
 }

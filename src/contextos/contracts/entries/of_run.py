@@ -4,14 +4,41 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.entries import derived, recorded
-from contextos.contracts.entries.row import AGENT_SESSION, Kind, picked
+from contextos.contracts.entries.row import AGENT_SESSION, Aside, Kind, Lines, Severity, StoryReader, picked
 from contextos.contracts.envelopes.record import SessionCheckpoint
 from contextos.contracts.envelopes.verdicts import End
-from contextos.contracts.journal import NONE
+from contextos.contracts.journal import NONE, Logged
+
+UNPROVED_CANCEL: Final = "a cancel request that no sealed act proves"
+_GRADES: Final[dict[str, Severity | None]] = {"completed": None, "escalated": "error", "exhausted": "error"}
+
+
+def _received(entry: Logged, _: StoryReader) -> Lines:
+    request = entry.body["request"]
+    given = request["input"]
+    yield displayed(given["message"])
+    named, user, agent = request["request_id"], request["user"]["user_id"], request["agent"]["agent_id"]
+    yield Aside(f"request {displayed(named)}, intent {displayed(given['intent'])}, mode {request['mode']}")
+    yield Aside(f"user {displayed(user)} through agent {displayed(agent)}")
+    if stated := given.get("context"):
+        yield Aside(f"only stated by the caller, and no evidence: {displayed_json(stated)}")
+
+
+def _ended(entry: Logged, read: StoryReader) -> Lines:
+    if any(one.seq > entry.seq for one in read.run.of("run.reopened")):
+        yield f"it ended as {entry.body['end']}"
+
+
+def _reopened(entry: Logged, _: StoryReader) -> Lines:
+    body = entry.body
+    more = f" with `{body['limit']}` {body['to']:g}" if body.get("limit") else ""
+    yield f"{displayed(entry.by)} reopened it{more}: {displayed(body['reason'])}"
+
 
 RUN_KINDS: Final[dict[str, Kind]] = {
-    "run.received": Kind(NONE, recorded.ReceivedRun, "new>received", recorded=True),
+    "run.received": Kind(NONE, recorded.ReceivedRun, "new>received", recorded=True, story={"asked": _received}),
     "run.resumed": Kind(
         NONE,
         recorded.ResumedRun,
@@ -20,6 +47,7 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         author="*",
         wakes=True,
         told=picked("cause"),
+        story={"did": "driven on from the journal"},
     ),
     "run.cancel_requested": Kind(
         NONE,
@@ -31,6 +59,9 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         wakes=True,
         severity="warn",
         told=picked("by", "reason"),
+        story={"approved": "{by} cancels: {reason}"},
+        why=("authority", "{by} cancelled the run: {reason}"),
+        answers="*",
     ),
     "run.cancel_unproved": Kind(
         NONE,
@@ -40,10 +71,18 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         severity="error",
         always_kept=True,
         told=picked(),
+        story={"approved": f"{UNPROVED_CANCEL}; it cancels nothing"},
     ),
     "session.checkpointed": Kind(NONE, SessionCheckpoint, "resolved verifying scoring"),
     "session.expired": Kind(
-        NONE, recorded.ExpiredSession, "open>scoring", recorded=True, wakes=True, component=AGENT_SESSION, told=picked()
+        NONE,
+        recorded.ExpiredSession,
+        "open>scoring",
+        recorded=True,
+        wakes=True,
+        component=AGENT_SESSION,
+        told=picked(),
+        story={"allowed": "the agent did not finish in time"},
     ),
     "run.ended": Kind(
         NONE,
@@ -51,6 +90,10 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         " ".join(f"scoring>{end}:{end}" for end in sorted(get_args(End))),
         decides="end",
         severity="warn",
+        story={"came": _ended},
+        graded=lambda body: _GRADES.get(body["end"], "warn"),
+        noted=lambda body: {"end": body["end"], "decision_record_id": body["record_id"]},
+        noticed=picked("end"),
     ),
     "run.reopened": Kind(
         NONE,
@@ -62,5 +105,7 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         severity="warn",
         always_kept=True,
         told=picked("by", "reason", "limit", "to"),
+        story={"came": _reopened},
+        why=("authority", "{by} reopened the run: {reason}"),
     ),
 }

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.journal import Logged
 
 Severity = Literal["info", "warn", "error"]
 Fold = Callable[[RunAccount, Logged], None]
 Telling = Callable[[Any], Mapping[str, Any]]
+Chapter = Literal["asked", "knew", "allowed", "did", "approved", "came"]
+"""A part of the story of a run."""
+Topic = Literal["shown", "policy", "gate", "fact", "authority", "call"]
+"""What a reason is about (`queries.why`)."""
+Because = Iterator[tuple[Topic, str | None, str]]
+"""Reasons of one entry: the topic, the tool that it is about or None for the whole run, and the sentence."""
+
+
+class Aside(str):
+    """A line of a story without a time."""
+
+    __slots__ = ()
+
+
+class StoryReader(NamedTuple):
+    """What a sentence can look up: the account of the whole run, and why rules exist, by rule id."""
+
+    run: RunAccount
+    rationales: Mapping[str, str]
+
+
+Lines = Iterator[str]
+Sentence = str | Callable[[Logged, StoryReader], Lines]
+"""One line with members of the body in braces, each of which is escaped; or a function that yields the lines. One
+without braces needs no body, so an erased entry has it too.
+"""
 
 BY_RUNTIME: Final = "runtime"
 """The author of what the loop of a run writes."""
@@ -38,6 +65,12 @@ class Kind(NamedTuple):
     key; an empty one is the run itself. With a `severity` it is an event in the log of an operator, and a run with an
     `always_kept` one is always exported as a trace. `told` is what who watches the run gets to see of its body; without
     it nothing. `fold` changes the account of the run.
+
+    `story` has its lines by the part of the story that `contextos runs show` tells, and `why` its reasons: a topic with
+    one line about the whole run, or a function. `graded` says of a body the severity of its event (None: no event) if
+    not all have the same, and `noted` the ids, names and numbers of the event; no text of anybody. `noticed` is what a
+    person learns of it from outside. `asks` and `answers` name what a run waits for from this entry on, or no longer:
+    `approval`, `slot` or `settlement`, or `*` for any.
     """
 
     ledger: str
@@ -54,6 +87,13 @@ class Kind(NamedTuple):
     always_kept: bool = False
     fold: Fold | None = None
     told: Telling | None = None
+    story: Mapping[Chapter, Sentence] = {}
+    why: tuple[Topic, str] | Callable[[Logged], Because] | None = None
+    graded: Callable[[Any], Severity | None] | None = None
+    noted: Telling | None = None
+    noticed: Telling | None = None
+    asks: str = ""
+    answers: str = ""
 
 
 def picked(*names: str) -> Telling:
@@ -64,3 +104,25 @@ def picked(*names: str) -> Telling:
 def counted(body: Any) -> Mapping[str, Any]:
     """Tell how many items a body has."""
     return {"count": len(body)}
+
+
+def filled(line: str, body: Mapping[str, Any]) -> str:
+    """Return a line with the members of a body that it names, escaped."""
+    return line.format_map(
+        {name: displayed(value) if isinstance(value, str) else value for name, value in body.items()}
+    )
+
+
+def listed_failures(what: str) -> Callable[[Logged], Because]:
+    """Return a function that gives the failures in a body as reasons."""
+
+    def because(entry: Logged) -> Because:
+        for one in entry.body["failures"]:
+            yield "call", one.get("capability_id"), f"{what}: {displayed(one['code'])}, {displayed(one['detail'])}"
+
+    return because
+
+
+def failures_text(body: Mapping[str, Any]) -> str:
+    """Return the failures in a body, to add to a line."""
+    return "".join(f"; {one['code']}: {displayed(one['detail'])}" for one in body["failures"])

@@ -6,11 +6,12 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.ids import Ceid, Digest
@@ -23,11 +24,11 @@ CLASSIFICATION_LEVELS: Final[tuple[Classification, ...]] = get_args(Classificati
 IntegrityLevel = Literal["trusted", "untrusted"]
 
 
-class EvidenceItem(Model):
-    """One retrieved or recalled fact. Its text is data, never an instruction.
+class StatedItem(Model):
+    """One retrieved or recalled fact as the journal states it. Its text is data, never an instruction.
 
-    `name` is set if the fact answers a named requirement. `digest` is the content address of subject, predicate and
-    value. `observed_at_us` is Unix time in microseconds. `hop` is the distance from the nearest seed in edges.
+    `name` is set if the fact answers a named requirement. `observed_at_us` is Unix time in microseconds. `hop` is the
+    distance from the nearest seed in edges.
     """
 
     evidence_ref: EvidenceRef
@@ -39,8 +40,29 @@ class EvidenceItem(Model):
     integrity: IntegrityLevel
     classification: Classification
     observed_at_us: Whole
-    digest: Digest
     hop: Count = 0
+
+
+class EvidenceItem(StatedItem):
+    """One retrieved or recalled fact. `digest` is the content address of subject, predicate and value."""
+
+    digest: Digest
+
+
+_ITEMS: Final = TypeAdapter(tuple[EvidenceItem, ...])
+_NO_DIGEST: Final = {"__all__": {"digest"}}
+
+
+def items_from(stated: Sequence[Mapping[str, Any]]) -> tuple[EvidenceItem, ...]:
+    """Return items from what the journal states of them (`StatedItem`). Raises `pydantic.ValidationError`."""
+    return _ITEMS.validate_python(
+        [{**one, "digest": fact_digest(one["subject"], one["predicate"], one["value"])} for one in stated]
+    )
+
+
+def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:
+    """Return what the journal states of items, each a `StatedItem` as JSON."""
+    return list(_ITEMS.dump_python(items, mode="json", exclude=_NO_DIGEST, exclude_unset=True, by_alias=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +98,20 @@ class EdgeRow:
 _READ_WITH_AN_EDGE: Final = ("hop", "commit")
 
 
+def crowded_nodes(edges: Sequence[Mapping[str, Any]], fan_out: int) -> frozenset[str]:
+    """Return the nodes that `fan_out` or more of these edges touch, so that a walk can have left others out."""
+    if len(edges) < fan_out:
+        return frozenset()
+    touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
+    return frozenset(node for node, count in touching.items() if count >= fan_out)
+
+
 def edge_digest(edge: Mapping[str, Any]) -> str:
     """Return the content address of an edge of a graph: its statement and its id, as its writer signs them."""
-    return content_address({name: value for name, value in edge.items() if name not in _READ_WITH_AN_EDGE})
+    stated = dict(edge)
+    for name in _READ_WITH_AN_EDGE:
+        stated.pop(name, None)
+    return content_address(stated)
 
 
 def derived_edge_id(body: bytes, ordinal: int) -> str:

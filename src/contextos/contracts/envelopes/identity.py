@@ -247,6 +247,8 @@ class Principals(Model):
         """Return whether both are the same identities; another version of the directory can state the same ones, and a
         delegation that is renewed until another time is the same one.
         """
+        if self is other:
+            return True
         same: dict[str, Any] = {"directory_version": other.directory_version}
         if self.delegation is not None and other.delegation is not None:
             same["delegation"] = self.delegation.model_copy(update={"expires_at": other.delegation.expires_at})
@@ -254,8 +256,11 @@ class Principals(Model):
 
     def looked_up_again(self, now: Principals | None) -> dict[str, Any] | None:
         """Return how an entry states who a later look-up found: a `SamePrincipals` if these, or in full."""
-        if now != self:
-            return now.to_json() if now else None
+        if now is None:
+            return None
+        # Values that differ in form alone are the same, and are compared only then.
+        if (stated := now.to_json()) != self.to_json() and now != self:
+            return stated
         version = self.directory_version
         return {"same": True} | ({"directory_version": version} if version is not None else {})
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
-from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.ids import BundleId, CapabilityId, Digest, GateId, PolicyDecisionId, RuleId
 from contextos.contracts.model import (
     MAX_KEYS,
@@ -300,8 +300,10 @@ class PolicyDecision(Model):
     facts_digest: Digest
 
     def to_json(self) -> dict[str, Any]:
-        """Return this decision as a JSON object that leaves out what is empty."""
-        return self.model_dump(mode="json", exclude_unset=True, exclude_defaults=True, by_alias=True)
+        """Return this decision as a JSON object that leaves out what is empty, and its bundles, which the run pins."""
+        return self.model_dump(
+            mode="json", exclude={"bundle_ids"}, exclude_unset=True, exclude_defaults=True, by_alias=True
+        )
 
     @property
     def missing_facts(self) -> tuple[str, ...]:
@@ -354,16 +356,9 @@ class RulesAbove:
         return prohibited or not self.rule_ids.isdisjoint((*decision.denying_rule_ids, *unknown))
 
 
-FactMember = tuple[bytes, bytes]
-"""A root of facts as the member of an object: of the one that has its value, and of the one that has its digest, both
-in canonical JSON.
-"""
-
-
-def fact_member(root: str, value: Any) -> FactMember:
-    """Return the member for a root and its value."""
-    name, text = root.encode(), canonical(value)
-    return b'"%b":%b' % (name, text), b'"%b":"%b"' % (name, digest(text).encode())
+def fact_member(root: str, value: Any) -> bytes:
+    """Return a root of facts as the member of the object that has the digest of each root, in canonical JSON."""
+    return f'"{root}":"{content_address(value)}"'.encode()
 
 
 @dataclass(frozen=True)
@@ -377,6 +372,6 @@ class CapabilityView:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def member(self) -> FactMember:
+    def member(self) -> bytes:
         """The member `capability` of the facts."""
         return fact_member("capability", self.facts)

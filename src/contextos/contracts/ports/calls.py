@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import TracedArgument
-from contextos.contracts.envelopes.plan import PlanStep
+from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.scope import Capability, Fact, Redeemed
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class CallTime:
     """How long one attempt of a call can take: exactly (`limit_us`, microseconds), and rounded for its adapter.
 
@@ -28,17 +29,19 @@ class CallTime:
 
 
 NO_TIME: Final = CallTime(0, 0)
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
-@dataclass(slots=True, eq=False)
 class ToolCall:
     """One call, from the step of a plan to its result. Each stage fills in its part.
 
     The executor: `key` is `<plan revision>/<step id>`, `provenance` maps each argument to `literal` or
-    `<source>:<pointer>`, and `known` is all the evidence that the run has so far, the oldest first.
+    `<source>:<pointer>`, `known` is all the evidence that the run has so far, the oldest first, and `args_digest` is of
+    the arguments as they are sent.
 
     The guards (the checks of the gateway): `evidence` is what of it is about these arguments, by name, and `frozen`
-    what is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
+    what is in use. `operation_key` identifies the operation, and `idempotency_key` is it once the operation was looked
+    up. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
     which `saw_untrusted` says. `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks
     that must still hold in the commit that claims the operation for this run; `counts` builds the writes that count
     the call in the history, and `kept` the one that keeps what it writes out of untrusted content, for later runs.
@@ -52,30 +55,23 @@ class ToolCall:
     which the call was accepted and runs on: it is looked up by it, and not sent again.
     """
 
-    key: str
-    step: PlanStep
-    args: Mapping[str, Any]
-    provenance: Mapping[str, str]
-    known: tuple[Fact, ...]
-    required_evidence: tuple[str, ...] = ()
-    spec_key: str | None = None
     occurrence: int = 0
-
     tool_call_id: str = ""
-    capability: Capability = field(init=False, repr=False)
-    evidence: Mapping[str, Fact] = field(init=False, repr=False)
+    capability: Capability
+    evidence: Mapping[str, Fact]
     decision: PolicyDecision | None = None
+    operation_key: str = ""
     idempotency_key: str | None = None
-    operation: Mapping[str, Any] = field(default_factory=dict)
+    operation: Mapping[str, Any] = _NOTHING
     frozen: tuple[Fact, ...] = ()
     approval: Redeemed | None = None
     preconditions: tuple[Write, ...] = ()
     counts: Callable[[], tuple[Write, ...]] = tuple
-    history: Mapping[str, Any] = field(default_factory=dict)
-    traced: Mapping[str, TracedArgument] = field(default_factory=dict)
+    history: Mapping[str, Any] = _NOTHING
+    traced: Mapping[str, TracedArgument] = _NOTHING
     saw_untrusted: bool = False
     kept: Callable[[], Write] | None = None
-    envelope: ToolCallEnvelope = field(init=False, repr=False)
+    envelope: ToolCallEnvelope
 
     mode: str = "send"
     first_us: int = 0
@@ -89,10 +85,25 @@ class ToolCall:
     claimed: Write | None = None
     grouped: bool = False
     checks: tuple[Write, ...] = ()
-    token: str = field(default="", repr=False)
+    token: str = ""
     lacking: Failure | None = None
     retry_at_us: int = 0
     running: str | None = None
+
+    def __init__(
+        self,
+        key: str,
+        step: PlanStep,
+        args: Mapping[str, Any],
+        provenance: Mapping[str, str],
+        known: tuple[Fact, ...],
+        spec: tuple[str, DecisionSpec] | None = None,
+    ) -> None:
+        # What no stage has filled in yet is read from the class, so that a call is made at little cost.
+        self.key, self.step, self.args, self.provenance, self.known = key, step, args, provenance, known
+        self.args_digest = content_address(args)
+        self.spec_key = spec[0] if spec else None
+        self.required_evidence = tuple(spec[1].required_evidence) if spec else ()
 
     @property
     def writes(self) -> bool:
@@ -105,6 +116,8 @@ class ToolCall:
         Where the tool does not state which they are, a value that the agent made counts once the run has seen
         untrusted content, which can have told it the value in any disguise.
         """
+        if not self.traced:
+            return {}
         names = self.capability.adapter.destinations(self.capability.definition)
         made_counts = self.capability.definition.destinations is not None or self.saw_untrusted
         counts = ("untrusted", "unknown") if made_counts else ("untrusted",)

@@ -246,13 +246,11 @@ class Memory(Protocol):
 
 
 class Policy(Protocol):
-    """Decides what is allowed, as a pure function of the facts. `evidence_paths` are the evidence fields its rules
-    read, `history` the history facts by name, `above` the rules above the pack, `prohibiting` the tools that a rule
-    prohibits, by its id. `reads_origins`: a rule reads where an argument was found. `homes` is the bundle of each rule
-    of any level, by the rule's id.
+    """Decides what is allowed, as a pure function of the facts. `history` are the history facts by name, `above` the
+    rules above the pack, `prohibiting` the tools that a rule prohibits, by its id. `reads_origins`: a rule reads where
+    an argument was found. `homes` is the bundle of each rule of any level, by the rule's id.
     """
 
-    evidence_paths: frozenset[str]
     reads_origins: bool
     homes: Mapping[str, str]
     history: Mapping[str, HistoryFact]
@@ -261,6 +259,10 @@ class Policy(Protocol):
 
     def asked_at(self, point: Point) -> bool:
         """Return whether a rule is only about this point."""
+        ...
+
+    def reads_evidence(self, name: str) -> bool:
+        """Return whether a rule reads this evidence, or a part of it."""
         ...
 
     def hours_of(self, capability_id: str) -> dict[str, BusinessHours]:

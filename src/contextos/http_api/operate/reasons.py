@@ -7,10 +7,10 @@ from typing import Annotated, Final, Self
 from fastapi import APIRouter, Query
 
 from contextos.application.runs import Explanation, Run
+from contextos.contracts.entries.row import Topic
 from contextos.contracts.model import Model
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.queries.why.explaining import Topic
 
 reason_routes: Final = APIRouter(tags=["runs"])
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from contextos.contracts.documents.collection import find_documents
+from contextos.contracts.documents.runs import CANCELS
 from contextos.contracts.journal import Entry
 from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.storage import Store
 from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
+from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.journal.chain import refuse_other_environment, verify_once
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.redact import scan_unsafe
@@ -55,3 +58,11 @@ def refuse_reason(reason: str) -> None:
     checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)
     if unsafe := scan_unsafe(reason, declared_text=True):
         raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))
+
+
+async def stored_cancel(app: Deployment, store: Store, run_id: str) -> tuple[int, bool]:
+    """Return the version of the stored cancel request of a run (0: there is none), and whether a sealed act proves
+    it.
+    """
+    version = (await find_documents(store, CANCELS.place(run_id))).version(CANCELS, run_id)
+    return version, bool(version and await proved_cancels(store, app.ports.keys, run_id))

@@ -14,7 +14,7 @@ from contextos.trust.policy.conditions import analyse_condition
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.policy import Rule
-    from contextos.queries.timeline import ReadEntry
+    from contextos.contracts.journal import Logged
 
 
 Produced = Mapping[str, Sequence[str]]
@@ -33,9 +33,7 @@ def facts_read(rule: Rule) -> list[str]:
     return [fact.path for fact in analyse_condition(rule.condition, rule.facts).facts]
 
 
-def fact_value(
-    path: str, log: Sequence[ReadEntry], decided: ReadEntry, tool: str, produced: Produced
-) -> FactValue | None:
+def fact_value(path: str, log: Sequence[Logged], decided: Logged, tool: str, produced: Produced) -> FactValue | None:
     """Return what a fact was when `decided` was made about `tool`, or None if no entry of the run says so."""
     root, _, rest = path.partition(".")
     before = [entry for entry in log if entry.seq <= decided.seq and entry.body]
@@ -57,9 +55,7 @@ def fact_value(
     return None
 
 
-def _arguments(
-    log: Sequence[ReadEntry], before: Sequence[ReadEntry], tool: str, step: str
-) -> Iterator[tuple[Any, int]]:
+def _arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, step: str) -> Iterator[tuple[Any, int]]:
     """The arguments of the call of a tool at a step, from the first entries that have them."""
     for entry in log:
         if not entry.body:
@@ -74,7 +70,7 @@ def _arguments(
         yield entry.body["args"], entry.seq
 
 
-def _planned(before: Sequence[ReadEntry], step: str, name: str) -> FactValue | None:
+def _planned(before: Sequence[Logged], step: str, name: str) -> FactValue | None:
     """The argument of a planned call that was never sent, if the plan takes it from the request or a parameter."""
     revision, _, step_id = step.partition("/")
     for entry in before:
@@ -97,7 +93,7 @@ def _planned(before: Sequence[ReadEntry], step: str, name: str) -> FactValue | N
 
 
 def _evidence(
-    log: Sequence[ReadEntry], before: Sequence[ReadEntry], name: str, member: str, step: str, produced: Produced
+    log: Sequence[Logged], before: Sequence[Logged], name: str, member: str, step: str, produced: Produced
 ) -> FactValue | None:
     """What evidence of this name said: the piece that the call rests on, or any if all pieces said the same."""
     pieces: list[tuple[str, Any, int]] = []
@@ -123,7 +119,7 @@ def _evidence(
     return values[0] if values and all(one.value == values[0].value for one in values) else None
 
 
-def _principals(before: Sequence[ReadEntry], who: str) -> Iterator[tuple[Any, int]]:
+def _principals(before: Sequence[Logged], who: str) -> Iterator[tuple[Any, int]]:
     for entry in before:
         if entry.kind == "identity.resolved" and who in (entry.body.get("principals") or ()):
             yield entry.body["principals"][who], entry.seq

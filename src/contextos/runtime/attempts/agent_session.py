@@ -66,14 +66,19 @@ END_OF_OUTCOME: Final[Mapping[SessionOutcome, End]] = {
 
 @dataclass(slots=True)
 class _Progress:
-    """What a session has done so far: the last result of each step, and the evidence of its calls, the oldest first."""
+    """What a session has done so far: the last result of each step, and the evidence of its calls, the oldest first.
+    `retrieved` is what was, and the facts that it states.
+    """
 
     results: dict[str, ToolResultEnvelope] = field(default_factory=dict)
     facts: list[Fact] = field(default_factory=list)
+    retrieved: tuple[Sequence[EvidenceItem], Sequence[Fact]] = ((), ())
 
     def known(self, retrieved: Sequence[EvidenceItem], scope: RunScope) -> tuple[Fact, ...]:
         """All evidence, the oldest first: what was retrieved, and what the calls gave."""
-        return (*facts_by_name(retrieved, scope).values(), *self.facts)
+        if self.retrieved[0] != retrieved:
+            self.retrieved = retrieved, [*facts_by_name(retrieved, scope).values()]
+        return (*self.retrieved[1], *self.facts)
 
 
 async def agent_session(

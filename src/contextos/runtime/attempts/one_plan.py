@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from contextos.context.compiler import compile_context, recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
-from contextos.contracts.bindings import plan_with_defaults
+from contextos.contracts.bindings import KnownStep, known_steps, plan_with_defaults, steps_of_plan
 from contextos.contracts.controls import RunControls
-from contextos.contracts.envelopes.plan import Plan, TaskTemplate
+from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import changed
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
@@ -40,7 +41,8 @@ NOTHING_DONE = Execution({}, (), None)
 class Surface:
     """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
     compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id,
-    and `facts` the retrieved evidence by its name.
+    and `facts` the retrieved evidence by its name. `steps` are those of the template, resolved from `sources`; a
+    session, whose agent states the arguments, has neither.
     """
 
     decisions: Mapping[str, PolicyDecision]
@@ -48,6 +50,8 @@ class Surface:
     compiled: dict[str, Any] | Failure
     gates: Mapping[str, Sequence[str]]
     facts: Mapping[str, Fact]
+    steps: Sequence[KnownStep]
+    sources: Mapping[str, Any]
 
     @property
     def tools(self) -> frozenset[str]:
@@ -67,7 +71,9 @@ async def go_on(
     """Return the run for the next attempt. A control that an earlier one raised still binds, and the context slots are
     filled anew.
     """
-    admitted = replace(admitted, scope=replace(admitted.scope, controls=before.controls))
+    admitted = changed(admitted, scope=changed(admitted.scope, controls=before.controls))
+    # A person can be asked.
+    environment.barrier.forget()
     return await fill_slots(request, admitted, template, revision, environment)
 
 
@@ -80,7 +86,11 @@ def compile_surface(
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     controls = admitted.scope.controls.with_compiled(decisions)
     facts = facts_by_name(admitted.items, admitted.scope)
-    announced = announce_steps(admitted, template, facts)
+    steps, sources = tuple[KnownStep, ...](), dict[str, Any]()
+    if template.chosen_by != "agent":
+        sources = _sources(admitted, template.steps, facts)
+        steps = known_steps(admitted.prepared.templates[template.template_id], sources)
+    announced = announce_steps(admitted, steps, facts)
     specs = [
         admitted.scope.pinned.specs[p.decision_id]
         for p in template.decision_checkpoints
@@ -102,7 +112,8 @@ def compile_surface(
             ),
             surface=SurfaceInputs(admitted.surface, decisions, tuple(announced.values())),
             estimator=environment.artifacts.estimator,
-        )
+        ),
+        admitted.prepared.compiled,
     )
     compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
     if not isinstance(compiled, Failure):
@@ -110,7 +121,19 @@ def compile_surface(
         journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
         if environment.at_compiled is not None:
             environment.at_compiled(str(revision), compiled)
-    return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts)
+    return Surface(
+        decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts, steps, sources
+    )
+
+
+def _sources(admitted: AdmittedRun, steps: Sequence[PlanStep], facts: Mapping[str, Fact]) -> dict[str, Any]:
+    """What the bindings of steps can read before any of them ran."""
+    return {
+        "request": admitted.scope.received.fields,
+        "parameter": admitted.scope.parameter_values,
+        "pack": admitted.pack_json(steps),
+        "evidence": executor.evidence_view(facts),
+    }
 
 
 async def try_plan(
@@ -127,29 +150,30 @@ async def try_plan(
     `facts` is the evidence that there is, the oldest first. Returns what was done, and the failures.
     """
     journal, policy, revision = environment.journal, admitted.policy, plan.revision or 0
+    tools = admitted.scope.tools.capabilities
+    is_of_template = template.chosen_by == "agent" or environment.deployment.planner_name == PLANNER
     try:
-        plan = plan_with_defaults(plan, admitted.scope.tools.capabilities)
+        filled = plan_with_defaults(plan, tools, surface.steps)
     except InvalidInput as error:
         return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
     known = {fact.name: fact for fact in facts}
-    sources = {
-        "request": admitted.scope.received.fields,
-        "parameter": admitted.scope.parameter_values,
-        "pack": admitted.pack_json(plan.steps),
-        "evidence": executor.evidence_view(known),
-    }
+    sources = surface.sources if is_of_template and filled is plan else _sources(admitted, filled.steps, known)
+    plan = filled
+    steps = steps_of_plan(plan, tools, sources, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())
-    steps = decide_plan_steps(admitted.scope, policy, plan, surface.decisions)
-    if decided := [one.to_json() for one in steps.values() if one.point == "plan"]:
+    decisions = decide_plan_steps(admitted.scope, policy, steps, revision, surface.decisions)
+    if decided := [one.to_json() for one in decisions.values() if one.point == "plan"]:
         journal.derive("policy.decided", f"plan/{revision}", {"decisions": decided})
-    scope = replace(
+    scope = changed(
         admitted.scope,
-        tools=replace(admitted.scope.tools, surfaced=surface.tools),
-        controls=surface.controls.with_planned(revision, steps),
+        tools=changed(admitted.scope.tools, surfaced=surface.tools),
+        controls=surface.controls.with_planned(revision, decisions),
     )
-    verified = _verify(scope, plan, steps, surface.decisions, sources, frozenset(known), environment)  # 10
+    verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(known), environment)  # 10
     if scope.observes:
-        verified = observe_plan(verified, plan, (*steps.values(), *surface.decisions.values()), policy.above, journal)
+        verified = observe_plan(
+            verified, plan, (*decisions.values(), *surface.decisions.values()), policy.above, journal
+        )
     journal.derive(
         "plan.verified",
         str(revision),
@@ -158,10 +182,9 @@ async def try_plan(
     await checkpoint(admitted.scope, plan, verified.verdict, {}, environment)
     if verified.verdict != "ok":
         return Execution({}, facts, None), verified.failures
-    gateway = build_gateway(
-        environment, scope, policy, admitted.query, partial(waiting_record, request, scope, template, plan, environment)
-    )
-    execution = await executor.execute_plan(plan, scope, gateway, journal, facts, sources)  # 11, 12
+    deferred = partial(waiting_record, request, scope, template, plan, environment)
+    gateway = build_gateway(environment, scope, policy, admitted.prepared.guards, admitted.query, deferred)
+    execution = await executor.execute_plan(plan, steps, scope, gateway, journal, facts, sources)  # 11, 12
     return execution, (execution.failure,) if execution.failure else ()
 
 
@@ -202,25 +225,26 @@ async def score_attempt(
 def _verify(
     scope: RunScope,
     plan: Plan,
+    steps: Sequence[KnownStep],
     decisions: Mapping[str, PolicyDecision],
     exposure: Mapping[str, PolicyDecision],
-    sources: Mapping[str, Any],
     evidence: frozenset[str],
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
-    left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
+    left = scope.run.run_budget.max_tool_calls - environment.journal.account.tool_calls
     registry = environment.artifacts.registry
     return critic.verify_plan(
         critic.Proposal(
             plan=plan,
+            known=steps,
             scope=scope,
-            sources=sources,
             evidence=evidence,
             decisions=decisions,
             exposure=exposure,
             check_input=lambda capability, args: registry.check(capability, "input", dict(args)),
             check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
             calls_left=left,
+            before=critic.ancestors(plan),
         )
     )
 

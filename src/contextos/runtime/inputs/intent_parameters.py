@@ -6,9 +6,8 @@ nothing gave is refused.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import changed
 from contextos.decision.parameters import ParameterValues, take_parameters
 from contextos.runtime.admission import AdmittedRun, refuse
 from contextos.runtime.environment import RunEnvironment
@@ -62,4 +61,4 @@ def _with_values(
     taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
     if values.failure and admitted.templates[0].chosen_by != "agent":
         return refuse(*(unmet(admitted) if key == "request" else values.faults.values()))
-    return replace(admitted, scope=replace(admitted.scope, parameters=taken)) if values.taken else admitted
+    return changed(admitted, scope=changed(admitted.scope, parameters=taken)) if values.taken else admitted

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.of_run import UNPROVED_CANCEL
 from contextos.contracts.entries.recorded import AnsweredSlot
 from contextos.contracts.envelopes.artifacts import PARTY, PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem
@@ -43,12 +44,12 @@ from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import RunScope
 from contextos.errors import RepeatedAct
 from contextos.runtime.admission import AdmittedRun, identity_query
-from contextos.runtime.conclusion import last_decision
+from contextos.runtime.conclusion import decisions_of, last_decision
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.wiring import current_record
 from contextos.slots.select import selection_fits
 from contextos.trust.approvals.acts import SLOT_ANSWER, UNSAFE_LOCAL_OPERATORS, slot_answer_act, slot_answer_fault
-from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
+from contextos.trust.approvals.cancel_requests import is_unproved
 from contextos.trust.identity.principals import identity_differences, look_up
 from contextos.trust.journal.record import RunOutcome
 
@@ -287,13 +288,15 @@ async def _answered(
     request: InvokeRequest, admitted: AdmittedRun, question: SlotQuestion, key: str, environment: RunEnvironment
 ) -> Mapping[str, Any] | Failure:
     """Wait until the user has answered, and return the answer, or why there is none."""
-    decision = last_decision(admitted.template(None), None)
+    template = admitted.template(None)
+    decision = last_decision(template, None, decisions_of(template, None))
     environment.journal.derive("slot.asked", key, question.to_json())
     record = current_record(environment, request, admitted.scope, RunOutcome(None, (), decision=decision))
-    environment.journal.derive("record.revised", f"slot/{key}", environment.journal.account.stated_record(record))
+    environment.journal.derive("record.revised", f"slot/{key}", record)
     await environment.journal.commit(wake_at_us=0)
     kinds = (SLOT_ANSWER, "run.cancel_requested")
     kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)
+    environment.barrier.forget()
     if kind == SLOT_ANSWER:
         return dict(found)
     if kind == VOID_ANSWER or await is_unproved(environment.journal, key, found, cancels_of(environment)):

@@ -192,7 +192,7 @@ class MemoryStore:
         for collection, prefix, limit in prefixes:
             found = await self.scan(collection, prefix=prefix, limit=limit)
             documents |= {(collection, one.key): one for one in found}
-        control, after = self._stored.streams.get(CONTROL, []) if lines else [], dict(lines)
+        control, after = self._stored.streams.get(CONTROL, []) if lines else [], dict(sorted(lines, reverse=True))
         return Look(documents, [one for one in control if one.key in after and one.seq > after[one.key]])
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:

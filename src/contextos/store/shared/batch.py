@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from contextos.contracts.journal import (
     CONTROL,
@@ -13,9 +16,16 @@ from contextos.contracts.journal import (
     SHARED_STREAMS,
     Batch,
     Draft,
+    Entry,
+    Write,
     erasure_key,
 )
 from contextos.errors import InvalidInput, NotFound, Problem
+
+T = TypeVar("T")
+_Misfit = tuple[str, str, str]
+"""What is wrong: the place in a value, a code and a detail."""
+_expect, _collection, _key, _body = map(attrgetter, ("expect", "collection", "key", "body"))
 
 MAX_BATCH_ENTRIES: Final = 10_000
 MAX_ENTRY_BYTES: Final = 64 << 20
@@ -39,23 +49,19 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
 
     Raises: `InvalidInput`, with every problem.
     """
-    problems = _entry_problems(tenant, batch)
-    if batch.writes:
-        problems += _write_problems(batch)
-    if batch.shared:
-        problems += _shared_problems(batch)
+    problems = _problems("/entries", batch.entries, partial(_entry_misfits, tenant, batch.run))
+    problems += _problems("/writes", batch.writes, _write_misfits)
+    problems += _problems("/shared", batch.shared, _shared_misfits)
+    if len(batch.entries) > MAX_BATCH_ENTRIES:
+        problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
     signer, signed = batch.signature if batch.signature is not None else ("", "")
-    for where, name in (("/tenant", tenant), ("/run", batch.run), ("/signature", signer)):
-        if not _is_storable(name):
-            problems.append(_problem(where, "not_storable", NOT_STORABLE))
+    if _name_misfits(names := (tenant, batch.run, signer)):
+        for where, name in zip(("/tenant", "/run", "/signature"), names, strict=True):
+            problems += [_problem(where, code, detail) for _, code, detail in _name_misfits((name,))]
     if not _HEX.fullmatch(signed):
         problems.append(_problem("/signature", "not_hex", "a signature is written in hex, in lower case"))
     if batch.entries and batch.run in SHARED_STREAMS:
         problems.append(_problem("/run", "shared", f"`{batch.run}` takes drafts in `shared` and no entries"))
-    # A character takes at most four bytes in UTF-8, so most names are short enough without encoding them.
-    if 4 * (len(tenant) + len(batch.run) + len(signer)) > MAX_NAME_BYTES:
-        names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
-        problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
     if batch.wake_at_us is not None and not 0 <= batch.wake_at_us <= MAX_SQL_INTEGER:
         problems.append(_problem("/wake_at_us", "out_of_bounds", "a wake time is 0 or later"))
     if not batch.run:
@@ -90,30 +96,37 @@ def nothing_to_erase(run: str, seq: int) -> NotFound:
     return NotFound(f"`{run[:64]}` has no entry {seq} to erase; look at the run with `contextos runs show`")
 
 
-def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
-    problems = []
-    if len(batch.entries) > MAX_BATCH_ENTRIES:
-        problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
-    for at, entry in enumerate(batch.entries):
-        if entry.tenant != tenant or entry.run != batch.run:
-            problems.append(_problem(f"/entries/{at}", "foreign", "the entry is of another tenant or run"))
-        if not (type(entry.kind) is type(entry.key) is type(entry.by) is str and type(entry.at_us) is int):
-            problems.append(_problem(f"/entries/{at}", "wrong_type", "names are texts, and a time is an integer"))
-        else:
-            names = entry.kind + entry.key + entry.by
-            if not _is_storable(names):
-                problems.append(_problem(f"/entries/{at}", "not_storable", NOT_STORABLE))
-            if len(names) > MAX_ENTRY_NAME_CHARS:
-                problems.append(_problem(f"/entries/{at}", "too_long", TOO_LONG_IN_ALL))
-            if not -MAX_SQL_INTEGER <= entry.at_us <= MAX_SQL_INTEGER:
-                problems.append(_problem(f"/entries/{at}/at_us", "out_of_bounds", "a time has 64 bits"))
-        if entry.body is None or entry.salt is None:
-            problems.append(_problem(f"/entries/{at}/body", "missing", "an entry is appended with body and salt"))
-        elif len(entry.salt) != SALT_BYTES:
-            problems.append(_problem(f"/entries/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
-        elif len(entry.body) > MAX_ENTRY_BYTES:
-            problems.append(_problem(f"/entries/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
-    return problems
+def _problems(where: str, values: Sequence[T], misfits: Callable[[Sequence[T]], list[_Misfit]]) -> list[Problem]:
+    """Return what is wrong with each of these values. What all together do not have, none has."""
+    if not values or not misfits(values):
+        return []
+    found = ((at, misfit) for at, one in enumerate(values) for misfit in misfits((one,)))
+    return [Problem(f"{where}/{at}{place}", code, detail) for at, (place, code, detail) in found]
+
+
+def _entry_misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[_Misfit]:
+    tenants, runs, _, kinds, keys, times, authors, _, _, _, bodies, salts, _ = zip(*entries, strict=True)
+    many, found = len(entries), list[_Misfit]()
+    if tenants.count(tenant) != many or runs.count(run) != many:
+        found.append(("", "foreign", "the entry is of another tenant or run"))
+    texts = kinds + keys + authors
+    if {*map(type, texts)} != {str} or {*map(type, times)} != {int}:
+        found.append(("", "wrong_type", "names are texts, and a time is an integer"))
+    else:
+        names = "".join(texts)
+        if not _is_storable(names):
+            found.append(("", "not_storable", NOT_STORABLE))
+        if len(names) > MAX_ENTRY_NAME_CHARS:
+            found.append(("", "too_long", TOO_LONG_IN_ALL))
+        if min(times) < -MAX_SQL_INTEGER or max(times) > MAX_SQL_INTEGER:
+            found.append(("/at_us", "out_of_bounds", "a time has 64 bits"))
+    if None in bodies or None in salts:
+        found.append(("/body", "missing", "an entry is appended with body and salt"))
+    elif {*map(len, salts)} != {SALT_BYTES}:
+        found.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
+    elif max(map(len, bodies)) > MAX_ENTRY_BYTES:
+        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return found
 
 
 def _is_storable(names: str) -> bool:
@@ -121,43 +134,41 @@ def _is_storable(names: str) -> bool:
     return names.isascii() or not _SURROGATE.search(names)
 
 
-def _write_problems(batch: Batch) -> list[Problem]:
-    problems = []
-    for at, write in enumerate(batch.writes):
-        if not 0 <= write.expect < MAX_SQL_INTEGER:
-            problems.append(_problem(f"/writes/{at}/expect", "out_of_bounds", "a version is 0 or more"))
-        if not _is_storable(write.collection + write.key):
-            problems.append(_problem(f"/writes/{at}", "not_storable", NOT_STORABLE))
-        if not write.collection or not write.key:
-            problems.append(_problem(f"/writes/{at}", "empty", "a document has a collection and a key"))
-        if is_too_long(write.collection) or is_too_long(write.key):
-            problems.append(_problem(f"/writes/{at}", "too_long", TOO_LONG))
-        if write.body is not None and len(write.body) > MAX_ENTRY_BYTES:
-            problems.append(_problem(f"/writes/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
-    return problems
+def _write_misfits(writes: Sequence[Write]) -> list[_Misfit]:
+    found, expected = list[_Misfit](), [*map(_expect, writes)]
+    names, bodies = [*map(_collection, writes), *map(_key, writes)], [*filter(None, map(_body, writes))]
+    if min(expected) < 0 or max(expected) >= MAX_SQL_INTEGER:
+        found.append(("/expect", "out_of_bounds", "a version is 0 or more"))
+    found += _name_misfits(names)
+    if not all(names):
+        found.append(("", "empty", "a document has a collection and a key"))
+    if bodies and max(map(len, bodies)) > MAX_ENTRY_BYTES:
+        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return found
 
 
-def _shared_problems(batch: Batch) -> list[Problem]:
-    problems = [
-        _problem(f"/shared/{at}", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`")
-        for at, (stream, _) in enumerate(batch.shared)
-        if stream not in SHARED_STREAMS
-    ]
-    problems += [
-        _problem(f"/shared/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes")
-        for at, (_, draft) in enumerate(batch.shared)
-        if len(draft.salt) != SALT_BYTES
-    ]
-    problems += [
-        _problem(f"/shared/{at}", "not_storable", NOT_STORABLE)
-        for at, (_, draft) in enumerate(batch.shared)
-        if not _is_storable(draft.kind + draft.key + draft.by)
-    ]
-    return problems + [
-        _problem(f"/shared/{at}", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too")
-        for at, (_, draft) in enumerate(batch.shared)
-        if draft.kind == ENTRY_ERASED
-    ]
+def _name_misfits(names: Sequence[str]) -> list[_Misfit]:
+    found = list[_Misfit]()
+    if not _is_storable("".join(names)):
+        found.append(("", "not_storable", NOT_STORABLE))
+    # A character takes at most four bytes, so most names are short enough without encoding them.
+    if max(map(len, names)) > MAX_NAME_BYTES // 4 and any(map(is_too_long, names)):
+        found.append(("", "too_long", TOO_LONG))
+    return found
+
+
+def _shared_misfits(shared: Sequence[tuple[str, Draft]]) -> list[_Misfit]:
+    found = list[_Misfit]()
+    for stream, (kind, key, _, by, _, salt) in shared:
+        if stream not in SHARED_STREAMS:
+            found.append(("", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`"))
+        if len(salt) != SALT_BYTES:
+            found.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
+        if not _is_storable(kind + key + by):
+            found.append(("", "not_storable", NOT_STORABLE))
+        if kind == ENTRY_ERASED:
+            found.append(("", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too"))
+    return found
 
 
 def _problem(pointer: str, code: str, detail: str) -> Problem:

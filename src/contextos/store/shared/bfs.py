@@ -23,7 +23,7 @@ class BreadthFirstWalk:
         self._reached = set(seeds)
         self._frontier = set(self._reached)
         self._edge_counts: Counter[str] = Counter()
-        self._found: dict[str, tuple[int, bytes, int]] = {}
+        self._found: dict[str, tuple[int, FoundRow]] = {}
         self._hop = 0
 
     @property
@@ -41,22 +41,21 @@ class BreadthFirstWalk:
     def take(self, rows: Iterable[FoundRow]) -> None:
         """Add the edges of one hop to the walk, ordered by node and edge id."""
         self._hop += 1
-        ends: dict[str, tuple[str, str]] = {}
-        bodies: dict[str, tuple[bytes, int]] = {}
+        known, taken, fan_out = self._found, dict[str, FoundRow](), self._fan_out
         new_edges: defaultdict[str, int] = defaultdict(int)
-        for node, edge_id, src, dst, body, commit in rows:
-            if edge_id not in self._found and new_edges[node] < self._fan_out:
+        for row in rows:
+            node, edge_id = row[0], row[1]
+            if edge_id not in known and new_edges[node] < fan_out:
                 new_edges[node] += 1
-                ends[edge_id], bodies[edge_id] = (src, dst), (body, commit)
-        for edge_id in sorted(ends):
-            self._found[edge_id] = (self._hop, *bodies[edge_id])
-            self._edge_counts.update(set(ends[edge_id]))
-        self._frontier = {end for pair in ends.values() for end in pair} - self._reached
+                taken[edge_id] = row
+        for edge_id in sorted(taken):
+            known[edge_id] = self._hop, taken[edge_id]
+        ends = [end for row in taken.values() for end in {row[2], row[3]}]
+        self._edge_counts.update(ends)
+        self._frontier = set(ends) - self._reached
         self._reached |= self._frontier
 
     def edges(self) -> Sequence[Mapping[str, Any]]:
         """Return the found edges, nearest first, then by id."""
         first = list(self._found.items())[: self._limit]
-        return [
-            {**stored_statement(edge_id, body), "commit": commit, "hop": hop} for edge_id, (hop, body, commit) in first
-        ]
+        return [{**stored_statement(edge_id, row[4]), "commit": row[5], "hop": hop} for edge_id, (hop, row) in first]

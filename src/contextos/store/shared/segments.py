@@ -14,7 +14,7 @@ import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import accumulate, groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NamedTuple
@@ -32,7 +32,7 @@ from contextos.errors import ChainBroken, Integrity
 
 SEGMENT_FORMAT: Final = 1
 SEGMENT_BYTES: Final = 1 << 20
-"""The entries of a segment by `_weight`, but for its last one, which can be as large as a store takes."""
+"""The entries of a segment by bytes of bodies and characters of names; one entry can be as large as a store takes."""
 NAME_WEIGHT: Final = 4
 MAX_SEGMENT_BYTES: Final = 80 << 20
 MAX_HEADER_BYTES: Final = 3 << 20
@@ -48,6 +48,9 @@ UNCOMPRESSED: Final = b""
 READABLE_KIND: Final = "slot.selected"
 _ERASED_SALT: Final = bytes(SALT_BYTES)
 _HASH_NAME: Final = "sha256:"
+_body, _hash = attrgetter("body"), attrgetter("hash")
+_mark: Final = itemgetter(slice(len(_HASH_NAME), len(_HASH_NAME) + 2 * MARK_BYTES))
+"""The first bytes of a hash, in hex."""
 
 
 class Segment(NamedTuple):
@@ -86,14 +89,22 @@ _READ: Final[RecentlyUsed[tuple[Entry, ...]]] = RecentlyUsed(KEPT_BYTES)
 
 
 def segments(entries: Sequence[Entry]) -> list[Segment]:
-    """Return the rows of one commit, in order."""
-    return [_segment(part) for part in _parts(entries)]
+    """Return the rows of one commit, in order: one, unless SQL reads a kind in it or it is large."""
+    rows, todo = list[Segment](), [entries] if entries else []
+    while todo:
+        part = todo.pop()
+        if cut := _cut(part):
+            todo += part[cut:], part[:cut]
+        else:
+            rows.append(_segment(part))
+    return rows
 
 
 def header_line(entries: Iterable[Entry]) -> bytes:
     """Return what a segment says of its entries: a line of JSON with kind, key, time, author and size of each."""
-    rows = [(one.kind, one.key, one.at_us, one.by, None if one.body is None else len(one.body)) for one in entries]
-    return orjson.dumps(rows) + b"\n"
+    _, _, _, kinds, keys, times, authors, _, _, _, bodies, _, _ = zip(*entries, strict=True)
+    sizes = [None if body is None else len(body) for body in bodies]
+    return orjson.dumps([*zip(kinds, keys, times, authors, sizes, strict=True)]) + b"\n"
 
 
 def head_hash(head: bytes) -> str:
@@ -123,7 +134,7 @@ def read_rows(
         if first > after + 1 or at not in (None, first):
             raise ChainBroken(run, after + 1, f"is missing; entry {first} is in its place")
         at = row.seq + 1
-        yield from (one for one in entries_of(tenant, run, before, row) if one.seq > after)
+        yield from entries_of(tenant, run, before, row)[after + 1 - first :]
         after = row.seq
 
 
@@ -166,9 +177,10 @@ def _keep(before: bytes | None, row: Segment, entries: Sequence[Entry]) -> None:
 
 
 def _first_altered(entries: Sequence[Entry], row: Segment) -> Entry | None:
-    for number, one in enumerate(entries):
-        if _mark(one) != row.marks[number * MARK_BYTES : (number + 1) * MARK_BYTES]:
-            return one
+    if _marks(entries) != row.marks:
+        for number, one in enumerate(entries):
+            if _marks([one]) != row.marks[number * MARK_BYTES : (number + 1) * MARK_BYTES]:
+                return one
     return None if entries[-1].hash == head_hash(row.head) else entries[-1]
 
 
@@ -235,19 +247,15 @@ def _dictionary() -> _Dictionary:
     return _Dictionary(content, zstd.ZstdCompressor(options=options, zstd_dict=content.as_digested_dict))
 
 
-def _parts(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Split a commit: by kinds that SQL reads, by entry format, and by size."""
-    sizes = accumulate(map(_weight, entries))
-    marks = [
-        (one.v, number if one.kind == READABLE_KIND else -1, size // SEGMENT_BYTES)
-        for number, (one, size) in enumerate(zip(entries, sizes, strict=True))
-    ]
-    for _, part in groupby(zip(marks, entries, strict=True), key=lambda pair: pair[0]):
-        yield [one for _, one in part]
-
-
-def _weight(entry: Entry) -> int:
-    return len(entry.body or b"") + NAME_WEIGHT * (len(entry.kind) + len(entry.key) + len(entry.by))
+def _cut(entries: Sequence[Entry]) -> int:
+    """Return how many of these entries of a commit are rows before the others; 0 if all are one row."""
+    _, _, _, kinds, keys, _, authors, _, _, _, bodies, _, versions = zip(*entries, strict=True)
+    if len(kinds) == 1:
+        return 0
+    if READABLE_KIND in kinds:
+        return kinds.index(READABLE_KIND) or 1
+    weight = sum(map(len, filter(None, bodies))) + NAME_WEIGHT * sum(map(len, kinds + keys + authors))
+    return len(kinds) // 2 if weight > SEGMENT_BYTES or len({*versions}) > 1 else 0
 
 
 def _segment(entries: Sequence[Entry]) -> Segment:
@@ -260,7 +268,7 @@ def _segment(entries: Sequence[Entry]) -> Segment:
         format=SEGMENT_FORMAT,
         dictionary=dictionary_id() if compressed else UNCOMPRESSED,
         head=hash_bytes(last.hash),
-        marks=b"".join([_mark(one) for one in entries]),
+        marks=_marks(entries),
         salts=b"".join([one.salt or _ERASED_SALT for one in entries]),
         body=_packed(entries, compressed=compressed),
         erased="",
@@ -272,12 +280,12 @@ def _segment(entries: Sequence[Entry]) -> Segment:
     return row
 
 
-def _mark(entry: Entry) -> bytes:
-    return hash_bytes(entry.hash[: len(_HASH_NAME) + 2 * MARK_BYTES])
+def _marks(entries: Iterable[Entry]) -> bytes:
+    return bytes.fromhex("".join(map(_mark, map(_hash, entries))))
 
 
 def _packed(entries: Sequence[Entry], *, compressed: bool) -> bytes:
-    plain = b"".join([header_line(entries), *[one.body for one in entries if one.body is not None]])
+    plain = b"".join([header_line(entries), *filter(None, map(_body, entries))])
     if not compressed:
         return plain
     return _dictionary().compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)

@@ -86,13 +86,14 @@ def _continue(
 ) -> tuple[int, str]:
     """Append entries that continue the stream's head exactly; return the new head. Raises `Conflict`."""
     seq, head = _head(connection, tenant, run)
-    for entry in entries:
-        if entry.seq != seq + 1 or entry.prev_hash != head:
-            raise Conflict(run)
-        seq, head = entry.seq, entry.hash
+    if not entries:
+        return seq, head
+    _, _, seqs, _, _, _, _, _, before, hashes, _, _, _ = zip(*entries, strict=True)
+    if seqs != (*range(seq + 1, seq + 1 + len(entries)),) or before != (head, *hashes[:-1]):
+        raise Conflict(run)
     for row in rows:
         connection.execute(_APPEND, (tenant, run, *row))
-    return seq, head
+    return seqs[-1], hashes[-1]
 
 
 def _head(connection: sqlite3.Connection, tenant: str, run: str) -> tuple[int, str]:
@@ -101,23 +102,20 @@ def _head(connection: sqlite3.Connection, tenant: str, run: str) -> tuple[int, s
 
 
 def _write(connection: sqlite3.Connection, tenant: str, write: Write, now_us: int) -> None:
-    late = write.not_after_us is not None and now_us > write.not_after_us
-    early = write.not_before_us is not None and now_us < write.not_before_us
-    if late or early:
+    """Write or check a document. Raises `Conflict` if its version is not the expected one, and `Untimely`."""
+    after_us, before_us = write.not_after_us, write.not_before_us
+    if (after_us is not None and now_us > after_us) or (before_us is not None and now_us < before_us):
         raise Untimely(f"{write.collection}/{write.key}", now_us)
-    if not _swap(connection, tenant, write):
-        raise Conflict(f"{write.collection}/{write.key}")
-
-
-def _swap(connection: sqlite3.Connection, tenant: str, write: Write) -> bool:
-    """Write or check a document if its version is the expected one; return whether it was."""
-    key = (tenant, write.collection, write.key)
-    if write.body is None:
-        row = connection.execute(_VERSION, key).fetchone()
-        return bool((row[0] if row is not None else 0) == write.expect)
-    if write.expect == 0:
-        return connection.execute(_ADD, (*key, write.body)).rowcount == 1
-    return connection.execute(_SET, (write.body, *key, write.expect)).rowcount == 1
+    collection, key, expect, body = write.collection, write.key, write.expect, write.body
+    if body is None:
+        row = connection.execute(_VERSION, (tenant, collection, key)).fetchone()
+        done = (row[0] if row is not None else 0) == expect
+    elif expect == 0:
+        done = connection.execute(_ADD, (tenant, collection, key, body)).rowcount == 1
+    else:
+        done = connection.execute(_SET, (body, tenant, collection, key, expect)).rowcount == 1
+    if not done:
+        raise Conflict(f"{collection}/{key}")
 
 
 def append_act(connection: sqlite3.Connection, tenant: str, act: Draft) -> None:

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -161,45 +161,55 @@ class Readers:
 
     def __init__(self, path: Path, connector: Connect) -> None:
         self._path, self._connector = path, connector
-        self._idle: deque[sqlite3.Connection] = deque()
-        self._closed = False
+        self.idle: deque[LentReader] = deque()
+        self.closed = False
 
-    @contextmanager
-    def connection(self, stream: str = "") -> Iterator[sqlite3.Connection]:
+    def connection(self, stream: str = "") -> LentReader:
         """Lend a connection for one read, of one stream if it is named. Errors of SQLite inside the block become
         `Unavailable` or `Integrity`.
         """
-        if self._closed:
+        if self.closed:
             raise Unavailable("store", "it is closed")
-        connection = None
         try:
-            connection = self._take()
-            yield connection
-        except sqlite3.Error as fault:
-            if connection is not None:
-                connection.close()
-                connection = None
-            raise sqlite_error(fault, stream) from fault
-        finally:
-            if connection is not None:
-                self._give_back(connection)
+            reader = self.idle.pop()
+        except IndexError:
+            reader = self._opened(stream)
+        reader.stream = stream
+        return reader
 
     def close(self) -> None:
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self.closed = True
+        while self.idle:
+            self.idle.pop().lent.close()
 
-    def _take(self) -> sqlite3.Connection:
+    def _opened(self, stream: str) -> LentReader:
         try:
-            return self._idle.pop()
-        except IndexError:
-            return reader_connection(self._path, self._connector)
+            return LentReader(self, reader_connection(self._path, self._connector))
+        except sqlite3.Error as fault:
+            raise sqlite_error(fault, stream) from fault
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        if self._closed or len(self._idle) >= MAX_IDLE_READERS:
-            connection.close()
+
+class LentReader:
+    """A read-only connection of a pool. Its `with` block is one read, of the stream `stream` if it is named."""
+
+    def __init__(self, pool: Readers, lent: sqlite3.Connection) -> None:
+        self._pool, self.lent, self.stream = pool, lent, ""
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self.lent
+
+    def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> None:
+        if fault is not None:
+            # It can be within a transaction, whose snapshot nobody must read later.
+            self.lent.close()
+            if isinstance(fault, sqlite3.Error):
+                raise sqlite_error(fault, self.stream) from fault
+            return
+        idle = self._pool.idle
+        if self._pool.closed or len(idle) >= MAX_IDLE_READERS:
+            self.lent.close()
         else:
-            self._idle.append(connection)
+            idle.append(self)
 
 
 def _checked_version(path: Path, connection: sqlite3.Connection) -> int:

@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import (
     CONTROL,
@@ -100,6 +102,14 @@ _SEQ: Final = attrgetter("seq")
 ROOM_BYTES: Final = 1 << 20
 """As much as a request, or the answer of a tool, can have."""
 _ERASE: Final = "UPDATE segments SET salts = ?, body = ?, erased = ? WHERE tenant = ? AND run = ? AND seq = ?"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a JSON list. Half a surrogate pair, which no stored name has, only `json` can write."""
+    try:
+        return orjson.dumps(names).decode()
+    except TypeError:
+        return json.dumps(names)
 
 
 class SqliteStores:
@@ -227,7 +237,7 @@ class SqliteStore:
             connection.execute("BEGIN")
             rows = connection.execute(_SEGMENTS, (self._tenant, run, 0, -1)).fetchall()
             heads = connection.execute(_SIGNATURES, (self._tenant, run)).fetchall()
-            lines = connection.execute(_LINES, (self._tenant, INDEX, json.dumps([run]))).fetchall()
+            lines = connection.execute(_LINES, (self._tenant, INDEX, _listed((run,)))).fetchall()
             lease = connection.execute(_ONE, (self._tenant, *LEASES.place(run))).fetchone()
             connection.execute("COMMIT")
         entries: list[Entry] = []
@@ -283,14 +293,22 @@ class SqliteStore:
         prefixes: Sequence[tuple[str, str, int]] = (),
         lines: Sequence[tuple[str, int]] = (),
     ) -> Look:
+        documents, found, tenant = dict[tuple[str, str], Document](), list[Entry](), self._tenant
         with self._readers.connection(CONTROL if lines else "") as connection:
-            rows = [row for place in places for row in connection.execute(_ONE, (self._tenant, *place))]
+            for collection, key in places:
+                row = connection.execute(_ONE, (tenant, collection, key)).fetchone()
+                if row is not None:
+                    documents[collection, key] = Document(*row)
             for collection, prefix, limit in prefixes:
-                bounds = (self._tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
-                rows += connection.execute(_SCAN, bounds)
-            found = [row for key, after in lines for row in connection.execute(_LINES_OF, (self._tenant, key, after))]
-        documents = {(row[0], row[1]): Document(*row) for row in rows}
-        return Look(documents, sorted((Entry(*row) for row in found), key=_SEQ))
+                bounds = (tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
+                documents |= {(row[0], row[1]): Document(*row) for row in connection.execute(_SCAN, bounds)}
+            whole = [key for key, after in lines if not after]
+            if whole:
+                found += (Entry(*row) for row in connection.execute(_LINES, (tenant, CONTROL, _listed(whole))))
+            for key, after in lines:
+                if after:
+                    found += (Entry(*row) for row in connection.execute(_LINES_OF, (tenant, key, after)))
+        return Look(documents, sorted(found, key=_SEQ))
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
@@ -299,7 +317,7 @@ class SqliteStore:
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         with self._readers.connection(stream) as connection:
-            rows = connection.execute(_LINES, (self._tenant, stream, json.dumps(keys))).fetchall()
+            rows = connection.execute(_LINES, (self._tenant, stream, _listed(keys))).fetchall()
         return [Entry(*row) for row in rows]
 
     async def latest_us(self) -> int:

@@ -7,7 +7,7 @@ Source: docs/design/journal.md, "Rows that the journal proves".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
@@ -26,9 +26,6 @@ async def proved_cancels(store: Store, keys: Keys, run_id: str) -> Sequence[dict
     """
     found = requests_in(await store.lines(CONTROL, run_id), keys)
     return [{"by": request.by, "reason": request.reason} for _, request in found]
-
-
-UNPROVED_CANCEL: Final = "a cancel request that no sealed act proves"
 
 
 async def is_unproved(journal: Journal, key: str, said: Any, proved: ProvedCancels) -> bool:

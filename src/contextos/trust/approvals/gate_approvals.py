@@ -13,20 +13,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, denial_key
+from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.encoding.jcs import content_address, same_json
+from contextos.contracts.entries.of_run import UNPROVED_CANCEL
 from contextos.contracts.envelopes.identity import Approver
 from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import VOID_ANSWER, Timeout, Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Directory, Signer
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.scope import SESSION_LIMIT, Action, Fact, Redeemed, RunScope
 from contextos.errors import ApprovalRefused, Overloaded
 from contextos.trust.approvals.assertion import approval_fault
-from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
+from contextos.trust.approvals.cancel_requests import is_unproved
 from contextos.trust.identity.principals import look_up
 
 
@@ -95,12 +97,13 @@ def _others(bound: Mapping[str, str], now: Mapping[str, Any]) -> dict[str, Any]:
     return {name: now.get(name) for name in bound.keys() | now.keys() if digests.get(name) != bound.get(name)}
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunApprovals:
     """Obtains a person's approvals for the calls of one run. Implements the port `Approvals`.
 
     `deferred` builds the record of the waiting decision, for the reason and the call named. `recheck` returns the
     function that reads the current content digests of a call. `unsafe` lists the unsafe settings of the deployment.
+    `look_anew` drops what was found in the store: time passed.
     `take_place` takes a place for a question to a role and returns the write; None: nothing is counted.
     """
 
@@ -112,6 +115,7 @@ class RunApprovals:
     recheck: Callable[[Action, bool | None], Awaitable[Recheck]]
     unsafe: tuple[str, ...]
     proved_cancels: ProvedCancels
+    look_anew: Callable[[], None]
     at_question: Callable[[CheckQuestion], None] | None = None
     take_place: Callable[[str, str], Awaitable[Write]] | None = None
 
@@ -171,7 +175,7 @@ class RunApprovals:
             approval_id,
             action.gate.gate_id,
             answer["approver"],
-            question["evidence_snapshot_hash"],
+            question["binding"]["evidence_snapshot_hash"],
             APPROVALS.write(approval_id, 2, consumed, not_after_us=document.deadline_us),
             self._moved(action, now),
         )
@@ -231,16 +235,11 @@ class RunApprovals:
             "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role,
             "deadline_us": binding["deadline_us"],
-            "evidence_snapshot_hash": binding["evidence_snapshot_hash"],
             "binding": binding,
             "binding_digest": content_address(binding),
             "args": dict(action.args),
             "evidence": evidence,
             "barred": self._barred(),
-            "approval_mode_effective": action.mode,
-            "denial_key": denial_key(
-                action.capability.capability_id, action.capability.definition_digest, action.idempotency_key
-            ),
         }
 
     def _barred(self) -> list[str]:
@@ -310,7 +309,8 @@ class RunApprovals:
         if now_us > question["deadline_us"] or self.scope.session_over(now_us):
             return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
         principals = None if denied else await look_up(self.directory, self.scope.received.request, now_us)
-        approver = await self.signer(approver_id)
+        self.look_anew()
+        approver = await self.signer(approver_id) if approver_id else None
         return {
             "principals": self.scope.identity.principals.looked_up_again(principals),
             "approver": approver.to_json() if approver else None,
@@ -320,7 +320,7 @@ class RunApprovals:
     def _bound(self, action: Action) -> dict[str, str]:
         """The digest of everything that an approval of this call is bound to, by name."""
         facts = {fact.evidence_ref + "#" + fact.name: fact.digest for fact in action.evidence}
-        return self.scope.pins_of(action) | facts
+        return {**self.scope.pins_of(action), **facts}
 
     def _changed(
         self, action: Action, question: Mapping[str, Any], people: Mapping[str, Any], now: Mapping[str, Any]

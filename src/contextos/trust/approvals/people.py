@@ -8,7 +8,7 @@ Source: docs/adr/0062-who-signed-is-proved-by-control.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -34,6 +34,8 @@ from contextos.trust.pages import stream_pages
 from contextos.trust.recorded_time import TimePorts, recorded_now_us
 
 StatedT = TypeVar("StatedT")
+ReadLines = Callable[..., Awaitable[Sequence[Entry]]]
+"""Reads as `Store.lines`."""
 
 
 class _Stated(NamedTuple):
@@ -62,27 +64,33 @@ class PeoplePorts(SealingPorts, Protocol):
     def directory(self) -> Directory: ...
 
 
-async def signer(ports: PeoplePorts, tenant_id: str, person_id: str) -> Approver | None:
-    """Return the person as the directory lists them now, or None. `control` states that before this returns.
+async def signer(
+    ports: PeoplePorts, tenant_id: str, person_id: str, looked: ReadLines | None = None
+) -> Approver | None:
+    """Return the person as the directory lists them now, or None. `control` states that before this returns, if it did
+    not when it was `looked` at a moment ago.
 
     Raises:
         Unavailable: the directory or the store did not answer; nothing rests on the person yet.
     """
     person = await ports.directory.approver(tenant_id, person_id)
-    await state_person(ports, tenant_id, person_id, person)
+    await state_person(ports, tenant_id, person_id, person, looked)
     return person
 
 
-async def state_person(ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None) -> None:
+async def state_person(
+    ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None, looked: ReadLines | None = None
+) -> None:
     """Let `control` state that the directory lists `person` so, or not any more, if its last line says otherwise."""
-    await _commit(ports, tenant_id, await unstated_person(ports, tenant_id, person_id, person))
+    await _commit(ports, tenant_id, await unstated_person(ports, tenant_id, person_id, person, looked))
 
 
 async def unstated_person(
-    ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None
+    ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None, looked: ReadLines | None = None
 ) -> tuple[Draft, ...]:
     """Return the line of `control` that states how the directory lists `person`; empty if its last line says so."""
-    if _newest(await ports.stores.tenant(tenant_id).lines(CONTROL, person_id), ports.keys) == person:
+    lines = await (looked or ports.stores.tenant(tenant_id).lines)(CONTROL, person_id)
+    if _newest(lines, ports.keys) == person:
         return ()
     return await _sealed(ports, tenant_id, [_listing(person_id, person)])
 

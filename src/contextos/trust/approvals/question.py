@@ -16,7 +16,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Entry
 from contextos.contracts.statements.questions import question_disagreement
 
-REPEATED: Final = ("gate_id", "required_role", "deadline_us", "evidence_snapshot_hash")
+REPEATED: Final = ("gate_id", "required_role", "deadline_us")
 """The fields of a question that its binding repeats."""
 
 _ANSWERED: Final = ("tool.returned", "attachment.fetched")
@@ -40,9 +40,7 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         return "it is bound to another run"
     if fault := question_disagreement(question):
         return fault
-    if any(question[name] != binding[name] for name in REPEATED) or (
-        question["approval_mode_effective"] != binding["mode"]
-    ):
+    if any(question[name] != binding[name] for name in REPEATED):
         return "it differs from its binding"
     traced = (_body_at(entries, "arguments.traced", asked.key) or {"arguments": {}})["arguments"]
     untrusted = {name: one["origins"] for name, one in traced.items() if one["integrity"] != "trusted"}

@@ -9,14 +9,14 @@ Source: docs/design/contracts.md, "Run" (`effect_uncertain`), "Approval modes".
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.envelopes.identity import Approver, Principals, SignerAssertion
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import Settled, StatedCall
 from contextos.contracts.journal import CONTROL, Draft
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Signer
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
@@ -93,7 +93,7 @@ def settlement_fault(
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class SettlementCheck:
     """Checks the settlements (operators' statements about effects of unknown outcome) of one run before they are
     used.
@@ -107,7 +107,7 @@ class SettlementCheck:
     signer: Signer
     unsafe: tuple[str, ...]
 
-    async def fault(self, key: str, sent: ToolCallEnvelope, answer: Mapping[str, Any]) -> str | None:
+    async def fault(self, key: str, sent: StatedCall, answer: Mapping[str, Any]) -> str | None:
         """Return why the settlement `answer` of the dispatched call `sent` is refused, or None.
 
         The directory's entry for the operator is looked up and recorded; a replay uses the recorded one.

@@ -52,13 +52,14 @@ async def require_acts(store: Store, entries: Sequence[Entry], keys: Keys) -> tu
         ChainBroken: a body is missing, and no signed entry of `control` erased it; names the first such entry. Or the
             run was reopened, or a question asked again, and no signed entry of `control` did so there.
     """
-    erased_first = sorted(entries, key=lambda entry: entry.body is not None)
+    resting = [entry for entry in entries if entry.body is None or entry.kind in _MADE_BY_ACTS]
+    erased_first = sorted(resting, key=lambda entry: entry.body is not None)
     for needed in (one for entry in erased_first for one in explaining(entry)):
         lines = await store.lines(CONTROL, needed.key)
         acts = (act_in(line, needed.entry.tenant, keys) for line in lines)
         if not any(act is not None and needed.is_it(act) for act in acts):
             raise needed.missing()
-    return tuple(entry.seq for entry in entries if entry.body is None)
+    return tuple(entry.seq for entry in resting if entry.body is None)
 
 
 def explaining(entry: Entry) -> Iterator[NeededAct]:
@@ -66,10 +67,9 @@ def explaining(entry: Entry) -> Iterator[NeededAct]:
     if entry.body is None:
         key = erasure_key(entry.run, entry.seq)
         yield NeededAct(entry, key, partial(erases, entry=entry), f"`{ENTRY_ERASED}` erased its body")
-    if entry.kind == "run.reopened":
-        yield NeededAct(entry, entry.run, partial(reopens, entry=entry), "reopened the run")
-    if entry.kind == "approval.reasked":
-        yield NeededAct(entry, entry.run, partial(reasks, entry=entry), "had a question asked again")
+    if entry.kind in _MADE_BY_ACTS:
+        made, does = _MADE_BY_ACTS[entry.kind]
+        yield NeededAct(entry, entry.run, partial(made, entry=entry), does)
 
 
 async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) -> None:
@@ -119,6 +119,13 @@ def reasks(act: OperatorAct, entry: Entry) -> bool:
     except (Integrity, ValueError):
         return False
     return answer is None or (answer.get("by"), answer.get("reason")) == (act.actor, act.arguments.get("reason"))
+
+
+_MADE_BY_ACTS: Final = {
+    "run.reopened": (reopens, "reopened the run"),
+    "approval.reasked": (reasks, "had a question asked again"),
+}
+"""The kinds of entries that an operator's act makes: whether an act is the one, and what it does."""
 
 
 def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:

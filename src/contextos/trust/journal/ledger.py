@@ -18,6 +18,7 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.linked import know
 from contextos.contracts.journal import (
+    SALT_BYTES,
     VOID_ANSWER,
     AgentMessage,
     Batch,
@@ -30,18 +31,19 @@ from contextos.contracts.journal import (
     Timeout,
     Write,
     link,
+    new_tuple,
 )
 from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import head_payload, index_lines, is_unsigned, void_fault
-from contextos.trust.journal.tape import Tape, Transition, tape_end
+from contextos.trust.journal.tape import NO_QUESTION, Tape, Transition, digest_of, tape_end
+
+_loads: Final = orjson.loads
 
 MAX_ENTRIES: Final = 10_000
 
-NO_QUESTION: Final = content_address({})
-"""The digest of what is asked where nothing is: of an answer that came by itself, or was looked for."""
 
 ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 """The states of the run table in which a person is asked: about an effect, or for a selection."""
@@ -58,12 +60,13 @@ class RunJournal(Tape):
     ) -> None:
         super().__init__(tenant, run, tape, step, start)
         self._live, self._signed = live, live.signed if live else None
-        self._pending: list[Entry] = []
+        self._committed = len(tape)
         self._staged: list[Write] = []
         self._is_commit_due = False
         self.barriers = 0
-        self._read_count = len(tape)
         self._announce = bool(tape)
+        # Nothing is to be read or stated before the next entry.
+        self._goes_on = False
         # A new run has no lease yet: its first commit makes both.
         self._is_new = not tape
 
@@ -73,23 +76,27 @@ class RunJournal(Tape):
 
         It is never before the last entry. A replay calls nothing outside; there it is the time of the last entry.
         """
-        return max(self._live.time_us(), self._now_us) if self._live else self._now_us
+        return self._live.time_us(self._last.at_us) if self._live else self._last.at_us
+
+    @property
+    def _is_pending(self) -> bool:
+        return self._committed < len(self._tape)
 
     async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
         """Obtain an answer from outside by awaiting `call`, record it and return it. In a replay, return the recorded
         answer.
         """
-        assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
-        if self.on_tape:
+        if self._at < self._tape_end:
             return self._read_recorded(kind, key, request)
         if self._live is None:
-            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
-        await self._hold()
+            raise ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
+        if self._is_commit_due or not (self._is_new or self._live.holds):
+            await self._hold()
         # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
         answer = await call()
-        self._go_live(kind)
-        self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
-        return self._log[-1].body
+        if not self._goes_on:
+            self._go_live(kind)
+        return self._append_answer(kind, key, by, digest_of(request), answer)
 
     async def record_found(self, kind: str, key: str, look: Ask) -> Any:
         """Look for something outside, record it if it is there, and return it, or None. In a replay, `look` is not
@@ -103,7 +110,7 @@ class RunJournal(Tape):
         found = await look()
         if found is not None:
             self._go_live(kind)
-            self._append(kind, key, "runtime", {"request_digest": NO_QUESTION, "answer": found})
+            self._append_answer(kind, key, "runtime", NO_QUESTION, found)
         return found
 
     async def record_all(self, group: Sequence[RecordRequest], *, keeps: bool = True) -> list[Any]:
@@ -133,14 +140,15 @@ class RunJournal(Tape):
     ) -> None:
         live = self._live
         if live is None:
-            raise ReplayMismatch(self._seq + 1, group[0].kind, "the loop goes on where the tape ends")
+            raise ReplayMismatch(self._last.seq + 1, group[0].kind, "the loop goes on where the tape ends")
 
         async def one(request: RecordRequest) -> None:
             answer = await request.call()
             self._go_live(request.kind)
-            body = {"request_digest": content_address(request.request), "answer": answer}
-            self._append(request.kind, request.key, "runtime", body)
-            answers[request.kind, request.key] = self._log[-1].body
+            asked = digest_of(request.request)
+            answers[request.kind, request.key] = self._append_answer(
+                request.kind, request.key, "runtime", asked, answer
+            )
 
         await self._hold()
         try:
@@ -155,29 +163,30 @@ class RunJournal(Tape):
         """Record a value that the run computed. In a replay, compare it with the recorded one; raises
         `ReplayMismatch`.
         """
-        assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
-        if self.on_tape:
+        if self._at < self._tape_end:
             self._compare_derived(kind, key, body)
             return
-        self._go_live(kind)
-        self._append(kind, key, "runtime", body)
+        if not self._goes_on:
+            self._go_live(kind)
+        assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
+        self._append(kind, key, "runtime", canonical(body), body)
 
     def stage(self, *writes: Write) -> None:
         """Add writes to the commit of the last entry. In a replay nothing is added: they are in the store already."""
-        if self._pending:
+        if self._is_pending:
             self._staged.extend(writes)
         else:
             # After the commit of an entry of this drive a write would be lost.
-            is_stored = not writes or self._at <= self._read_count
+            is_stored = not writes or self._committed <= self._read_count
             assert is_stored, "a write is staged before the commit of its entry"
 
     def defer_commit(self) -> None:
         """Let what is pending become durable with the next commit, which is made before anything outside is asked."""
-        self._is_commit_due = bool(self._pending)
+        self._is_commit_due = self._is_pending
 
     def hand_over(self) -> None:
         """Stop driving here, so that the engine continues the run; raises `Parked`. In a replay, do nothing."""
-        if self._pending and self._live is not None:
+        if self._is_pending and self._live is not None:
             raise Parked(self._live.clock.now_us())
 
     async def take_over(self) -> None:
@@ -191,6 +200,7 @@ class RunJournal(Tape):
         """State what is known before this drive (`LiveDriver.deaths`, `LiveDriver.free_us`, `LiveDriver.behind_us`)."""
         assert self._live is not None, "a journal that is driven is live"
         self._live.follows(deaths, free_us, behind_us, self._tape[-1].at_us if self._tape else 0)
+        self._goes_on = False
 
     async def _hold(self) -> None:
         """Make the commit that is due, or else write the lease of a run that exists already, before anything outside is
@@ -198,7 +208,7 @@ class RunJournal(Tape):
         """
         if self._live is None or (not self._is_commit_due and (self._is_new or self._live.holds)):
             return
-        if self._pending:
+        if self._is_pending:
             await self.commit()
         else:
             await self._live.take(self.run_id)
@@ -221,19 +231,21 @@ class RunJournal(Tape):
             return await self.let_go(wake_at_us)
         # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
         sleeps = bool(wake_at_us) and self.state != "waiting"
-        if live is None or not (self._pending or sleeps):
+        if live is None or not (self._is_pending or sleeps):
             return await self.let_go() if wake_at_us is not None else None
         self._skip_resumed()
         letting_go = wake_at_us is not None
-        if any(entry.kind != "run.resumed" for entry in self._pending):
+        pending = tuple(self._tape[self._committed :])
+        if any(entry.kind != "run.resumed" for entry in pending):
             live.deaths = 0
         lease, until = live.lease(self.run_id, letting_go=letting_go), live.clock.now_us() + live.lease_ttl_us
-        kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
+        seq, head = self._last.seq, self._last.hash
+        kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, seq, head))
         batch = Batch(
             run=self.run_id,
-            entries=tuple(self._pending),
+            entries=pending,
             writes=(lease, *self._staged, *(blocked or ())),
-            shared=index_lines(self._pending, live.entropy),
+            shared=index_lines(pending, live.entropy),
             wake_at_us=wake_at_us if letting_go else until,
             signature=(kid, signature.hex()),
             waiting=blocked is not None or self.state in ASKING_STATES,
@@ -242,8 +254,8 @@ class RunJournal(Tape):
         know(self.tenant, self.run_id, self._tape)
         await live.commit(batch, letting_go=letting_go)
         self.barriers += 1
-        self._signed = (self._seq, self._head, kid, signature.hex())
-        self._pending.clear()
+        self._signed = (seq, head, kid, signature.hex())
+        self._committed += len(pending)
         self._staged.clear()
         self._is_commit_due = False
         await live.tell_settled(batch)
@@ -263,7 +275,7 @@ class RunJournal(Tape):
         """
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+                raise ReplayMismatch(self._last.seq + 1, kinds[0], "the tape ends while the run waits")
             if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
                 return await self._time_out(key, wake_at_us, on_timeout)
             if not self._live.can_suspend:
@@ -290,14 +302,13 @@ class RunJournal(Tape):
         woken = False
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+                raise ReplayMismatch(self._last.seq + 1, kinds[0], "the tape ends while the run waits")
             if self._live.clock.now_us() >= wake_at_us:
                 await self._time_out("", wake_at_us, on_timeout)
                 return self._log[-1]
             if message := self._live.take_message():
                 self._go_live(message.kind)
-                body = {"request_digest": NO_QUESTION, "answer": clean(dict(message.answer))}
-                self._append(message.kind, message.key, "agent", body)
+                self._append_answer(message.kind, message.key, "agent", NO_QUESTION, clean(dict(message.answer)))
                 return self._log[-1]
             if woken:
                 return None
@@ -332,9 +343,12 @@ class RunJournal(Tape):
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
-        self._tape_end, self._read_count = tape_end(self._tape), len(self._tape)
+        # A `run.resumed` at the end of what was read before can be unread.
+        self._at = known if self._at == self._read_count else self._at
+        self._tape_end = tape_end(self._tape)
+        self._committed = self._read_count = len(self._tape)
         self._live.lease_version, self._announce = lease_version, True
-        self._is_new = False
+        self._is_new = self._goes_on = False
         return True
 
     def goes_on_unread(self, behind_us: int) -> None:
@@ -347,31 +361,41 @@ class RunJournal(Tape):
 
     async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
         self._go_live(on_timeout.kind)
-        body = {"request_digest": content_address({"deadline_us": wake_at_us}), "answer": {"expired": True}}
-        self._append(on_timeout.kind, key, "runtime", body)
+        asked = content_address({"deadline_us": wake_at_us})
+        answer = self._append_answer(on_timeout.kind, key, "runtime", asked, {"expired": True})
         self.stage(*on_timeout.writes)
         await self.commit()
-        return on_timeout.kind, self._log[-1].body
+        return on_timeout.kind, answer
 
     def _go_live(self, kind: str) -> None:
-        if self._live is None:
-            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
-        self._skip_resumed()
+        live = self._live
+        if live is None:
+            raise ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
+        if self._at < self._read_count:
+            self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.
-        if self._announce or (self._seq and self._behind_us != self._live.behind_us):
+        if self._announce or (self._behind_us != live.behind_us and self._last.seq):
             self._announce = False
-            body = {"request_digest": NO_QUESTION, "answer": self._live.resumed()}
-            self._append("run.resumed", "", self._live.owner, body)
+            self._append_answer("run.resumed", "", live.owner, NO_QUESTION, live.resumed())
+        self._goes_on = self._behind_us == live.behind_us
 
-    def _append(self, kind: str, key: str, by: str, body: Any) -> None:
-        assert self._live is not None
-        if self._seq >= MAX_ENTRIES:
-            raise ChainBroken(self.run_id, self._seq, f"a run holds at most {MAX_ENTRIES} entries")
-        raw = canonical(body)
-        draft = Draft(kind, key, self.time_us, by, raw, self._live.entropy.take(16))
-        entry = link(self.tenant, self.run_id, self._seq + 1, self._head, draft)
-        # The answer that is used is the one that was written: the caller could still change its own object.
-        self._push(entry, orjson.loads(raw) if KINDS[kind].recorded else body)
-        self._pending.append(entry)
+    def _append_answer(self, kind: str, key: str, by: str, asked: str, answer: Any) -> Any:
+        """Append an answer to what has the digest `asked`, and return it as it was written: the caller could still
+        change its own object. The entry of an answer to no question states no digest.
+        """
+        assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
+        raw = canonical({"answer": answer} if asked is NO_QUESTION else {"answer": answer, "request_digest": asked})
+        written = _loads(raw)["answer"]
+        self._append(kind, key, by, raw, written)
+        return written
+
+    def _append(self, kind: str, key: str, by: str, raw: bytes, seen: Any) -> None:
+        live, last = self._live, self._last
+        assert live is not None
+        if last.seq >= MAX_ENTRIES:
+            raise ChainBroken(self.run_id, last.seq, f"a run holds at most {MAX_ENTRIES} entries")
+        at_us = live.time_us(last.at_us)
+        draft = new_tuple(Draft, (kind, key, at_us, by, raw, live.entropy.take(SALT_BYTES)))
+        entry = link(last.tenant, last.run, last.seq + 1, last.hash, draft)
+        self._push(entry, seen)
         self._tape.append(entry)
-        self._at += 1

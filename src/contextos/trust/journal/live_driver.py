@@ -58,14 +58,17 @@ class LiveDriver:
         message, self.message = self.message, None
         return message
 
-    def time_us(self) -> int:
-        """Return the time that counts for the run: the clock's, moved on to the latest time on record if it is behind.
+    def time_us(self, last_us: int = 0) -> int:
+        """Return the time that counts for the run: the clock's, moved on to the latest time on record if it is behind,
+        and never before `last_us`.
 
         Leases, and deadlines and retries of sent calls, go by the clock alone, as in every other process.
         """
         now_us = self.clock.now_us()
-        self.read_us = max(self.read_us, now_us)
-        return now_us + self.behind_us
+        if now_us > self.read_us:
+            self.read_us = now_us
+        now_us += self.behind_us
+        return now_us if now_us > last_us else last_us
 
     def follows(self, deaths: int, free_us: int, behind_us: int, last_us: int) -> None:
         """State what is known before this drive; `last_us` is the time of the run's last entry, or 0."""
@@ -110,8 +113,10 @@ class LiveDriver:
 
     async def tell_settled(self, batch: Batch) -> None:
         """Say which operations this driver has no longer since this batch was committed."""
+        if self.settled is None:
+            return
         for operation, claim in OPERATIONS.written(batch.writes):
-            if self.settled and claim.state != "claimed":
+            if claim.state != "claimed":
                 await self.settled(operation)
 
     async def take(self, run_id: str) -> None:

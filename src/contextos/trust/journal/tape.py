@@ -5,22 +5,35 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
 
 import orjson
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.kinds import KINDS, fold_entry
-from contextos.contracts.journal import Entry, Logged, genesis
+from contextos.contracts.entries.kinds import fold_entry
+from contextos.contracts.entries.linked import entries_size
+from contextos.contracts.journal import Entry, Logged, genesis, new_tuple
 from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
 
+NO_QUESTION: Final = content_address({})
+"""The digest of what is asked where the kind and the key of the entry say it, or nothing is asked: of an answer that
+came by itself, or was looked for. No entry states it.
+"""
+
+_kind, _place = attrgetter("kind"), attrgetter("kind", "key")
+
 Transition = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
+
+
+def digest_of(request: Any) -> str:
+    """Return the digest of what is asked."""
+    return content_address(request) if request != {} else NO_QUESTION
 
 
 class Tape:
@@ -33,22 +46,24 @@ class Tape:
         self.tenant, self.run_id, self.state = tenant, run, start
         self.missing: list[int] = []
         self._tape, self._step = list(tape), step
-        self._at, self._tape_end = 0, tape_end(tape)
-        self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
+        self._at, self._tape_end, self._read_count = 0, tape_end(tape), len(tape)
+        # The entry behind which the run goes on: before the first, what that one is linked to.
+        self._last = Entry(tenant, run, 0, "", "", 0, "", "", "", genesis(tenant, run), None, None)
+        self._behind_us = 0
         self._log: list[Logged] = []
         self.account = RunAccount(run)
         self._sized = self._bytes = self._noted = 0
-        self._keys = defaultdict[str, set[str]](set)
+        self._stored = set[tuple[str, ...]]()
 
     @property
     def now_us(self) -> int:
         """Return the time of the last journal entry in Unix microseconds. A run reads no other clock."""
-        return self._now_us
+        return self._last.at_us
 
     @property
     def clock_us(self) -> int:
         """Return `now_us` by the clock of the process that wrote the last entry, which can be behind the record."""
-        return self._now_us - self._behind_us
+        return self._last.at_us - self._behind_us
 
     @property
     def on_tape(self) -> bool:
@@ -62,7 +77,7 @@ class Tape:
     @property
     def head(self) -> str:
         """Return the hash of the last entry."""
-        return self._head
+        return self._last.hash
 
     def log(self) -> Sequence[Logged]:
         """Return every entry so far, in order, with its parsed body."""
@@ -74,19 +89,21 @@ class Tape:
         return self._tape
 
     def stored_bytes(self) -> int:
-        """Return how many bytes the bodies of all entries have."""
+        """Return how many bytes all entries take, about."""
         # Entries are only added, so each is counted once.
-        self._bytes += sum(len(entry.body or b"") for entry in self._tape[self._sized :])
+        self._bytes += entries_size(self._tape[self._sized :])
         self._sized = len(self._tape)
         return self._bytes
 
-    def keys_of(self, kind: str) -> Set[str]:
-        """Return the keys of all stored entries of a kind; in a replay also of those that are not read yet."""
+    def has(self, kind: str, *key: str) -> bool:
+        """Return whether there is an entry of a kind, with this key if one is given; in a replay also one that is not
+        read yet.
+        """
         # Entries are only added, so a session of many calls does not look through all of them at each call.
-        for entry in self._tape[self._noted :]:
-            self._keys[entry.kind].add(entry.key)
-        self._noted = len(self._tape)
-        return self._keys[kind]
+        new = self._tape[self._noted :]
+        self._noted += len(new)
+        self._stored.update(zip(map(_kind, new)), map(_place, new))
+        return (kind, *key) in self._stored
 
     def _next(self) -> Entry:
         self._skip_resumed()
@@ -99,7 +116,7 @@ class Tape:
         return self._tape[at]
 
     def _skip_resumed(self) -> None:
-        while self._at < len(self._tape) and self._tape[self._at].kind == "run.resumed":
+        while self._at < self._read_count and self._tape[self._at].kind == "run.resumed":
             self._take(self._tape[self._at])
 
     def _take(self, entry: Entry) -> Any:
@@ -113,10 +130,10 @@ class Tape:
         except orjson.JSONDecodeError:
             body = None
         answer = body.get("answer") if isinstance(body, dict) else None
-        if not isinstance(answer, dict | list) or "request_digest" not in body:
+        if not isinstance(answer, dict | list):
             raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop and find out which process wrote it")
         self._at += 1
-        self._push(entry, body)
+        self._push(entry, answer)
         return body
 
     def _read_recorded(self, kind: str, key: str, request: Any) -> Any:
@@ -124,7 +141,7 @@ class Tape:
 
     def _take_answer(self, entry: Entry, request: Any) -> Any:
         body = self._take(entry)
-        if body["request_digest"] != content_address(request):
+        if body.get("request_digest", NO_QUESTION) != digest_of(request):
             raise ReplayMismatch(entry.seq, entry.kind, f"`{entry.key}` asks something else than was recorded")
         return self._log[-1].body
 
@@ -149,17 +166,19 @@ class Tape:
     def _pass_over(self, entry: Entry) -> None:
         """Go on behind an entry that states nothing."""
         self._at += 1
-        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
+        self._last = entry
 
-    def _push(self, entry: Entry, body: Any) -> None:
-        seen = body["answer"] if KINDS[entry.kind].recorded else body
-        state = self._step(self.state, entry.kind, seen)
+    def _push(self, entry: Entry, seen: Any) -> None:
+        """Go on behind an entry; `seen` is its body, or the answer in it."""
+        kind = entry.kind
+        state = self._step(self.state, kind, seen)
         if state is None:
-            raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")
+            raise ReplayMismatch(entry.seq, kind, f"the run table refuses it in state `{self.state}`")
         self.state = state
-        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
-        self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
-        logged = Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash)
+        self._last = entry
+        if kind == "run.resumed":
+            self._behind_us = LiveDriver.stated_behind_us(seen)
+        logged = new_tuple(Logged, (entry.seq, kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
         self._log.append(logged)
         fold_entry(self.account, logged)
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.envelopes.policy import (
     ApprovalMode,
     BusinessHours,
@@ -28,13 +29,11 @@ from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.decision_combining import combine, resolve_verdict
-from contextos.trust.policy.rule_evaluation import RuleOutcome, reads_known_facts
-from contextos.trust.policy.rule_index import RuleIndex
+from contextos.trust.policy.rule_evaluation import RuleOutcome
+from contextos.trust.policy.rule_index import RuleIndex, kept
 from contextos.trust.policy.rules import CompiledRule, add_guardrails, compile_rules
 
 __all__ = ["CapabilityView", "LeveledBundle", "PolicySet", "check_args", "compile_policy"]
-
-MAX_VERDICTS: Final = 256
 
 
 def compile_policy(
@@ -69,9 +68,9 @@ def compile_policy(
 class PolicySet:
     """Compiled policy rules, ready to decide. Built by `compile_policy`.
 
-    `evidence_paths` holds the dotted paths below `evidence` that any rule reads. `reads_origins`: a rule reads where an
-    argument was found. `history` the declared history facts, `above` the rules that bind also a pack that observes,
-    `prohibiting` the tools that a rule prohibits, by its id. `homes` is the bundle of each rule, by its id.
+    `reads_origins`: a rule reads where an argument was found. `history` has the declared history facts, `above` the
+    rules that bind also a pack that observes, `prohibiting` the tools that a rule prohibits, by its id. `homes` is the
+    bundle of each rule, by its id.
     """
 
     def __init__(
@@ -105,7 +104,8 @@ class PolicySet:
         self.prohibiting: Mapping[str, Sequence[str]] = {
             rule.rule_id: rule.prohibits for rule in self.rules.values() if rule.prohibits
         }
-        self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
+        self._evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
+        self._reads_evidence: dict[str, bool] = {}
         self._clocks = sorted(
             {
                 (rule.applies_to.capability, fact.segments[1])
@@ -120,6 +120,15 @@ class PolicySet:
     def asked_at(self, point: Point) -> bool:
         """Return whether a rule is only about this point. Other rules decide there as they did at `execute`."""
         return point in self._named_points
+
+    def reads_evidence(self, name: str) -> bool:
+        """Return whether a rule reads this evidence, or a part of it."""
+        known = self._reads_evidence.get(name)
+        if known is not None:
+            return known
+        paths = self._evidence_paths
+        reads = any(one == name or one.startswith(f"{name}.") or name.startswith(f"{one}.") for one in paths)
+        return kept(self._reads_evidence, name, reads)
 
     def hours_of(self, capability_id: str) -> dict[str, BusinessHours]:
         """Return the business hours through which the rules about a tool read the clock, by name."""
@@ -143,25 +152,21 @@ class PolicySet:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
         outcome, facts_digest = self._index.evaluate(point, facts, capability)
-        verdict = self._verdict(outcome, point, capability, granted)
-        return PolicyDecision.construct_trusted(
-            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
-        )
+        decided = {"policy_decision_id": decision_id, "facts_digest": facts_digest}
+        return PolicyDecision.construct_trusted({**self._verdict(outcome, point, capability, granted), **decided})
 
     def decide_known(
-        self, facts: Mapping[str, Any], *, capability: CapabilityView, granted: bool, decision_id: str
+        self, facts: KnownFacts, more: Mapping[str, Any], *, capability: CapabilityView, granted: bool
     ) -> PolicyDecision:
-        """Decide about a call that is planned, by those rules alone whose facts are all known already.
+        """Decide about a call that is planned, by those rules alone whose facts (`facts` and `more`) are all known.
 
         It announces which of them match, and the gates that they require. It neither allows nor denies: other rules
-        decide too once the call is made.
+        decide too once the call is made. It is recorded nowhere by itself, so it has neither an id nor a digest.
         """
-        outcome, facts_digest = self._index.evaluate("execute", facts, capability)
-        known = RuleOutcome([rule for rule in outcome.matched if reads_known_facts(rule, facts)])
+        assert more.keys().isdisjoint(("run", "request")), "what the run serves is as `facts` state it"
+        known = self._index.outcome("execute", {**facts, **more}, facts.served, capability, known=True)
         verdict = self._verdict(known, "compile", capability, granted)
-        return PolicyDecision.construct_trusted(
-            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
-        )
+        return PolicyDecision.construct_trusted({**verdict, "policy_decision_id": "", "facts_digest": ""})
 
     def _verdict(
         self, outcome: RuleOutcome, point: Point, capability: CapabilityView | None, granted: bool
@@ -170,15 +175,11 @@ class PolicySet:
 
         It follows from nothing but the key under which it is kept, and the rules of this set.
         """
-        matched = tuple([rule.rule_id for rule in outcome.matched])
-        indeterminate = tuple([(rule.rule_id, facts) for rule, facts in outcome.indeterminate])
         tool = (capability.capability_id, capability.declared_mode) if capability else None
-        key = (point, tool, granted, matched, indeterminate)
+        key = (point, tool, granted, outcome.key)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            if len(self._verdicts) >= MAX_VERDICTS:
-                self._verdicts.clear()
             combined = combine(outcome.matched, outcome.indeterminate)
-            verdict = resolve_verdict(combined, point, capability, granted=granted, bundle_ids=self.bundle_ids)
-            self._verdicts[key] = verdict
+            decided = resolve_verdict(combined, point, capability, granted=granted, bundle_ids=self.bundle_ids)
+            verdict = kept(self._verdicts, key, decided)
         return verdict

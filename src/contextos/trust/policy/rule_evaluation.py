@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import compress
 from typing import Any, Final
 
 from datalogic_py import DataHandle, DataLogicError, Engine
 from datalogic_py import Rule as EngineRule
 
-from contextos.contracts.controls import KnownFacts
-from contextos.contracts.encoding.jcs import MAX_INT
+from contextos.contracts.encoding.jcs import MAX_INT, canonical
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.facts import LATE_ROOTS
 from contextos.trust.policy.conditions import FactPath, analyse_condition
@@ -28,6 +28,8 @@ OPS_BUDGET: Final = 1_000_000
 """Operations that one engine call can take. A rule that fits the budget within a group also fits it alone."""
 
 RULES_PER_CALL: Final = 200
+LONGEST_KEPT: Final = 64
+"""Bytes of a value of a fact that a memo keeps as it is."""
 
 _ENGINE: Final = Engine(
     families=[],
@@ -56,10 +58,18 @@ Indeterminates = list[tuple[CompiledRule, tuple[str, ...]]]
 
 @dataclass(slots=True)
 class RuleOutcome:
-    """The rules that matched, and those that could not be evaluated, with the facts that were missing or mistyped."""
+    """The rules that matched, and those that could not be evaluated, with the facts that were missing or mistyped.
 
-    matched: list[CompiledRule] = field(default_factory=list)
+    `key` has the ids of both.
+    """
+
+    matched: Sequence[CompiledRule] = ()
     indeterminate: Indeterminates = field(default_factory=list)
+    key: tuple[Any, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        unsure = tuple([(rule.rule_id, facts) for rule, facts in self.indeterminate])
+        self.key = tuple([rule.rule_id for rule in self.matched]), unsure
 
 
 def _is_number(value: Any) -> bool:
@@ -108,8 +118,8 @@ class RuleGroup:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self.reads_capability = any(fact.segments[0] == "capability" for rule in rules for fact in rule.facts)
         self._checks = [(fact, fact.segments) for fact in dict.fromkeys(f for rule in self.rules for f in rule.facts)]
+        self._paths = tuple(dict.fromkeys(segments for _, segments in self._checks))
         self._calls = [
             _ENGINE.compile(
                 [without_presence_tests(rule.condition) for rule in self.rules[start : start + RULES_PER_CALL]]
@@ -118,11 +128,35 @@ class RuleGroup:
         ]
         self._single_rules: dict[str, EngineRule] = {}
 
-    def evaluate(self, facts: KnownFacts) -> RuleOutcome:
+    def read(self, facts: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all that the rules read of these facts, from which alone their outcome follows. Of each path it has
+        the type and the value of a leaf, or the canonical form of another value, and of either its SHA-256 where it is
+        long; `MISSING` where the path is absent, and None where something on the way is not an object.
+        """
+        values: list[Any] = []
+        for segments in self._paths:
+            node: Any = facts
+            for segment in segments:
+                if not isinstance(node, dict):
+                    values.append(None)
+                    break
+                node = node.get(segment, MISSING)
+                if node is MISSING:
+                    values.append(MISSING)
+                    break
+            else:
+                if isinstance(node, dict | list | tuple):
+                    values.append(_short(canonical(node)))
+                else:
+                    is_long = type(node) is str and len(node) > LONGEST_KEPT
+                    values += (type(node), _short(node.encode(errors="surrogatepass")) if is_long else node)
+        return tuple(values)
+
+    def evaluate(self, facts: Mapping[str, Any]) -> RuleOutcome:
         """Evaluate all rules of the group."""
         if not self.rules:
             return RuleOutcome()
-        handle = DataHandle(facts.text.decode())
+        handle = DataHandle(canonical(facts).decode())
         failed = {fact for fact, segments in self._checks if not _holds(fact, segments, facts)}
         if not failed:
             answers: list[Any] = []
@@ -136,15 +170,15 @@ class RuleGroup:
         return self._evaluate_each(failed, facts, handle)
 
     def _evaluate_each(self, failed: set[FactPath], facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
-        outcome = RuleOutcome()
+        matched, unsure = list[CompiledRule](), Indeterminates()
         for rule in self.rules:
             lacking = tuple(fact.path for fact in rule.facts if fact in failed)
             answer = self._evaluate_one(rule, handle) if not lacking else None
             if answer is True:
-                outcome.matched.append(rule)
+                matched.append(rule)
             elif answer is not False:
-                outcome.indeterminate.append((rule, lacking or _suspects(rule, facts)))
-        return outcome
+                unsure.append((rule, lacking or _suspects(rule, facts)))
+        return RuleOutcome(matched, unsure)
 
     def _evaluate_one(self, rule: CompiledRule, handle: DataHandle) -> Any:
         if rule.rule_id not in self._single_rules:
@@ -153,6 +187,11 @@ class RuleGroup:
             return self._single_rules[rule.rule_id].evaluate_data(handle)
         except DataLogicError:
             return None
+
+
+def _short(content: bytes) -> bytes:
+    """What a memo keeps of facts: a long one would hold its memory, and the text of a tenant."""
+    return content if len(content) <= LONGEST_KEPT else sha256(content).digest()
 
 
 def _suspects(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from contextos.contracts.controls import KnownFacts
+from contextos.contracts.controls import KnownFacts, Served
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
 from contextos.contracts.facts import EXECUTE_ROOTS, LATE_ROOTS, ROOTS
 from contextos.errors import InvalidInput, Problem
-from contextos.trust.policy.rule_evaluation import Indeterminates, RuleGroup, RuleOutcome
+from contextos.trust.policy.rule_evaluation import Indeterminates, RuleGroup, RuleOutcome, reads_known_facts
 from contextos.trust.policy.rules import CompiledRule
 
 KeyT = TypeVar("KeyT")
@@ -72,15 +72,14 @@ class RuleScope(NamedTuple):
 class RuleIndex:
     """Policy rules, found by intent, capability, environment and point, and evaluated together.
 
-    Which rules apply is kept by all that it depends on, and their outcome by the digest of the facts that they can
-    read: those of the run alone where they read no capability.
+    Which rules apply is kept by all that it depends on, and their outcome by the values of the facts that they read.
     """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self._rules = [(rule, RuleScope.of(rule)) for rule in sorted(rules, key=lambda rule: rule.order)]
         self._selections: dict[tuple[Any, ...], Selection] = {}
         self._groups: dict[tuple[str, ...], RuleGroup] = {}
-        self._outcomes: dict[tuple[RuleGroup, str], RuleOutcome] = {}
+        self._outcomes: dict[tuple[RuleGroup, tuple[Any, ...], bool], RuleOutcome] = {}
 
     def evaluate(
         self, point: Point, facts: Mapping[str, Any], capability: CapabilityView | None
@@ -91,28 +90,39 @@ class RuleIndex:
             InvalidInput: the facts have an unknown root, or a value that is not JSON.
         """
         own = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
-        if not _CALLER_ROOTS.issuperset(own):
-            unknown = sorted(own.keys() - _CALLER_ROOTS)
-            detail, known = f"`{unknown[0]}` is not a root of facts", " ".join(sorted(_CALLER_ROOTS))
-            raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, f"use {known}"))
-        complete = own if capability is None else own.about(capability)
-        group, undecidable = self._selection(point, complete, capability)
-        key = (group, complete.digest if group.reads_capability else own.digest)
+        return self.outcome(point, own, own.served, capability), own.digest(capability)
+
+    def outcome(
+        self, point: Point, facts: Mapping[str, Any], served: Served, tool: CapabilityView | None, known: bool = False
+    ) -> RuleOutcome:
+        """As `evaluate`, without the digest. With `known` only the rules that match and whose facts all exist already
+        are part of the outcome.
+        """
+        if not _CALLER_ROOTS.issuperset(facts):
+            unknown = sorted(facts.keys() - _CALLER_ROOTS)
+            detail, remedy = f"`{unknown[0]}` is not a root of facts", f"use {' '.join(sorted(_CALLER_ROOTS))}"
+            raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, remedy))
+        complete = {**facts, "capability": tool.facts} if tool else {**facts}
+        intent, environment = served
+        wanted: Selector = (intent, tool.capability_id if tool else None, environment, point)
+        group, undecidable = self._selection(wanted, point, complete)
+        key = (group, group.read(complete), known)
         outcome = self._outcomes.get(key)
         if outcome is None:
-            outcome = _kept(self._outcomes, key, group.evaluate(complete))
-        if undecidable:
+            outcome = group.evaluate(complete)
+            if known:
+                outcome = RuleOutcome([rule for rule in outcome.matched if reads_known_facts(rule, complete)])
+            kept(self._outcomes, key, outcome)
+        if undecidable and not known:
             outcome = RuleOutcome(outcome.matched, [*undecidable, *outcome.indeterminate])
-        return outcome, complete.digest
+        return outcome
 
-    def _selection(self, point: Point, facts: KnownFacts, capability: CapabilityView | None) -> Selection:
+    def _selection(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
         args = facts.get("args") if point == "plan" else None
-        intent, environment = facts.served
-        wanted: Selector = (intent, capability.capability_id if capability else None, environment, point)
         key = (wanted, tuple(facts), tuple(args) if isinstance(args, dict) else None)
-        return self._selections.get(key) or _kept(self._selections, key, self._select(wanted, point, facts))
+        return self._selections.get(key) or kept(self._selections, key, self._select(wanted, point, facts))
 
-    def _select(self, wanted: Selector, point: Point, facts: KnownFacts) -> Selection:
+    def _select(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
         rules, could = list[CompiledRule](), Indeterminates()
         for rule, scope in self._rules:
             differs = [at for at, stated in enumerate(scope.selector) if stated not in (None, wanted[at])]
@@ -122,10 +132,10 @@ class RuleIndex:
                 else:
                     rules.append(rule)
         ids = tuple(rule.rule_id for rule in rules)
-        return self._groups.get(ids) or _kept(self._groups, ids, RuleGroup(rules)), could
+        return self._groups.get(ids) or kept(self._groups, ids, RuleGroup(rules)), could
 
 
-def _kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+def kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
     """Keep `value`, and forget all others where there are too many."""
     if len(kept) >= MAX_ANSWERS_KEPT:
         kept.clear()

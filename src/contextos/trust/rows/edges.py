@@ -8,33 +8,44 @@ Source: docs/design/journal.md, "Rows that the journal proves".
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from functools import partial
+from typing import Any, Final, NoReturn, Protocol
+
+import orjson
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.linked import ASKED_BYTES, KEPT_BYTES, RecentlyUsed
 from contextos.contracts.entries.shared import WithdrawnFact, WrittenFacts
-from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, edge_digest
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, crowded_nodes, edge_digest
 from contextos.contracts.journal import CONTROL, Draft, Entry
 from contextos.contracts.ports.outside import Keys
-from contextos.contracts.ports.storage import Graph, Store
+from contextos.contracts.ports.storage import Graph
 from contextos.errors import ChainBroken, Integrity, InvalidInput, Unavailable
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.rows.memories import MAX_READS
 
-MAX_COMMITS: Final = 256
-"""Commits whose acts a process remembers. The act of another commit is read and checked again."""
-
+_DIGEST_BYTES: Final = 200
+"""What the id and the digest of an edge take in memory, about."""
 _PAGE: Final = 256
 
-KnownCommits = OrderedDict[tuple[str, int], Mapping[str, str]]
-"""By tenant and number: the digests that the sealed act of a commit states for its edges. An act never changes."""
+ProvedFacts = partial(RecentlyUsed[Any], KEPT_BYTES)
+"""Makes the table of what is proved. By tenant and number: the digests that the sealed act of a commit states for its
+edges, which never change. By an exact line of `control`: that it is sealed. By tenant, question and exact edges: the
+nodes of which these were proved to be all edges.
+"""
+
+
+class ControlLines(Protocol):
+    """What a graph reads of the tenant's store, or of what was looked at there."""
+
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]: ...
 
 
 class ProvedGraph:
     """The port `Graph` over one tenant's graph. It raises `Integrity` for an edge that no sealed act covers."""
 
-    def __init__(self, tenant_id: str, graph: Graph, store: Store, keys: Keys, known: KnownCommits) -> None:
+    def __init__(self, tenant_id: str, graph: Graph, store: ControlLines, keys: Keys, known: RecentlyUsed[Any]) -> None:
         self._tenant, self._graph, self._store, self._keys, self._known = tenant_id, graph, store, keys, known
 
     async def head(self) -> int:
@@ -55,18 +66,13 @@ class ProvedGraph:
     ) -> Sequence[Mapping[str, Any]]:
         """Return the edges around the seeds. Raises `Integrity` if one of them is not what a sealed act states."""
         edges = await self._graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
-        await self._require_proved(edges, at)
-        reached = set(seeds)
-        for hop in range(1, hops + 1):
-            ends = [(edge, {edge["src"], edge["dst"]}) for edge in edges if edge["hop"] == hop]
-            for edge, pair in ends:
-                if not pair & reached:
-                    _refuse(edge["edge_id"], "is stored under other ends than those that it states")
-            reached.update(*(pair for _, pair in ends))
-        # What requires facts asks `step` about a node with more edges than this.
-        touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
-        near = {end for edge in edges if edge["hop"] < hops for end in (edge["src"], edge["dst"])}
-        whole = [node for node in near.union(seeds) if touching[node] < fan_out] if len(edges) < limit else []
+        # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
+        asked = (self._tenant, *seeds, at, hops, fan_out, limit, content := orjson.dumps(edges))
+        whole = self._known.get(asked)
+        if whole is None or (edges and await self._store.lines(CONTROL, *[edge["edge_id"] for edge in edges])):
+            await self._require_proved(edges, at)
+            size = ASKED_BYTES + sum(map(len, seeds)) + len(content)
+            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), size)
         await self._require_withdrawn(whole, None, at)
         return edges
 
@@ -114,12 +120,12 @@ class ProvedGraph:
         if not edges:
             return
         commits = {edge["commit"] for edge in edges}
-        unknown = [number for number in commits if (self._tenant, number) not in self._known]
+        known = {number: self._known.get((self._tenant, number)) for number in commits}
+        unknown = [number for number, digests in known.items() if digests is None]
         keys = [commit_key(number) for number in unknown]
         # An act about an edge has the id of the edge as its key: only a withdrawal is one.
         lines = await self._store.lines(CONTROL, *keys, *(edge["edge_id"] for edge in edges))
-        stated = {number: self._written(number, lines) for number in unknown}
-        stated |= {number: self._known[self._tenant, number] for number in commits.difference(unknown)}
+        stated = {number: digests or self._written(number, lines) for number, digests in known.items()}
         withdrawn = {fact.edge_id: fact.commit for fact in self._withdrawals(lines)}
         for edge in edges:
             edge_id, number = edge["edge_id"], edge["commit"]
@@ -128,9 +134,7 @@ class ProvedGraph:
             if withdrawn.get(edge_id, at + 1) <= at:
                 _refuse(edge_id, f"was withdrawn at `{commit_key(withdrawn[edge_id])}`")
         for number in unknown:
-            self._known[self._tenant, number] = stated[number]
-        while len(self._known) > MAX_COMMITS:
-            self._known.popitem(last=False)
+            self._known.keep((self._tenant, number), stated[number], len(stated[number]) * _DIGEST_BYTES)
 
     async def _require_withdrawn(
         self, sources: Sequence[str], predicate: str | None, at: int, after: str = "", last: str | None = None
@@ -167,6 +171,20 @@ class ProvedGraph:
 
     def _arguments(self, line: Entry) -> dict[str, Any]:
         return dict(read_act(line, self._keys).act.arguments)
+
+
+def _whole(seeds: Sequence[str], edges: Sequence[Mapping[str, Any]], hops: int, fan_out: int, limit: int) -> list[str]:
+    """Return the nodes of which these are all edges. Raises `Integrity` for an edge that is not around the seeds."""
+    reached = set(seeds)
+    for hop in range(1, hops + 1):
+        ends = [(edge, {edge["src"], edge["dst"]}) for edge in edges if edge["hop"] == hop]
+        for edge, pair in ends:
+            if not pair & reached:
+                _refuse(edge["edge_id"], "is stored under other ends than those that it states")
+        reached.update(*(pair for _, pair in ends))
+    # What requires facts asks `step` about a node with more edges than this.
+    near = {end for edge in edges if edge["hop"] < hops for end in (edge["src"], edge["dst"])}
+    return [*near.union(seeds).difference(crowded_nodes(edges, fan_out))] if len(edges) < limit else []
 
 
 def written_fact_fault(

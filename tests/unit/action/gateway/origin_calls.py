@@ -28,8 +28,9 @@ def call(
     decision: Any = SimpleNamespace(gates=gates)
     step: Any = None
     origins = TRACED if found is None else found
-    made = ToolCall("1/a", step, {}, {}, (), decision=decision, traced=origins, **more)
-    made.capability = capability
+    made = ToolCall("1/a", step, {}, {}, ())
+    for name, value in {"capability": capability, "decision": decision, "traced": origins, **more}.items():
+        setattr(made, name, value)
     return made
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import TOKEN_LOST, Exchanged, obtain_credentials
+from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.calls import ToolCall
@@ -15,8 +15,9 @@ from contextos.contracts.ports.calls import ToolCall
 
 def called(key: str, capability: Any, **more: Any) -> ToolCall:
     step: Any = None
-    call = ToolCall(key, step, {}, {}, (), **more)
-    call.capability = capability
+    call = ToolCall(key, step, {}, {}, ())
+    for name, value in {"capability": capability, **more}.items():
+        setattr(call, name, value)
     return call
 
 
@@ -51,7 +52,7 @@ async def issue(_capability: Any, _call_id: str, timeout_ms: int) -> Exchanged:
 def test_only_the_process_that_exchanged_has_the_token() -> None:
     budget = SimpleNamespace(wall_clock_ms=60_000)
     scope: Any = SimpleNamespace(run=SimpleNamespace(run_budget=budget), within_session=lambda _: 3_000_000)
-    ports: Any = SimpleNamespace(adapters={}, exchange=issue, spent=lambda: BudgetUsed(0, 0, 0))
+    ports: Any = SimpleNamespace(adapters={}, exchange=issue, spent=lambda: Usage(0, 0, 0, 0))
     mine, taken_over, refused = exchanging(), exchanging(), exchanging()
     live, tape = Recorded(None), Recorded({"credential": {}})
     asyncio.run(obtain_credentials(live, scope, ports, [mine]))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 
 from contextos.action.gateway.evidence import evidence_about
 from contextos.contracts.envelopes.pack import Permission
-from contextos.contracts.scope import Fact
+from contextos.contracts.scope import Capability, Fact
 
 
 def counted(args: dict[str, Any], *abouts: dict[str, Any], **stated: Any) -> list[Any]:
@@ -18,7 +18,8 @@ def counted(args: dict[str, Any], *abouts: dict[str, Any], **stated: Any) -> lis
         {"permission_id": "p", "adapter_id": "a", "capability": "pay", "roles": ["r"], "evidence_args": stated}
     )
     facts = tuple(Fact("check", f"tool:a.check:{n}", "a.check", n, "d", 0, about) for n, about in enumerate(abouts))
-    capability: Any = SimpleNamespace(permissions=(permission,))
+    unread: Any = None
+    capability = Capability("a.pay", unread, unread, "", (permission,))
     call: Any = SimpleNamespace(step=SimpleNamespace(tool="a.pay"), args=args, known=facts)
     return [fact.value for fact in evidence_about(capability, call).values()]
 

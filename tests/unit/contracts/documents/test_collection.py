@@ -125,6 +125,20 @@ def test_a_collection_writes_checks_and_reads_its_documents() -> None:
     asyncio.run(go())
 
 
+def test_lines_that_are_asked_for_twice_are_found_once() -> None:
+    store = MemoryStores().tenant("tenant_a")
+    asked: list[Any] = []
+
+    class Watched:
+        async def look(self, *places: Any, **sought: Any) -> Any:
+            asked.append(sought["lines"])
+            return await store.look(*places, **sought)
+
+    watched: Any = Watched()
+    asyncio.run(find_documents(watched, lines=[("a", 4), ("b", 0), ("a", 0), ("a", 7)]))
+    assert sorted(asked[0]) == [("a", 0), ("b", 0)]
+
+
 def test_only_a_write_with_a_body_begins_an_epoch() -> None:
     epoch = epochs.Epoch("ab", 1, "operator")
     assert epochs.is_epoch_write(epochs.EPOCHS.write(epochs.EPOCH_KEY, 0, epoch))

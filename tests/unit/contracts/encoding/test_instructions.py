@@ -24,12 +24,21 @@ def test_what_speaks_is_named_once() -> None:
     ]
 
 
-@given(st.recursive(st.sampled_from(WORDS) | st.text(max_size=12), lambda inner: st.lists(inner, max_size=4)))
+TEXTS = st.sampled_from(WORDS) | st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join) | st.text(max_size=12)
+
+
+@given(
+    st.recursive(
+        TEXTS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner | st.none(), max_size=3)
+    )
+)
 def test_texts_are_searched_together_as_one_by_one(value: Any) -> None:
     texts, found = [value], False
     for one in texts:
         if isinstance(one, str):
             found = found or any(_SPEAKS.search(text) for text in (one, " ".join(one.split())))
+        elif isinstance(one, dict):
+            texts += [*one, *one.values()]
         else:
-            texts += one
+            texts += one or ()
     assert instructs(value) == found

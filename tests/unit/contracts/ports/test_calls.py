@@ -12,9 +12,11 @@ from contextos.contracts.ports.calls import ToolCall
 
 def call(kind: str = "write", strategy: str = "keyed", **more: Any) -> ToolCall:
     step: Any = None
-    made = ToolCall("0/pay", step, {}, {}, (), **more)
+    made = ToolCall("0/pay", step, {}, {}, ())
     rule = SimpleNamespace(strategy=strategy)
     made.capability = SimpleNamespace(definition=SimpleNamespace(kind=kind, idempotency=rule))  # type: ignore[assignment]
+    for name, value in more.items():
+        setattr(made, name, value)
     return made
 
 

@@ -47,6 +47,7 @@ def test_the_context_of_a_run_that_waits_is_shown_with_its_text(face: HttpFace) 
     assert answer.json()["context_ledger"] == recorded["context_ledger"]
     other = face.send("GET", f"/v1/runs/{run}/context?plan=3", by=OPERATOR)
     assert (other.status_code, other.json()["errors"][0]["code"]) == (422, "not_compiled")
+    assert face.send("GET", f"/v1/runs/{run}/context", by="usr_772").status_code == 404, "it is not theirs to read"
 
 
 @pytest.mark.parametrize("kind", ["identity.resolved", "evidence.retrieved", "context.compiled"])

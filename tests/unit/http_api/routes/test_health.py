@@ -17,6 +17,12 @@ from contextos.trust.identity.oidc import TrustedIssuer
 from tests.http_face import TENANT, HttpFace
 
 
+@pytest.fixture(autouse=True)
+def _is_configured_well(face: HttpFace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests of this process configured is checked anew each minute, and is not what these are about."""
+    monkeypatch.setattr(type(face.app.configuration), "latest", lambda _: ())
+
+
 def test_a_server_is_ready_until_it_stops(face: HttpFace) -> None:
     assert face.anonymous("GET", "/v1/ready").json() == {"status": "ready"}
     face.api.state.draining.set()
@@ -34,6 +40,7 @@ def test_a_server_is_ready_until_it_stops(face: HttpFace) -> None:
 
 
 def test_partners_and_logins_whose_keys_cannot_be_had_are_named(face: HttpFace) -> None:
+
     async def keys(_kid: str) -> dict[str, Any]:
         return {}
 

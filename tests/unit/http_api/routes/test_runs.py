@@ -41,7 +41,9 @@ def test_a_refused_request_does_not_use_up_its_id(face: HttpFace) -> None:
     mended = face.send("POST", "/v1/runs", json=right).json()
     assert (mended["state"], mended["run_id"] != refused["run_id"]) == ("completed", True)
     assert face.send("GET", f"/v1/runs/{right['request_id']}").json()["run_id"] == mended["run_id"]
-    again = face.send("POST", "/v1/runs", json=wrong)
+    assert face.send("POST", "/v1/runs", json=wrong).json()["run_id"] == refused["run_id"], "the same is the same run"
+    other = {**right, "input": {**right["input"], "message": "Another."}}
+    again = face.send("POST", "/v1/runs", json=other)
     assert (again.status_code, again.json()["code"]) == (422, "conflicting_request")
     for run in (refused["run_id"], mended["run_id"]):
         assert face.send("GET", f"/v1/runs/{run}").json()["run_id"] == run

@@ -6,7 +6,7 @@ import pytest
 
 from contextos.cli.demo.workspace import example_operator
 from contextos.operations.operator import erase_entry
-from contextos.telemetry.ended_run import ended_run
+from contextos.telemetry.ended_run import ended_parts
 from contextos.telemetry.spans import run_spans
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, TENANT, HttpFace
 
@@ -20,7 +20,7 @@ def test_the_spans_are_those_that_a_collector_gets(face: HttpFace) -> None:
     body["input"]["context"]["refund_amount"] = 871
     made = face.send("POST", "/v1/runs", json=body).json()
     told = face.send("GET", f"/v1/runs/{made['run_id']}/spans").json()
-    run = ended_run(face.call(face.app.stores.tenant(TENANT).read(made["run_id"])))
+    (run,) = ended_parts(face.call(face.app.stores.tenant(TENANT).read(made["run_id"])))
     computed = run_spans(run)
     assert (told["trace_id"], told["ended"]) == (made["record"]["trace_id"], True)
     assert [one["span_id"] for one in told["spans"]] == [one.span_id for one in computed]

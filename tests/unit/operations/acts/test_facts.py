@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from contextos.contracts.envelopes.evidence import fact_digest, value_of_edge
 from contextos.contracts.journal import CONTROL
 from contextos.errors import ApprovalRefused, InvalidInput
 from contextos.operations.acts.facts import MAX_WITHDRAWN, write_facts
-from contextos.trust.rows.edges import ProvedGraph
+from contextos.trust.rows.edges import ProvedFacts, ProvedGraph
 from tests.world import APPROVER, APPROVER_KEY, OPERATOR, TENANT, TestWorld, open_world, run
 
 
@@ -65,7 +64,7 @@ def test_a_commit_of_many_edges_has_as_many_acts_as_its_signatures_need_and_ever
         assert len(made) > 1
         assert sorted(name for _, _, said in made for name in said["edges"]) == sorted(one["edge_id"] for one in edges)
         graph = world.deployment.ports.stores.graph(TENANT)
-        proved = ProvedGraph(TENANT, graph, world.stores.tenant(TENANT), world.keys, OrderedDict())
+        proved = ProvedGraph(TENANT, graph, world.stores.tenant(TENANT), world.keys, ProvedFacts())
         found = await proved.step(["customer:cus_77"], "likes", at=number, limit=1000)
         assert len(found) == 500
         assert await verify_facts(graph, world.stores.tenant(TENANT), world.keys) > 500

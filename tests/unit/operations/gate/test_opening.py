@@ -77,6 +77,9 @@ def test_a_session_that_was_refused_is_opened_anew_under_its_name(tmp_path: Path
         gate = await refund_session(world, "ses_again")
         assert (await find_session(world.deployment, TENANT, "ses_again"))[0].run_id == gate.run_id
         with pytest.raises(ConflictingRequest):
+            await refund_session(world, "ses_again", intent="support.another", pack=pin.refs[0])
+        with pytest.raises(InvalidInput, match=r"support\.nothing"):
+            # What was refused before stays refused, and says why.
             await refund_session(world, "ses_again", intent="support.nothing", pack=pin.refs[0])
 
     in_world(tmp_path, play)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from contextos.queries.timeline import NO_RATIONALES, ReadEntry
+from contextos.contracts.journal import Logged
 from contextos.queries.why.fact_values import FactValue, fact_value
 
 PRODUCED = {"deploy.impact": ("impact",)}
 
 
-def read(seq: int, kind: str, body: Any, key: str = "") -> ReadEntry:
-    return ReadEntry(seq, kind, key, 5, "runtime", body, NO_RATIONALES)
+def read(seq: int, kind: str, body: Any, key: str = "") -> Logged:
+    return Logged(seq, kind, key, 5, "runtime", body, "")
 
 
-def returned(seq: int, ref: str, output: Any) -> ReadEntry:
+def returned(seq: int, ref: str, output: Any) -> Logged:
     envelope = {"capability_id": "deploy.impact", "citations": [{"evidence_ref": ref}], "output": output}
     return read(seq, "tool.returned", {"outcome": "returned", "envelope": envelope})
 
 
-def value(path: str, *log: ReadEntry) -> FactValue | None:
+def value(path: str, *log: Logged) -> FactValue | None:
     decided = read(9, "policy.decided", {"point": "execute"}, "execute/0/s1")
     return fact_value(path, [*log, decided], decided, "deploy.rollback", PRODUCED)
 
@@ -43,7 +43,7 @@ def test_evidence_whose_name_has_dots_is_found_and_what_came_later_is_not_used()
 
 
 def test_arguments_are_those_of_this_call() -> None:
-    def asked(seq: int, amount: int) -> ReadEntry:
+    def asked(seq: int, amount: int) -> Logged:
         return read(seq, "call.asked", {"tool": "deploy.rollback", "args": {"amount": amount}})
 
     assert value("args.amount", asked(1, 5), asked(3, 7)) == FactValue(7, 3)

@@ -59,6 +59,22 @@ def test_a_run_is_read_as_of_one_moment_while_others_write_it(tmp_path: Path) ->
     stores.close()
 
 
+def test_a_read_that_failed_in_the_middle_leaves_no_old_moment_to_the_next(tmp_path: Path) -> None:
+    async def go() -> bytes:
+        store = stores.tenant("acme")
+        with pytest.raises(UnicodeEncodeError):
+            await store.read_run("run_\ud800")
+        assert await store.scan("keys")
+        await store.commit(Batch("run_b", writes=(Write("keys", "k", 1, b"new"),)))
+        (document,) = await store.scan("keys")
+        return document.body
+
+    filled(tmp_path / "store.db")
+    stores = SqliteStores(tmp_path / "store.db")
+    assert asyncio.run(go()) == b"new"
+    stores.close()
+
+
 TABLES = ("journal", "segments", "heads")
 SEGMENT = "tenant, run, seq, entries, v, format, dictionary, head, marks, salts, body, erased"
 NEXT = SEGMENT.replace("seq", "seq + entries")

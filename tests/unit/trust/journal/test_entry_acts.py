@@ -103,3 +103,17 @@ def test_a_sealed_act_accounts_for_a_reopening() -> None:
 def test_nothing_else_reopens_a_run(how: dict[str, Any]) -> None:
     with pytest.raises(ChainBroken, match="entry 3: rests on an act that is missing: no act reopened the run"):
         asyncio.run(reopened(**how))
+
+
+def test_a_question_is_asked_again_by_a_sealed_act_alone() -> None:
+    async def asked_again() -> None:
+        store, entries = MemoryStores().tenant("acme"), stream()
+        answer = {"by": "op", "reason": "it was late"}
+        entries.append(append(entries, "approval.reasked", "", by="op", answer=answer, at_us=3, salt=bytes(16)))
+        await store.commit(Batch("run_a", tuple(entries)))
+        await require_acts(store, entries, KEYS)
+
+    with pytest.raises(
+        ChainBroken, match="entry 3: rests on an act that is missing: no act had a question asked again"
+    ):
+        asyncio.run(asked_again())

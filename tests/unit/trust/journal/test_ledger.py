@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.journal import Draft, Entry, genesis, link
+from contextos.contracts.journal import VOID_ANSWER, Draft, Entry, genesis, link
 from contextos.contracts.ports.seams import RecordRequest
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import ChainBroken, MalformedJson, ReplayMismatch, Unavailable
@@ -113,6 +113,29 @@ def test_time_never_runs_backwards_within_a_run_and_is_that_of_its_entries() -> 
     assert times[:2] == [first_us, first_us], "an hour back, and still half an hour back"
     assert first_us < times[2] < times[3] == kept.clock.at_us
     assert [entry.at_us for entry in kept.entries()] == [first_us, *times]
+
+
+def test_a_drive_whose_clock_is_behind_by_another_time_says_so_before_its_next_entry() -> None:
+    kept = Kept()
+
+    async def outside() -> Any:
+        return ANSWER
+
+    run(kept.journal.record("run.received", "", {}, outside))
+    kept.entries()
+    for behind_us in (5_000_000, 5_000_000, 0):
+        kept.journal.follows(0, 0, behind_us)
+        run(kept.journal.record("identity.resolved", "", {}, outside))
+        kept.entries()
+    kinds = [
+        "run.received",
+        "run.resumed",
+        "identity.resolved",
+        "identity.resolved",
+        "run.resumed",
+        "identity.resolved",
+    ]
+    assert [entry.kind for entry in kept.entries()] == kinds
 
 
 KEYS = ("0/a/1", "0/b/1", "0/c/1")
@@ -303,3 +326,27 @@ def test_a_resumed_entry_that_states_no_number_crashes_no_replay(answer: Any) ->
     run(tape.record("run.received", "", {}, nobody))
     tape.derive("run.context", "", {})
     assert tape.clock_us == tape.now_us
+
+
+def test_a_run_that_waits_again_after_a_crash_reads_how_it_was_resumed_before_the_answer_that_comes() -> None:
+    first = link(
+        TENANT, RUN, 1, genesis(TENANT, RUN), Draft("run.received", "", 1, "runtime", asked(ANSWER), b"s" * 16)
+    )
+    second = link(TENANT, RUN, 2, first.hash, Draft("run.resumed", "", 2, "w", asked({"cause": "recovery"}), b"s" * 16))
+    answer = link(TENANT, RUN, 3, second.hash, Draft("approval.answered", "k", 3, "user", asked({}), b"s" * 16))
+    live = Kept().live
+    live.signed, live.can_suspend = (2, second.hash, "kid", "00"), True
+    journal = RunJournal(TENANT, RUN, (first, second), executing, START, live)
+    run(journal.record("run.received", "", {"q": 1}, nobody))
+    waiting = journal.wait(("approval.answered",), "k", wake_at_us=2**60, on_timeout=None)
+    waiting.send(None)
+    assert journal.goes_on((first, second, answer), (live.signed,), 1)
+    with pytest.raises(StopIteration) as ended:
+        waiting.send(None)
+    assert ended.value.value[0] == VOID_ANSWER
+    assert [entry.kind for entry in journal.log()] == ["run.received", "run.resumed"]
+    assert journal.head == answer.hash
+
+
+def asked(answer: Any) -> bytes:
+    return canonical({"request_digest": content_address({"q": 1}), "answer": answer})

@@ -53,14 +53,14 @@ def test_what_an_agent_said_is_read_in_the_order_in_which_it_was_recorded() -> N
         run(next_said())
 
 
-def test_the_keys_of_a_kind_are_those_of_all_stored_entries_also_if_not_read_yet_or_added_later() -> None:
+def test_an_entry_is_found_by_kind_and_key_also_if_not_read_yet_or_added_later() -> None:
     asked = ("call.asked", "c1", {"tool": "a.b", "args": {}})
     finished = ("session.finished", "c2", {"outcome": "denied", "reason": ""})
     entries = recorded(asked, finished)
     journal = RunJournal(TENANT, RUN, entries[:1], lambda _state, _kind, _body: "open", "open", None)
-    assert (journal.keys_of("call.asked"), journal.keys_of("session.finished")) == ({"c1"}, set())
+    assert (journal.has("call.asked", "c1"), journal.has("call.asked"), journal.has("session.finished")) == (1, 1, 0)
     journal._tape.append(entries[1])
-    assert (journal.keys_of("call.asked"), journal.keys_of("session.finished")) == ({"c1"}, {"c2"})
+    assert (journal.has("session.finished", "c2"), journal.has("session.finished", "c1")) == (1, 0)
 
 
 def test_an_entry_that_the_run_table_does_not_allow_is_refused() -> None:

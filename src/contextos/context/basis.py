@@ -1,0 +1,133 @@
+"""What of a compile does not depend on who asks for what: it follows from the pins, from what policy decided and from
+what the caller is permitted.
+
+It is found by exactly that, and not by ids, so that two runs have it once. Nothing writes into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+
+from contextos.context import prompt
+from contextos.context.blocks import PRIORITY_DEFAULT, PRIORITY_REQUIRED, JsonObject
+from contextos.context.budget import Shelf
+from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
+from contextos.context.inputs import CompileInput
+from contextos.context.sources import business_blocks, control_blocks, rule_blocks, tool_block
+from contextos.context.surface import SURFACED, surface_reason, tool_manifest, united_constraints
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
+from contextos.contracts.envelopes.run import Bucket
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import final_fields
+
+
+@final_fields
+class Basis:
+    """The texts of the first stage with their tokens (`frame`), the products of `policy_resolution` and
+    `tool_surfacing` with their digests, and the blocks of all three.
+    """
+
+    texts: JsonObject
+    frame: int
+    policy: JsonObject | Failure
+    tools: JsonObject
+    shelves: Mapping[Bucket, Shelf]
+    digests: Mapping[str, str]
+
+
+def basis_of(inputs: CompileInput) -> Basis:
+    """Make the basis of a compile."""
+    task, pack, count = inputs.task, inputs.pack.pack, inputs.estimator.count
+    intent, template = task.intent, task.template
+    written = {
+        "system": prompt.system(pack.tone_and_comms),
+        "developer": prompt.developer(pack, inputs.pack.pack_ref),
+        "task": prompt.task(intent, template),
+    }
+    texts: JsonObject = {
+        "intent": [intent.intent_id, intent.version, intent.risk_class],
+        "template": [template.template_id, template.version],
+        **written,
+    }
+    business, policy, tools = business_blocks(pack), _policy(inputs), _tools(inputs)
+    digests, shelves = {"tool_surfacing": content_address(tools)}, dict[Bucket, Shelf]()
+    shelves["business"] = Shelf.of(business, frozenset(one["block_id"] for one in business), count)
+    if not isinstance(policy, Failure):
+        digests["policy_resolution"] = content_address(policy)
+        shelves["policy"] = Shelf.of(policy["blocks"], frozenset(policy["required"]), count)
+    shelves["tool"] = Shelf.of(tools["blocks"], (), count)
+    return Basis(texts, sum(map(count, written.values())), policy, tools, shelves, digests)
+
+
+def basis_key(inputs: CompileInput) -> Hashable:
+    """Return all that the basis of a compile follows from, where the pins are the same."""
+    task, surface = inputs.task, inputs.surface
+    return (
+        (inputs.pack.pack_ref, task.intent.intent_id, task.template.template_id, task.template.version),
+        (task.run.safety_mode, inputs.estimator.name),
+        tuple(
+            [
+                (one.capability_id, one.definition_digest, one.granted, one.withheld, one.lifecycle)
+                for one in surface.capabilities
+            ]
+        ),
+        tuple([_bounds(one.constraints) for one in surface.capabilities]),
+        tuple([(name, _said(one), _bounds(one.arg_constraints)) for name, one in surface.decisions.items()]),
+        tuple([_said(one) for one in surface.announced]),
+    )
+
+
+def _said(decision: PolicyDecision) -> Hashable:
+    """What a decision says, apart from its bounds on arguments, its id and the digest of its facts."""
+    return (
+        *(decision.capability_id, decision.point, decision.allowed, decision.gates, decision.bundle_ids),
+        *(decision.must_refuse, decision.must_escalate, decision.matched_rule_ids, decision.denying_rule_ids),
+    )
+
+
+def _bounds(constraints: Mapping[str, Sequence[ArgConstraint]]) -> bytes:
+    """The canonical form of bounds on arguments: a number and a truth value are equal in Python, and differ here."""
+    if not constraints:
+        return b""
+    return canonical({name: [one.to_json() for one in bounds] for name, bounds in constraints.items()})
+
+
+def _policy(inputs: CompileInput) -> JsonObject | Failure:
+    decisions, bundles, pack = inputs.surface.decisions_in_order, inputs.pack.bundles_in_force, inputs.pack.pack
+    matched = matched_rules(decisions, bundles)
+    if isinstance(matched, Failure):
+        return matched
+    controls = runtime_controls(decisions, pack.policy_layer.guardrails)
+    active = control_blocks(controls, pack)
+    return {
+        "manifest": policy_manifest(decisions, bundles, matched),
+        "controls": controls,
+        "blocks": [*active, *rule_blocks(matched, pack)],
+        "required": [item["block_id"] for item in active],
+    }
+
+
+def _tools(inputs: CompileInput) -> JsonObject:
+    report, surfaced, blocks = [], [], []
+    constraints: dict[str, JsonObject] = {}
+    planned: Collection[str] = {step.tool for step in inputs.task.template.steps}
+    for capability in sorted(inputs.surface.capabilities, key=lambda one: one.capability_id):
+        capability_id = capability.capability_id
+        decision = inputs.surface.decisions.get(capability_id)
+        exposure = surface_reason(capability, decision, inputs.task.run.safety_mode)
+        report.append({"capability_id": capability_id, "surfaced": exposure == SURFACED, "reason": exposure})
+        if exposure != SURFACED:
+            continue
+        assert decision is not None, "a capability without a policy decision is never surfaced"
+        surfaced.append(capability)
+        constraints[capability_id] = united_constraints(capability, decision)
+        priority = PRIORITY_REQUIRED if capability_id in planned else PRIORITY_DEFAULT
+        blocks.append(tool_block(capability, decision, constraints[capability_id], priority, inputs.pack.pack))
+    return {
+        "report": report,
+        "manifest": tool_manifest(surfaced, constraints),
+        "constraints": constraints,
+        "blocks": blocks,
+        "required": [],
+    }

@@ -63,7 +63,7 @@ async def looked_up(world: TestWorld, made: list[dict[str, Any]]) -> tuple[Any, 
     entries = await world.stores.tenant(TENANT).read(view.run_id)
     said = [read_body(one)["envelope"] for one in entries if one.kind == "tool.returned"]
     (result,) = (one for one in said if one["capability_id"] == "adp_orders.lookup")
-    return view, ToolResultEnvelope.model_validate(result).sealed().to_json()
+    return view, ToolResultEnvelope.of_run(view.run_id, "a" * 32, None, result).sealed().to_json()
 
 
 def test_an_artifact_is_in_result_record_replay_and_export_under_one_reference(tmp_path: Path) -> None:

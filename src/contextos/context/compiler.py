@@ -276,15 +276,13 @@ def recorded_context(compiled: JsonObject) -> JsonObject:
         "redactions": manifests["redactions"],
     }
     report, ledger = compiled["budget_report"], compiled["context_ledger"]
+    recorded = {name: one for name, one in ledger.items() if name in RecordedLedger.model_fields}
     digests = {name: one for name, one in ledger["stage_digests"].items() if name != "manifests_and_controls"}
     return {
         "manifests": {name: entries for name, entries in stated.items() if entries},
         "runtime_controls": compiled["runtime_controls"],
         "budget_report": {name: one for name, one in report.items() if name != "tokens_allocated"},
-        "context_ledger": {
-            **{name: one for name, one in ledger.items() if name in RecordedLedger.model_fields},
-            "stage_digests": digests,
-        },
+        "context_ledger": recorded | {"stage_digests": digests},
     }
 
 

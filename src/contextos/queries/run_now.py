@@ -15,14 +15,10 @@ from contextos.contracts.journal import Entry
 
 
 def whole_result(entries: Sequence[Entry], stated: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the `ToolResultEnvelope` of a call of which the journal states `stated`. None where the request was
-    erased.
-    """
-    received = read_body(entries[0])
-    if received is None:
+    """Return the `ToolResultEnvelope` of which the journal states `stated`; None where the request was erased."""
+    if (received := read_body(entries[0])) is None:
         return None
-    request = received["request"]
-    session_id, trace_id = request.get("session_id"), request["trace"]["trace_id"]
+    trace_id, session_id = received["request"]["trace"]["trace_id"], received["request"].get("session_id")
     return ToolResultEnvelope.of_run(entries[0].run, trace_id, session_id, stated).to_json()
 
 

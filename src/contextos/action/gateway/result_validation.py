@@ -335,8 +335,7 @@ class AttemptOutcome:
 def result_of_settlement(envelope: StatedCall, settled: Settled) -> dict[str, Any]:
     """Build the result of a call from an operator's statement whether the call took effect, as the journal states one.
 
-    The result is the same when the statement is made and when the run uses it. Raises `ValidationError` where a run
-    cannot use it.
+    The result is the same when the statement is made and when the run uses it.
     """
     happened = settled.happened
     return StatedResult(

@@ -55,9 +55,8 @@ _NO_DIGEST: Final = {"__all__": {"digest"}}
 
 def items_from(stated: Sequence[Mapping[str, Any]]) -> tuple[EvidenceItem, ...]:
     """Return items from what the journal states of them (`StatedItem`). Raises `pydantic.ValidationError`."""
-    return _ITEMS.validate_python(
-        [{**one, "digest": fact_digest(one["subject"], one["predicate"], one["value"])} for one in stated]
-    )
+    said = ((one, one.get("subject", ""), one.get("predicate", ""), one.get("value")) for one in stated)
+    return _ITEMS.validate_python([{**one, "digest": fact_digest(*fact)} for one, *fact in said])
 
 
 def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:

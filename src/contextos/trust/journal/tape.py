@@ -21,9 +21,7 @@ from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
 
 NO_QUESTION: Final = content_address({})
-"""The digest of what is asked where the kind and the key of the entry say it, or nothing is asked: of an answer that
-came by itself, or was looked for. No entry states it.
-"""
+"""The digest of what is asked where kind and key of the entry say it, or nothing is asked. No entry states it."""
 
 _kind, _place = attrgetter("kind"), attrgetter("kind", "key")
 

@@ -21,10 +21,10 @@ from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.result_validation import AttemptOutcome, result_of_settlement, why_inconclusive
 from contextos.action.quarantine import has_drifted, has_incidents, quarantine_detail
 from contextos.action.secret_arguments import call_with
+from contextos.contracts.envelopes.identity import Settled
 from contextos.contracts.envelopes.tool import (
     AdapterReply,
     CallContext,
-    Settled,
     ToolCallEnvelope,
     ToolError,
     ToolResultEnvelope,

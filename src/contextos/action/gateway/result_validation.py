@@ -17,10 +17,10 @@ from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG, instruct
 from contextos.contracts.encoding.jcs import canonical, content_address, digest, same_json
 from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
 from contextos.contracts.envelopes.artifacts import ToolArtifact, Withheld
+from contextos.contracts.envelopes.identity import Settled
 from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
     AdapterReply,
-    Settled,
     StatedCall,
     StatedResult,
     ToolError,

@@ -20,7 +20,7 @@ from contextos.contracts.entries.row import (
     StoryReader,
     picked,
 )
-from contextos.contracts.envelopes.tool import Answered, Settled
+from contextos.contracts.envelopes.identity import Answered, Settled
 from contextos.contracts.journal import EFFECT, Logged
 from contextos.contracts.statements.questions import escape_all
 

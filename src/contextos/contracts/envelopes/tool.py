@@ -14,12 +14,11 @@ from pydantic import Field, model_validator
 
 from contextos.contracts.envelopes.artifacts import RecordedArtifact, ToolArtifact, Withheld
 from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
-from contextos.contracts.envelopes.identity import AnswerAssertion, Chain, SignerAssertion
+from contextos.contracts.envelopes.identity import Chain
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.ids import (
     DIGEST,
     CapabilityId,
-    Digest,
     EgressEndpoint,
     Form,
     IdempotencyKey,
@@ -507,40 +506,6 @@ class ToolResultEnvelope(StatedResult):
 
 _CALL_FIELDS: Final = set(StatedCall.model_fields)
 _RESULT_FIELDS: Final = set(StatedResult.model_fields)
-
-
-class Answered(Model):
-    """An approver's answer to a question, as it is recorded. `assertion` holds the signature over the answer, or what
-    the runtime found in the token of a login.
-    """
-
-    approver: Name
-    verdict: Literal["approved", "denied"]
-    reason: Text
-    binding_digest: Digest
-    assertion: AnswerAssertion
-
-
-class Settled(Model):
-    """An operator's finding about an effect of unknown outcome, as the journal keeps it.
-
-    `by` is the operator's id in the directory, `assertion` their signature, and `output` the result of the call.
-    """
-
-    happened: bool
-    by: Name
-    evidence_ref: EvidenceRef
-    output: OpenObject | None = None
-    mutations: Seq[Name] = ()
-    assertion: SignerAssertion | None = None
-
-    @model_validator(mode="after")
-    def _refuse_half_settled(self) -> Self:
-        if self.happened and self.output is None:
-            raise ValueError("an effect that happened has an output; state it")
-        if not self.happened and (self.output is not None or self.mutations):
-            raise ValueError("an effect that did not happen has no output and no mutations; drop them")
-        return self
 
 
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:

@@ -16,8 +16,9 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.instants import utc_time
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
 from contextos.contracts.envelopes.evidence import derived_edge_id, edge_digest, fact_digest
+from contextos.contracts.envelopes.identity import Settled
 from contextos.contracts.envelopes.slots import SelectionOrigin, selection_id
-from contextos.contracts.envelopes.tool import Settled, StatedCall, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import StatedCall, ToolCallEnvelope
 from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import InvalidInput
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
-from contextos.contracts.envelopes.tool import Settled, StatedCall
+from contextos.contracts.envelopes.identity import Settled
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.statements.question_text import argument_lines, question_line
 from contextos.contracts.statements.questions import principal_name
 

@@ -10,7 +10,8 @@ from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, disagre
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.envelopes.tool import Settled, StatedCall
+from contextos.contracts.envelopes.identity import Settled
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import Entry
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 from contextos.operations.deployment import Deployment

@@ -17,8 +17,7 @@ from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.entries.of_run import UNPROVED_CANCEL
-from contextos.contracts.envelopes.identity import Approver
-from contextos.contracts.envelopes.tool import Answered
+from contextos.contracts.envelopes.identity import Answered, Approver
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import VOID_ANSWER, Timeout, Write

@@ -13,8 +13,8 @@ from typing import Any
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, same_json
-from contextos.contracts.envelopes.identity import Approver, Principals, SignerAssertion
-from contextos.contracts.envelopes.tool import Settled, StatedCall
+from contextos.contracts.envelopes.identity import Approver, Principals, Settled, SignerAssertion
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import CONTROL, Draft
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Signer

@@ -16,8 +16,8 @@ from contextos.contracts.acts import RecordedAct
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AnsweredSlot
-from contextos.contracts.envelopes.identity import Approver, Principals
-from contextos.contracts.envelopes.tool import Answered, Settled, StatedCall
+from contextos.contracts.envelopes.identity import Answered, Approver, Principals, Settled
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import CONTROL, DIRECTORY_USED, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store

@@ -36,6 +36,7 @@ HOW: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "new": lambda old, new: bool(old == ABSENT),
     "gone": lambda old, new: bool(new == ABSENT),
     "was empty": lambda old, new: bool(new == ABSENT) and old in ([], {}),
+    "was nothing": lambda old, new: bool(new == ABSENT) and not old,
     "no entry hidden": lambda old, new: bool(new == ABSENT) and all(one["surfaced"] for one in old),
     "new or gone": lambda old, new: ABSENT in (old, new),
     "some are gone": lambda old, new: not set(map(str, new)) - set(map(str, old)) and len(new) < len(old),
@@ -45,6 +46,10 @@ HOW: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "lower": lambda old, new: bool(new < old),
     "more words": lambda old, new: bool(new.startswith(old)),
 }
+_LEDGER: Final = r"context\.compiled/context_ledger"
+_ENVELOPE: Final = r"tool\.\w+/(answer/)?(envelope|call)"
+_OF_CALL: Final = "args_digest|definition_digest|output_digest|provenance"
+_ASKED_BY_KEY: Final = r"run\.(received|resumed|cancel_requested)|tool\.returned|approval\.answered|effect\.settled"
 RULES: Final = (
     # what is allowed, the page of `docs` that states it, where, and how
     ("empty members are left out", "adr/0073", r"policy\.decided/.*", "was empty"),
@@ -56,6 +61,26 @@ RULES: Final = (
     ("no tool hidden", "adr/0073", r"context\.compiled/manifests/surface_report", "no entry hidden"),
     ("the same identity", "adr/0073", r"identity\.resolved/answer/principals/\w+", "new or gone"),
     ("the number of the rules", "adr/0073", r".*/semantics", "by the rules of now"),
+    ("pins by their digest", "adr/0073", r"record(\.revised)?/lineage/pins(_digest)?", "new or gone"),
+    ("a packet by its id", "adr/0073", r"replay\.packed/.*", "gone"),
+    ("who runs is said once", "adr/0073", r"run\.context/(agent|intent|locale|metadata|\w+_id|user)", "new or gone"),
+    ("nothing is used yet", "adr/0073", r"run\.context/run_budget/atomic_usage", "gone"),
+    ("a ledger without request and pins", "adr/0073", rf"{_LEDGER}/(pack_ref|request_id|trace_id|estimator)", "gone"),
+    ("without what the report says", "adr/0073", rf"{_LEDGER}/(budget|stage_digests/manifests_and_controls)", "gone"),
+    ("a report without the allocation", "adr/0073", r"context\.compiled/budget_report/tokens_allocated", "gone"),
+    ("no bundles in a decision", "adr/0073", r"policy\.decided/.*bundle_ids", "gone"),
+    ("the digest of an item follows", "adr/0073", r"(evidence\.retrieved|memory\.recalled)/answer/#/digest", "gone"),
+    ("what the run says of a call", "adr/0073", rf"{_ENVELOPE}/(envelope_version|\w+_id|auth_ref)", "gone"),
+    ("nothing that is empty in one", "adr/0073", rf"{_ENVELOPE}/(idempotency_key|error|output|\w+s)", "was nothing"),
+    ("no redaction and no retry", "adr/0073", rf"{_ENVELOPE}/metadata/(redaction_applied|retries)", "was nothing"),
+    ("who approved, if anybody", "adr/0073", r"tool\.dispatching/approval_id", "was nothing"),
+    ("what follows from a call", "adr/0073", rf"tool\.\w+/(answer/)?({_OF_CALL})", "gone"),
+    ("what a call sets aside", "adr/0073", r"tool\.dispatching/reserv(ation|ed_cents)", "new or gone"),
+    ("what a binding says", "adr/0073", r"approval\.asked/(shown|\w+_hash|approval_mode_effective|denial_key)", "gone"),
+    ("the digest of frozen evidence", "adr/0073", r"evidence\.frozen/snapshot_hash", "gone"),
+    ("what is another now", "adr/0073", r"evidence\.rechecked/answer/.*", "new or gone"),
+    ("no digest of what kind and key say", "adr/0073", rf"({_ASKED_BY_KEY})/request_digest", "gone"),
+    ("no findings where there are none", "adr/0073", r"(run\.scored|record.*/scorecard)/\w+/findings", "was empty"),
     ("as many entries as there are", "adr/0073", r"(run\.ended|record.*/lineage/ledgers/\w+)/entries", "a number"),
     ("where arguments come from", "adr/0040", r"\+arguments\.traced .*", "in any way"),
     ("what is signed, in clear", "adr/0058", r"approval\.asked/binding/(mode|untrusted|instructions|secrets)", "new"),

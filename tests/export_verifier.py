@@ -39,7 +39,7 @@ ROLES = {
     "policies.activated": ["policy_admin"],
     "packs.pinned": ["policy_admin"],
 }
-ONE_CALL = ("tool_call_id", "trace_id", "session_id", "capability_id")
+ONE_CALL = ("tool_call_id", "capability_id")
 LISTED, USED = "person.listed", "directory.used"
 SKEW_US = 10_000_000
 NEXT = {
@@ -230,7 +230,7 @@ def linked(tenant: str, value: Any, last: dict[str, Any] | None) -> dict[str, An
         value["hash"] == address({**header, "v": 1, "tenant": tenant, "body_digest": covered, "prev_hash": before}),
         "hash",
     )
-    recorded = not erased and value["body"].keys() == RECORDED
+    recorded = not erased and {"answer"} <= value["body"].keys() <= RECORDED
     said = None if erased else value["body"]["answer"] if recorded else value["body"]
     return {**value, "said": said, "covered": covered, "before": before}
 
@@ -254,7 +254,7 @@ def kept(tenant: str, entries: Sequence[dict[str, Any]]) -> None:
             need(author(one), "another author")
             if one["kind"] == "tool.dispatching":
                 sent[one["key"]] = said
-            if one["kind"] in ("tool.dispatching", "tool.returned") and said:
+            if one["kind"] == "tool.dispatching" and said:
                 need(said["envelope"]["run_id"] == one["run"], "a call of another run")
             if one["kind"] == "tool.returned" and said:
                 need(one["key"] in sent, "an answer without a call")
@@ -449,6 +449,9 @@ def prove_answers(tenant: str, entries: Sequence[dict[str, Any]], people: Any, p
                 said["binding_digest"] == question["binding_digest"] == address(question["binding"]), "another question"
             )
             typ, statement = "contextos-approval+jws", approval(question, said)
+            if (token := (said["assertion"].get("token") or "").split(".."))[1:]:
+                payload = base64.urlsafe_b64encode(canonical(statement)).decode().rstrip("=")
+                said["assertion"]["token"] = f".{payload}.".join(token)
         elif one["kind"] == "effect.settled" and one["key"] in sent:
             typ, statement = "contextos-settlement+jws", settlement(tenant, sent[one["key"]], said)
         elif one["kind"] == "slot.answered":

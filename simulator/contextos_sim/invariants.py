@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from contextos.contracts.documents.operations import APPROVALS, DENIALS, denial_key
+from contextos.contracts.documents.operations import APPROVALS, DENIALS, bound_denial, denial_key
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.entries.kinds import KINDS
@@ -94,7 +94,7 @@ class RunObservation:
     @property
     def refund(self) -> dict[str, Any] | None:
         """Return the body of the last `tool.dispatching` entry of a refund, or None."""
-        return next((one for one in reversed(self.dispatched.values()) if one["envelope"]["idempotency_key"]), None)
+        return next((one for one in reversed(self.dispatched.values()) if one["envelope"].get("idempotency_key")), None)
 
 
 class InvariantChecker:
@@ -185,7 +185,7 @@ class InvariantChecker:
             self.violated("a_call_is_recorded_once", f"`{run.run_id}` has the agent's call `{entry.key}` again")
 
     def _dispatching(self, run: RunObservation, entry: Entry, body: dict[str, Any]) -> None:
-        envelope, write = body["envelope"], body["envelope"]["idempotency_key"] is not None
+        envelope, write = body["envelope"], body["envelope"].get("idempotency_key") is not None
         run.dispatches += 1
         if run.dispatches > run.budget:
             detail = f"`{run.run_id}` dispatches {run.dispatches} calls, `max_tool_calls` is {run.budget}"
@@ -194,7 +194,8 @@ class InvariantChecker:
         run.dispatched.setdefault(envelope["tool_call_id"], body)
         if first and run.deadline_us is not None and entry.at_us >= run.deadline_us:
             self.violated("session_is_bounded", f"`{run.run_id}` dispatches `{entry.key}` after its deadline")
-        denial = denial_key(envelope["capability_id"], body["definition_digest"], envelope["idempotency_key"])
+        definition = envelope["metadata"]["definition_digest"]
+        denial = denial_key(envelope["capability_id"], definition, envelope.get("idempotency_key"))
         if write and first and denial in self.denied:
             self.violated("denial_is_final", f"`{run.run_id}` dispatches what was denied in `{self.denied[denial]}`")
         if write and first and run.run_id in self._world.cancelled:
@@ -202,7 +203,7 @@ class InvariantChecker:
             self.violated("cancel_is_final", detail)
 
     def _returned(self, run: RunObservation, entry: Entry, answer: dict[str, Any]) -> None:
-        write = run.dispatched[answer["envelope"]["tool_call_id"]]["envelope"]["idempotency_key"] is not None
+        write = run.dispatched[answer["envelope"]["tool_call_id"]]["envelope"].get("idempotency_key") is not None
         run.cost_cents += answer["cost_cents"]
         run.unsettled = entry.key if write and answer["outcome"] == "unknown" else None
         run.no_record = answer.get("no_record", False)
@@ -225,7 +226,7 @@ class InvariantChecker:
         run.open_question = None
 
     def _voided(self, run: RunObservation, _: Entry, body: dict[str, Any]) -> None:
-        denial = run.questions[body["approval_id"]]["denial_key"]
+        denial = bound_denial(run.questions[body["approval_id"]]["binding"])
         if self.denied.get(denial) == run.run_id:
             del self.denied[denial]
 
@@ -262,7 +263,7 @@ class InvariantChecker:
         if run is None or dispatch is None:
             return self.violated("dispatch_is_durable_first", f"`{effect.run_id}` paid without a durable dispatch")
         envelope = dispatch["envelope"]
-        if (envelope["args"], envelope["idempotency_key"]) != (dict(effect.args), effect.key):
+        if (envelope["args"], envelope.get("idempotency_key")) != (dict(effect.args), effect.key):
             detail = f"`{effect.run_id}` paid {dict(effect.args)}, dispatched {envelope['args']}"
             self.violated("effect_is_what_was_dispatched", detail)
         if run.ended:
@@ -301,8 +302,8 @@ class InvariantChecker:
 
     def _check_approval(self, run: RunObservation, effect: Effect, dispatch: dict[str, Any]) -> None:
         """Check that this call consumed an approval by an allowed approver, whose bound inputs did not change."""
-        approval_id = dispatch["approval_id"]
-        question, answer = run.questions.get(approval_id or ""), run.answers.get(approval_id or "")
+        approval_id = dispatch.get("approval_id", "")
+        question, answer = run.questions.get(approval_id), run.answers.get(approval_id)
         if not question or not answer or answer.get("verdict") != "approved" or self.consumed[approval_id] != 1:
             detail = f"`{effect.run_id}` paid {effect.args['amount_inr']} without a consumed approval"
             return self.violated("gate", detail)

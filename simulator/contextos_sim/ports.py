@@ -239,7 +239,7 @@ def place_of(batch: Batch) -> str:
     body = orjson.loads(last.body or b"")
     if last.kind == "tool.returned":
         return f"{last.kind} {body['answer']['outcome']}"
-    if body["envelope"]["idempotency_key"] is None:
+    if body["envelope"].get("idempotency_key") is None:
         return f"{last.kind} read"
     return f"{last.kind} {body['mode']}" + ("" if last.key.endswith("/1") else " again")
 

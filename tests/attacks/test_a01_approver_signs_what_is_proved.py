@@ -58,10 +58,9 @@ async def question_entry(world: TestWorld, run_id: str) -> tuple[list[Entry], En
 
 
 def smaller(body: dict[str, Any], *, everywhere: bool) -> dict[str, Any]:
-    """The question with INR 5 in place of 4,200 in its text; `everywhere`: with digests that agree with it."""
-    body["shown"]["args"]["amount_inr"] = 5
+    """The question with INR 5 in place of 4,200; `everywhere`: with digests that agree with it."""
+    body["args"]["amount_inr"] = 5
     if everywhere:
-        body["args"]["amount_inr"] = 5
         body["binding"]["args_digest"] = content_address(body["args"])
         body["binding_digest"] = content_address(body["binding"])
     return body

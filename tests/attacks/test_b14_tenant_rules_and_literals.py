@@ -130,7 +130,7 @@ def test_the_manifests_keep_the_trace_and_a_result_counts_its_retries(stores: st
             "team=refunds",
         }
         results = [one["envelope"] for one in await bodies(world, view.run_id, "tool.returned")]
-        lookups = [one["metadata"]["retries"] for one in results if one["capability_id"] == "adp_orders.lookup"]
+        lookups = [one["metadata"].get("retries", 0) for one in results if one["capability_id"] == "adp_orders.lookup"]
         assert lookups == [0, 1, 2]
 
     on_world(tmp_path, stores, act)

@@ -79,8 +79,8 @@ def test_what_is_recorded_is_what_was_verified(tmp_path: Path) -> None:
             view = await world.invoke(naming(stated, f"req_{number}"))
             assert view.state == "completed"
             entries = await world.deployment.ports.stores.tenant(TENANT).read(view.run_id)
-            [context] = [json.loads(one.body or b"") for one in entries if one.kind == "run.context"]
-            assert context["agent"]["token_ref"] == TOKEN
+            known = next(read_body(one) or {} for one in entries if one.kind == "identity.resolved")
+            assert known["principals"]["agent"]["token_ref"] == TOKEN
             received = (read_body(entries[0]) or {})["request"]["agent"]
             assert received.get("token_ref") == stated
         await world.aclose()

@@ -133,8 +133,7 @@ def test_an_approver_sees_through_whom_the_question_came(tmp_path: Path) -> None
         world = await trusting(tmp_path)
         view = await world.invoke(calling(claim(world.clock.now_us()), amount=4300))
         assert view.state == "waiting"
-        [asked] = [one for one in await world.stores.tenant(TENANT).read(view.run_id) if one.kind == "approval.asked"]
-        shown = json.loads(asked.body or b"")["shown"]["requester"]
+        shown = (view.waiting or {})["shown"]["requester"]
         assert shown == [f"user:{USER}", f"agent:{BEFORE} of {OTHER}", f"agent:{CALLER} of {PARTNER}", f"agent:{OURS}"]
         assert (await world.approve(view.run_id)).state == "completed"
         await world.aclose()

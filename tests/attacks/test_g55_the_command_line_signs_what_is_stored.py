@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.statements.questions import shown_text
 from contextos.errors import ApprovalRefused, Integrity
 from contextos.operations.operator import answer_approval, open_question
 from contextos.trust.approvals.question import question_fault
@@ -21,11 +20,10 @@ from tests.world import APPROVER, TENANT, open_world, request, run
 
 
 def rehashed(body: dict[str, Any]) -> dict[str, Any]:
-    """The question of a smaller call, and every digest and text computed again."""
+    """The question of a smaller call, and every digest computed again."""
     body["args"]["amount_inr"] = 42
     body["binding"]["args_digest"] = content_address(body["args"])
     body["binding_digest"] = content_address(body["binding"])
-    body["shown"] = shown_text(body["binding"], body["args"], body["evidence"])
     return body
 
 
@@ -41,7 +39,7 @@ def test_a_stored_question_with_any_altered_place_is_not_signed(
         honest = orjson.loads(asked.body or b"")
         changed = [one.of(honest) for one in alterations(honest)]
         # Past the chain, the question itself contradicts its content or the journal, but for who is barred.
-        signed = ("approval_id", "binding", "binding_digest", "args", "evidence", "shown")
+        signed = ("approval_id", "binding", "binding_digest", "args", "evidence")
         told = {name: honest[name] for name in signed}
         for one in alterations(told):
             body = {**{name: value for name, value in honest.items() if name not in signed}, **one.of(told)}

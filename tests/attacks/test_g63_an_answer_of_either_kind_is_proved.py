@@ -12,7 +12,7 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
-from contextos.contracts.documents.operations import DENIALS, Denial
+from contextos.contracts.documents.operations import DENIALS, Denial, bound_denial
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, InvalidInput
 from contextos.operations import operator
 from contextos.queries.timeline import story_document, tell_story
@@ -187,7 +187,7 @@ def test_a_fact_that_another_source_states_alike_voids_the_approval(stores: str,
 async def denial_key_of(world: TestWorld, run_id: str) -> str:
     entries = await world.stores.tenant(TENANT).read(run_id)
     (asked,) = [orjson.loads(one.body or b"") for one in entries if one.kind == "approval.asked"]
-    return str(asked["denial_key"])
+    return bound_denial(asked["binding"])
 
 
 async def verified(world: TestWorld) -> None:

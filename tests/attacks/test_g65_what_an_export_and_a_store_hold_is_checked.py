@@ -148,7 +148,7 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "a body with a member twice": (member_twice, "not canonical JSON"),
     "a body with a blank": (spaced, "not canonical JSON"),
     "an answer of another call": (answer_of_another("tool_call_id"), "another `tool_call_id`"),
-    "an answer of another run": (answer_of_another("run_id"), "another run"),
+    "an answer of another run": (answer_of_another("run_id"), "is nothing that a run holds"),
     "an answer of another tool": (answer_of_another("capability_id"), "another `capability_id`"),
     "an entry of no kind": (of_no_kind, "no kind"),
     "a body with a member more": (a_member_more, "more"),

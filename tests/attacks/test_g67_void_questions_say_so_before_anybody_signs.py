@@ -14,6 +14,8 @@ from contextos.application.approvals import ApprovalQuestions
 from contextos.application.reasks import reask_question
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.artifacts import ToolArtifact
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.journal import SEMANTICS
@@ -302,7 +304,10 @@ def test_one_act_asks_again_under_the_new_pins_and_pays_once(tmp_path: Path, sto
         assert "other_binding" in await refused(world.answer(waiting.run_id, binding_digest=old))
         done = await world.approve(waiting.run_id)
         assert done.state == "completed", done.record
-        assert done.record["lineage"]["pins"]["code:adp_payments"] == ANOTHER
+        entries = await world.stores.tenant(TENANT).read(waiting.run_id)
+        pins = [read_body(one)["pins"] for one in entries if one.kind == "run.pinned"][-1]
+        assert pins["code:adp_payments"] == ANOTHER
+        assert done.record["lineage"]["pins_digest"] == content_address(pins)
         assert [one["amount_inr"] for one in world.refunds()] == [4200]
         assert (await replay(world.deployment, TENANT, waiting.run_id)).record_hash == done.record["record_hash"]
         await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)

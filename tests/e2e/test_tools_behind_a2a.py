@@ -78,9 +78,9 @@ def test_a_task_that_asks_for_input_pauses_a_read_and_leaves_a_write_to_a_person
             assert world.refunds() == []
         entries = await world.stores.tenant(TENANT).read(view.run_id)
         answers = [read_body(one) or {} for one in entries if one.kind == "tool.returned"]
-        errors = [one["envelope"]["error"]["code"] for one in answers if one["envelope"]["error"]]
+        errors = [one["envelope"]["error"]["code"] for one in answers if one["envelope"].get("error")]
         assert errors == ["input_required" if asks == "lookup" else "effect_uncertain"]
-        assert {one["envelope"]["status"] for one in answers if one["envelope"]["error"]} == {"paused"}
+        assert {one["envelope"]["status"] for one in answers if one["envelope"].get("error")} == {"paused"}
         assert (await replay(world.deployment, TENANT, view.run_id)).compared == len(entries)
         await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
 

@@ -21,6 +21,9 @@ from contextos.app import read_seed
 from contextos.app.adapter_files import publish_adapter_file
 from contextos.audit.replay import replay
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import Entry
 from contextos.operations.gate.gate import Done, Waiting
 from tests.examples.people import answer
 from tests.servers.adapters import foreign_adapter
@@ -63,7 +66,8 @@ def refund(folder: Path, files: Files) -> Decided:
         replayed = await replay(world.deployment, TENANT, view.run_id)
         assert replayed.record_hash == view.record["record_hash"]
         books = [{"order": one["order_id"], "inr": one["amount_inr"]} for one in world.refunds()]
-        return Decided(view.record, await world.kinds(view.run_id), books)
+        entries = await world.stores.tenant(TENANT).read(view.run_id)
+        return Decided(with_pins(view.record, entries), await world.kinds(view.run_id), books)
 
     world = run(open_world(folder, pack=allow, egress={TENANT: tuple(reached)}))
     with ExitStack() as on_exit:
@@ -120,7 +124,14 @@ def deploy(folder: Path, files: Files) -> Decided:
         entries = app.call(app.deployment.ports.stores.tenant("acme").read, run_id)
         books = json.loads(cluster.read_text("utf-8"))
         done = [list(books["done"].values()), books["services"]["checkout"]["live"]]
-        return Decided(record, [one.kind for one in entries], done)
+        return Decided(with_pins(record, entries), [one.kind for one in entries], done)
+
+
+def with_pins(record: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+    """A record with the pins of its run, which it states by their digest."""
+    pins = [read_body(one)["pins"] for one in entries if one.kind == "run.pinned"][-1]
+    assert record["lineage"]["pins_digest"] == content_address(pins)
+    return {**record, "lineage": {**record["lineage"], "pins": pins}}
 
 
 PINS = "/lineage/pins/"

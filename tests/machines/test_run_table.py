@@ -40,7 +40,7 @@ FOLDED: dict[str, Any] = {
     "items": [],
     "mutations": [],
     "policy_decision_id": "",
-    "reservation": {"cost_cents": 0},
+    "reserved_cents": 0,
     "satisfied": {},
 }
 """What the account of a run reads of the bodies of all kinds."""

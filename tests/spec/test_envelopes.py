@@ -15,6 +15,7 @@ from contextos.contracts.envelopes.tool import ToolCallEnvelope
 from contextos.control.artifacts import POLICY_TYPE
 from contextos.trust.seal import seal
 from tests.attached_files import NOTE, attaching, decided
+from tests.spec.whole import whole_envelopes
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 ORDERS, PAYMENTS = "adp_orders.lookup", "adp_payments.issue_refund"
@@ -29,8 +30,8 @@ async def bodies(world: TestWorld, run_id: str, *kinds: str) -> list[Any]:
 
 async def calls(world: TestWorld, run_id: str) -> dict[str, Any]:
     """The envelopes of the calls that were sent, by capability."""
-    sent = [one["envelope"] for one in await bodies(world, run_id, "tool.dispatching")]
-    return {one["capability_id"]: one for one in sent}
+    entries = await world.stores.tenant(TENANT).read(run_id)
+    return whole_envelopes([(one.kind, one.key, json.loads(one.body)) for one in entries], "tool.dispatching")
 
 
 async def put_in_force(world: TestWorld, level: Any, bundle_id: str, **rule: Any) -> None:

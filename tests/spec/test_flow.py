@@ -13,6 +13,7 @@ import pytest
 
 from tests.http_face import LEAD, TENANT, HttpFace, http_face
 from tests.spec.test_seeds import kept, shows_the_flow
+from tests.spec.whole import whole_envelopes
 
 FACT = "kg:customer:cus_77"
 """The page names the order; what the graph says, and rules read, is about the customer who placed it."""
@@ -47,8 +48,7 @@ def entries(face: HttpFace, run: str) -> list[tuple[str, str, Any]]:
 
 
 def envelopes(flow: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
-    found = [body.get("answer", body)["envelope"] for name, _, body in flow["entries"] if name == kind]
-    return {one["capability_id"]: one for one in found}
+    return whole_envelopes(flow["entries"], kind)
 
 
 def pieces(refs: list[str]) -> set[str]:

@@ -182,7 +182,7 @@ async def settle_uncertain(world: SimulatedWorld, run_id: str) -> None:
     run = world.checker.runs[run_id]
     refund = run.refund
     assert refund is not None, "what is unsettled was dispatched"
-    effect = world.shop.by_key(refund["envelope"]["idempotency_key"])
+    effect = world.shop.by_key(refund["envelope"].get("idempotency_key"))
     settlement = operator.SettlementInput(
         happened=effect is not None,
         by=_OPERATOR_ID,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident
-from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, StatedCall
 from contextos.contracts.journal import Write
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import Capability
@@ -56,7 +56,7 @@ def has_drifted(capability: Capability, reply: AdapterReply | None) -> bool:
     return can_drift(capability) and error is not None and error.code == DEFINITION_DRIFT
 
 
-def incident(quarantine_key: str, envelope: ToolCallEnvelope, at_us: int) -> Write:
+def incident(quarantine_key: str, envelope: StatedCall, at_us: int) -> Write:
     """Build the write that puts a capability into quarantine. Calls that find the same change do not conflict."""
     body = DriftIncident(envelope.run_id, envelope.tool_call_id, at_us)
     return DRIFT_INCIDENTS.write(f"{quarantine_key}{envelope.tool_call_id}", 0, body)

@@ -14,7 +14,7 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.statements.question_text import signed_text
-from contextos.contracts.statements.questions import CONTENT, approval_statement
+from contextos.contracts.statements.questions import CONTENT, approval_statement, shown_text
 from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
 from contextos.operations.acts.act import stated_act
 from contextos.operations.deployment import Deployment
@@ -334,7 +334,7 @@ class ApprovalQuestions:
     async def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion, *, outside: bool) -> Question:
         content = asked.content
         void = await void_question(self._deployment, tenant_id, asked.entries, outside=outside)
-        shown = content["shown"]
+        shown = shown_text(content["binding"], content["args"], content["evidence"])
         return Question(
             tenant_id=tenant_id,
             run_id=run_id,

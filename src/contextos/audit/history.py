@@ -19,7 +19,7 @@ from contextos.contracts.journal import DECISION, LEDGERS, Entry, genesis
 from contextos.contracts.statements.questions import question_disagreement
 from contextos.errors import ChainBroken
 
-_SAME_IDS: Final = ("tool_call_id", "run_id", "trace_id", "session_id", "capability_id")
+_SAME_IDS: Final = ("tool_call_id", "capability_id")
 """The members in which the answer of a call equals the call that was dispatched."""
 
 
@@ -108,10 +108,8 @@ def _call_fault(entry: Entry, body: Any, sent: dict[str, Any]) -> str | None:
     if entry.kind not in ("tool.dispatching", "tool.returned") or body is None:
         return None
     envelope = body["envelope"]
-    if envelope["run_id"] != entry.run:
-        return "holds a call of another run"
     if entry.kind == "tool.dispatching":
-        return None
+        return "holds a call of another run" if envelope["run_id"] != entry.run else None
     if entry.key not in sent:
         return "is the answer of a call that was not dispatched"
     call = sent[entry.key]

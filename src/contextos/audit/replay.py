@@ -33,6 +33,7 @@ from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.record import build_packet
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
 ModelT = TypeVar("ModelT", bound=Model)
@@ -61,9 +62,6 @@ class Unreachable:
 _UNREACHABLE: Final[Any] = Unreachable()
 NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {}, {})
 NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
-
-_ENVELOPES: Final[dict[str, type[Model]]] = {"record.revised": DecisionRecord, "replay.packed": ReplayPacket}
-"""The kinds whose body is an envelope of the specification."""
 
 
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> ReplayResult:
@@ -165,6 +163,7 @@ async def replay_tape(
     if tape[0].body is None:
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
     received = read_body(tape[0])
+    request = parse(InvokeRequest, received["request"])
     journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
 
     def validated(_: str, compiled: dict[str, Any]) -> None:
@@ -174,7 +173,7 @@ async def replay_tape(
         environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None, at_compiled=at_compiled or validated
     )
     try:
-        record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
+        record = await invoke_agent(request, received["fingerprint"], environment)
     except ReplayMismatch as mismatch:
         if mismatch.seq > len(tape) and all(entry.kind != "run.ended" for entry in tape):
             # Everything on the tape is as the loop derives it.
@@ -182,9 +181,13 @@ async def replay_tape(
         raise
     if journal.on_tape:
         raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
+    revised = record
     for entry in journal.log():
-        if entry.kind in _ENVELOPES:
-            _sealed(_ENVELOPES[entry.kind], entry.seq, entry.kind, entry.body)
+        if entry.kind == "record.revised":
+            revised = entry.body
+            _sealed(DecisionRecord, entry.seq, entry.kind, revised)
+        elif entry.kind == "replay.packed":
+            _sealed(ReplayPacket, entry.seq, entry.kind, build_packet(revised, request))
     verify_history(run_id, tape)
     return ReplayResult(run_id, record["status"], record["record_hash"], len(tape), tuple(journal.missing))
 

@@ -181,7 +181,7 @@ class _Rows:
                 names = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
                 document = ApprovalDocument(**{name: body[name] for name in names}, run_id=self._run, state="open")
                 self._expect(APPROVALS, body["approval_id"], entry.seq, document)
-            elif entry.kind == "tool.dispatching" and body["approval_id"]:
+            elif entry.kind == "tool.dispatching" and body.get("approval_id"):
                 self._change(body["approval_id"], "consumed")
             elif entry.key in asked and (entry.kind in _ENDS or entry.kind == "approval.answered"):
                 question = asked[entry.key]
@@ -213,7 +213,7 @@ class _Rows:
                 kept[entry.key] = body["kept"]
             elif entry.kind == "history.read" and entry.key.startswith("dispatch/"):
                 ends[entry.key.removeprefix("dispatch/")] = body
-            elif entry.kind == "tool.dispatching" and (key := body["envelope"]["idempotency_key"]) is None:
+            elif entry.kind == "tool.dispatching" and (key := body["envelope"].get("idempotency_key")) is None:
                 self._counted(entry, body, ends, body["envelope"]["tool_call_id"])
             elif entry.kind == "tool.dispatching":
                 place = operation_key(body["envelope"]["capability_id"], key)

@@ -29,6 +29,7 @@ from contextos.context.sources import attachment_entries, session_blocks
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, redacted_places
 from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.envelopes.compiled import RecordedLedger
 from contextos.contracts.envelopes.run import Bucket
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.refs import EVIDENCE
@@ -274,9 +275,14 @@ def recorded_context(compiled: JsonObject) -> JsonObject:
         "surface_report": [one for one in manifests["surface_report"] if not one["surfaced"]],
         "redactions": manifests["redactions"],
     }
+    report, ledger = compiled["budget_report"], compiled["context_ledger"]
+    recorded = {name: one for name, one in ledger.items() if name in RecordedLedger.model_fields}
+    digests = {name: one for name, one in ledger["stage_digests"].items() if name != "manifests_and_controls"}
     return {
         "manifests": {name: entries for name, entries in stated.items() if entries},
-        **{name: compiled[name] for name in ("runtime_controls", "budget_report", "context_ledger")},
+        "runtime_controls": compiled["runtime_controls"],
+        "budget_report": {name: one for name, one in report.items() if name != "tokens_allocated"},
+        "context_ledger": recorded | {"stage_digests": digests},
     }
 
 

@@ -22,7 +22,7 @@ new_tuple: Final = tuple.__new__
 """Makes a named tuple of its fields in order, without the function in Python that `Entry(...)` is."""
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 9
+SEMANTICS: Final = 10
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
 """
 KNOWN_SEMANTICS: Final = (SEMANTICS,)

@@ -31,10 +31,12 @@ def construct_instance(model: type[ModelT], fields: dict[str, Any], fields_set: 
     return made
 
 
-def serialize_set_fields(instance: BaseModel) -> dict[str, Any]:
-    """Return what `instance.model_dump(mode="json", exclude_unset=True, by_alias=True)` returns, at less cost."""
+def serialize_set_fields(instance: BaseModel, include: set[str] | None = None) -> dict[str, Any]:
+    """Return what `instance.model_dump(mode="json", include=include, exclude_unset=True, by_alias=True)` returns, at
+    less cost.
+    """
     wire: dict[str, Any] = instance.__pydantic_serializer__.to_python(
-        instance, mode="json", exclude_unset=True, by_alias=True
+        instance, mode="json", include=include, exclude_unset=True, by_alias=True
     )
     return wire
 

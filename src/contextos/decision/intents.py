@@ -15,7 +15,6 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.envelopes.run import (
-    AtomicUsage,
     BucketTokens,
     BudgetInForce,
     InvokeRequest,
@@ -150,7 +149,6 @@ def _budget(
         if owner:
             limited_by[name] = owner
     fields["bucket_tokens"] = pack.bucket_tokens if pack else _shares(fields["total_tokens"])
-    fields["atomic_usage"] = AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0)
     return BudgetInForce(**fields, limited_by=limited_by) if limited_by else BudgetInForce(**fields)
 
 

@@ -85,8 +85,9 @@ def score(
             "score": value,
             "threshold": threshold,
             "status": "pass" if value >= threshold else "fail",
-            "findings": [f"`{one}` speaks to an agent" for one in instructions] if axis == "safety" else [],
         }
+    if instructions:
+        card["safety"]["findings"] = [f"`{one}` speaks to an agent" for one in instructions]
     passed = not failures and all(card[axis]["status"] == "pass" for axis in axes)
     verdict: ScoreVerdict = (
         "accept" if passed else ("replan" if codes == {"missing_evidence"} and not acted else "escalate")

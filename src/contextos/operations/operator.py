@@ -15,11 +15,10 @@ from typing import Any, Final
 from contextos.action.gateway.result_validation import result_of_settlement
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, Denial
+from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, Denial, bound_denial
 from contextos.contracts.documents.runs import CANCELS, LEASES, CancelRequest
-from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.envelopes.tool import ToolCallEnvelope
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import Batch, Draft, Entry, erasure_key
 from contextos.contracts.model import changed
 from contextos.contracts.ports.storage import Store
@@ -37,7 +36,12 @@ from contextos.operations.leases import wake_if_answered
 from contextos.operations.preview import void_question
 from contextos.operations.signing import SignAnswer, SignStatement
 from contextos.queries.run_view import RunView, run_principals, run_view
-from contextos.trust.approvals.assertion import approval_fault, read_answer_assertion, read_assertion
+from contextos.trust.approvals.assertion import (
+    approval_fault,
+    read_answer_assertion,
+    read_assertion,
+    recorded_assertion,
+)
 from contextos.trust.approvals.passkeys import count_writes
 from contextos.trust.approvals.people import signer
 from contextos.trust.approvals.question import question_fault, rests_on_erased
@@ -70,8 +74,8 @@ class SettlementInput:
 class OpenQuestion:
     """A run's open question as its verified journal proves it.
 
-    `content` is the body of `approval.asked`: `shown` is the text for the approver, and `binding_digest` names exactly
-    this call, these arguments, this evidence and this text. `document` is the stored state of the question.
+    `content` is the body of `approval.asked`: `binding_digest` names exactly this call, these arguments and this
+    evidence. `document` is the stored state of the question.
     """
 
     entries: Sequence[Entry]
@@ -164,6 +168,7 @@ async def answer_approval(
     }
     if refused := approval_fault(approver, question, answer):
         raise refused
+    answer["assertion"] = recorded_assertion(assertion, statement)
     if await recorded_now_us(app.ports, tenant_id) > question["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     if verdict == "approved":  # a denial counts whatever changed
@@ -173,7 +178,7 @@ async def answer_approval(
     writes = [write, *await count_writes(store, approver_id, assertion)]
     if verdict == "denied":
         said = Denial(run_id, approver_id)
-        writes += await denial_writes(store, tenant_id, app.ports.keys, question["denial_key"], said)
+        writes += await denial_writes(store, tenant_id, app.ports.keys, bound_denial(question["binding"]), said)
     entry = await _entry(app, entries, "approval.answered", key, approver_id, answer)
     line = answered_line(entry, app.ports.entropy)
     # The runtime alone vouches for what it found in the token of a login.
@@ -210,8 +215,8 @@ async def settle_effect(
     if sent is None or entries[-1].kind != "record.revised" or waiting is None or waiting["for"] != "settlement":
         raise ApprovalRefused("not_waiting", f"`{run_id}` has no effect to settle")
     dispatched = unerased_body(sent)
-    envelope = ToolCallEnvelope.model_validate(dispatched["envelope"])
-    if content_address(dict(envelope.args)) != dispatched["args_digest"] or envelope.run_id != run_id:
+    envelope = StatedCall.model_validate(dispatched["envelope"])
+    if envelope.run_id != run_id:
         raise Integrity(f"entry {sent.seq} of `{run_id}` (`tool.dispatching`) was altered; do not settle it")
     principals = run_principals(entries)
     if principals is None:

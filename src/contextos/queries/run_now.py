@@ -10,24 +10,25 @@ from typing import Any
 
 from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.entries.reading import logged, read_body
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.journal import Entry
 
 
-def paused_result(entries: Sequence[Entry], asked: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the `ToolResultEnvelope` of a call that waits for an approval; `asked` is the body of its question.
+def whole_result(entries: Sequence[Entry], stated: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the `ToolResultEnvelope` of which the journal states `stated`; None where the request was erased."""
+    if (received := read_body(entries[0])) is None:
+        return None
+    trace_id, session_id = received["request"]["trace"]["trace_id"], received["request"].get("session_id")
+    return ToolResultEnvelope.of_run(entries[0].run, trace_id, session_id, stated).to_json()
 
-    Nothing was sent, so it has neither output nor effects. None where the run's context was erased.
+
+def paused_result(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of a call that waits for an approval, as the journal states one; `asked` is the body of its
+    question. Nothing was sent, so it has neither output nor effects.
     """
     bound = asked["binding"]
-    context = next((read_body(one) for one in entries if one.kind == "run.context"), None)
-    if context is None:
-        return None
     return {
-        "envelope_version": "contextos.tool_result.v1",
         "tool_call_id": bound["tool_call_id"],
-        "run_id": bound["run_id"],
-        "trace_id": context["trace_id"],
-        "session_id": context.get("session_id"),
         "capability_id": bound["capability_id"],
         "status": "paused",
         "output": None,
@@ -35,7 +36,7 @@ def paused_result(entries: Sequence[Entry], asked: Mapping[str, Any]) -> dict[st
         "artifacts": [],
         "citations": [],
         "mutations": [],
-        "risk_tags": [asked["approval_mode_effective"]],
+        "risk_tags": [bound["mode"]],
         "policy_decision_id": bound["policy_decision_id"],
         "latency_ms": 0,
         "metadata": {

@@ -10,7 +10,8 @@ from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import Entry
-from contextos.queries.run_now import paused_result
+from contextos.contracts.statements.questions import shown_text
+from contextos.queries.run_now import paused_result, whole_result
 from contextos.runtime import state_machine
 from contextos.trust.journal.entry_acts import last_record
 from contextos.trust.journal.ledger import ASKING_STATES
@@ -115,9 +116,10 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                 "for": "approval",
                 **{
                     name: body[name]
-                    for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown", "binding_digest")
+                    for name in ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
                 },
-                **({"result": paused} if (paused := paused_result(entries, body)) else {}),
+                "shown": shown_text(body["binding"], body["args"], body["evidence"]),
+                **({"result": paused} if (paused := whole_result(entries, paused_result(body))) else {}),
             }
         if entry.kind == "slot.asked":
             return {"for": "slot", **(row.noticed(body) if row.noticed else {})}
@@ -126,7 +128,7 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                 "for": "settlement",
                 "capability_id": body["envelope"]["capability_id"],
                 "tool_call_id": body["envelope"]["tool_call_id"],
-                "result": body["envelope"],
+                **({"result": left} if (left := whole_result(entries, body["envelope"])) else {}),
             }
     return None
 

@@ -25,7 +25,7 @@ from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.memory_policy import permitted_proposals
 from contextos.runtime.wiring import current_record
 from contextos.trust.journal.effects import end_contradiction
-from contextos.trust.journal.record import Decision, RunOutcome, build_packet
+from contextos.trust.journal.record import Decision, RunOutcome
 
 
 def end_contradictions(
@@ -219,7 +219,7 @@ async def conclude(
         journal.derive("record.revised", f"final/{one.decision.key}", record)
     record = current_record(environment, request, scope, outcome)
     journal.derive("record.revised", "final", record)
-    journal.derive("replay.packed", "", build_packet(record, request))
+    journal.derive("replay.packed", "", {"replay_packet_id": record["replay"]["replay_id"]})
     journal.derive(
         "run.ended",
         "",

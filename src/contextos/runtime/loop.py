@@ -114,7 +114,7 @@ async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvi
             **({"correction": correction} if correction > 1 else {}),
         }
 
-    received = await environment.journal.record("run.received", "", {"fingerprint": fingerprint}, accept)
+    received = await environment.journal.record("run.received", "", {}, accept)
     claim = RequestClaim(environment.journal.run_id, fingerprint)
     environment.journal.stage(REQUESTS.write(request_key(request.request_id, received.get("correction", 1)), 0, claim))
     if request.mode == "long_running":
@@ -167,7 +167,9 @@ async def admit(
         return refuse(*faults, *unmet(admitted), *size)
     if before is not None:
         return replace(admitted, scope=with_limits_of(scope, before))
-    environment.journal.derive("run.context", "", scope.run.to_json())
+    run = scope.run
+    limits = {"safety_mode": run.safety_mode, "run_budget": run.run_budget.to_json()}
+    environment.journal.derive("run.context", "", {"agent_id": run.agent.agent_id, **limits})
     environment.journal.derive("intent.resolved", "", resolved.to_json())
     return admitted
 

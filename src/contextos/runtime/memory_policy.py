@@ -83,7 +83,7 @@ async def promotion_refusal(
     received, identity, pinned, context = first
     if received is None or identity is None or pinned is None or context is None:
         return _refused("what policy reads of the run was erased, so it cannot be asked again")
-    facts = _facts_of_run(received["answer"], identity["answer"], context)
+    facts = _facts_of_run(received["answer"], identity["answer"], context, entries[0].run)
     request = received["answer"]["request"]
     now = await catalog.pin(
         request["context_pack_refs"],
@@ -109,11 +109,13 @@ async def promotion_refusal(
     return None
 
 
-def _facts_of_run(received: Mapping[str, Any], identity: Mapping[str, Any], context: Mapping[str, Any]) -> KnownFacts:
+def _facts_of_run(
+    received: Mapping[str, Any], identity: Mapping[str, Any], context: Mapping[str, Any], run_id: str
+) -> KnownFacts:
     request = InvokeRequest.model_validate(received["request"])
     principals = Principals.model_validate(identity["principals"])
     about = {
-        "run_id": context["run_id"],
+        "run_id": run_id,
         "safety_mode": context["safety_mode"],
         "environment": environment_of(received),
         "mode": request.mode,

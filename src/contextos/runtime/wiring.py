@@ -28,7 +28,7 @@ from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import CallContext, StatedCall
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
@@ -359,7 +359,7 @@ async def _ask_again(
     except LostReply as error:
         raise Unavailable(capability.adapter.adapter_id, str(error)) from error
     if has_drifted(capability, reply):
-        envelope = ToolCallEnvelope.model_validate(sent[-1]["envelope"])
+        envelope = StatedCall.model_validate(sent[-1]["envelope"])
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
     # As of a first read: what does not count there cannot keep an approval.
     cleanse = partial(cleanse_output, scope.pinned.pack, environment.ports.keys)

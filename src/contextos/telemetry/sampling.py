@@ -23,7 +23,7 @@ def is_always_kept(run: EndedRunEntries) -> bool:
         if entry.kind == "tool.dispatching" and body["envelope"]["approval_mode_highest"] != "read_only":
             return True
         if entry.kind == "tool.returned":
-            failed = body["outcome"] != "returned" or body["envelope"]["error"] is not None
+            failed = body["outcome"] != "returned" or body["envelope"].get("error") is not None
             if failed or body["happened"] or body.get("drifted", False):
                 return True
     return False

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.row import TOOL_GATEWAY, TRUST_APPROVALS
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
@@ -119,12 +120,13 @@ def _work(run: EndedRunEntries) -> Iterable[_Work]:
 
 def _root(run: EndedRunEntries, *, omitted: int) -> Span:
     # As the directory proved it. What a request states can be anything.
-    name, attributes = genai.agent_span(run.first("run.context").get("agent", {}).get("agent_id", ""))
-    record, ended, session_id = run.record, run.first("run.ended"), run.first("run.context").get("session_id")
+    name, attributes = genai.agent_span(run.first("run.context").get("agent_id", ""))
+    record, ended = run.record, run.first("run.ended")
+    # A request that was not admitted belongs to no session.
+    session_id = run.first("run.received")["request"].get("session_id") if run.first("run.context") else None
     spent = record.get("budget_usage", {})
     calls = [one.body["envelope"] for one in run.of("tool.dispatching")]
     attached = [one for one in run.of("attachment.fetched") if "failure" not in one.body]
-    decisions = run.first("policy.decided").get("decisions", ())
     found = {
         **attributes,
         genai.CONVERSATION_ID: session_id,
@@ -133,7 +135,9 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
         "contextos.tenant_id": run.tenant_id,
         "contextos.intent": run.first("intent.resolved").get("intent_id"),
         "contextos.context_pack_ref": run.first("run.pinned").get("pack_ref"),
-        "contextos.policy_bundle_ids": sorted({bundle for one in decisions for bundle in one.get("bundle_ids", ())}),
+        "contextos.policy_bundle_ids": sorted(
+            {one for each in run.of("context.compiled") for one in each.body["context_ledger"]["policy_bundles"]}
+        ),
         "contextos.approval_mode_required": _highest([one["approval_mode_requested"] for one in calls]),
         "contextos.approval_mode_effective": _highest([one["approval_mode_effective"] for one in calls]),
         "contextos.decision_key": record.get("decision_key"),
@@ -209,15 +213,15 @@ def _call(
         "contextos.action.outcome": outcome,
         "contextos.action.attempts": len(sent) if len(sent) != 1 else None,
         "contextos.policy_decision_id": envelope.get("policy_decision_id"),
-        "contextos.output_digest": last.body.get("output_digest"),
+        "contextos.output_digest": content_address(envelope.get("output")) if last.kind == "tool.returned" else None,
         "contextos.effect": (last if settlement is None else settlement).body.get("happened") or None,
     }
     if sent:
         asked = sent[-1].body
         found |= {
             "contextos.action.approval_mode_effective": asked["envelope"]["approval_mode_effective"],
-            "contextos.args_digest": asked["args_digest"],
-            "contextos.approval_id": asked["approval_id"],
+            "contextos.args_digest": content_address(asked["envelope"]["args"]),
+            "contextos.approval_id": asked.get("approval_id"),
         }
     if failed:
         found[genai.ERROR_TYPE] = error_type(error.get("code")) if error else outcome

@@ -11,12 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
+from contextos.audit import replay as replaying
 from contextos.audit.replay import derived_context, replay
 from contextos.context import basis
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch
 from contextos.operations import operator
-from contextos.runtime import conclusion, wiring
+from contextos.runtime import wiring
 from contextos.runtime.attempts import one_plan
 from contextos.runtime.environment import RunLimits
 from tests.e2e.test_verdicts import all_of, nowhere, templates, with_lookup
@@ -35,7 +36,7 @@ def test_a_run_that_waits_is_no_finding(tmp_path: Path) -> None:
     ("module", "function", "contract"),
     [
         pytest.param(wiring, "build_record", "DecisionRecord", id="record"),
-        pytest.param(conclusion, "build_packet", "ReplayPacket", id="packet"),
+        pytest.param(replaying, "build_packet", "ReplayPacket", id="packet"),
         pytest.param(one_plan, "compile_context", "CompiledContext", id="context"),
     ],
 )
@@ -85,7 +86,11 @@ def test_the_context_of_each_plan_is_shown_by_its_number(tmp_path: Path) -> None
     shown = [run(derived_context(world.deployment, TENANT, run_id, key)).to_json() for key in ("0", "1")]
     entries = run(world.stores.tenant(TENANT).read(run_id))
     recorded = [orjson.loads(one.body or b"") for one in entries if one.kind == "context.compiled"]
-    assert [one["context_ledger"] for one in shown] == [one["context_ledger"] for one in recorded]
+    for one, stated in zip(shown, recorded, strict=True):
+        ledger = one["context_ledger"]
+        digests = {name: value for name, value in ledger["stage_digests"].items() if name != "manifests_and_controls"}
+        assert ledger["stage_digests"]["manifests_and_controls"] == ledger["compiled_context_hash"]
+        assert stated["context_ledger"].items() <= (ledger | {"stage_digests": digests}).items()
     assert shown[0] != shown[1] == run(derived_context(world.deployment, TENANT, run_id)).to_json()
 
 

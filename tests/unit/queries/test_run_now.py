@@ -43,7 +43,7 @@ def test_a_run_shows_what_it_has_used_of_its_budget_so_far(tmp_path: Path) -> No
         before = await world.runs().budget(await world.runs().get(TENANT, view.run_id))
         assert before.atomic_usage.tool_calls == 2
         [context] = await bodies(world, view.run_id, "run.context")
-        assert context["run_budget"]["atomic_usage"]["tool_calls"] == 0
+        assert "atomic_usage" not in context["run_budget"]
         ended = await world.approve(view.run_id)
         after = await world.runs().budget(await world.runs().get(TENANT, view.run_id))
         used = ended.record["budget_usage"]

@@ -13,7 +13,7 @@ def test_a_run_is_read_since_its_last_end() -> None:
     first, again = runs.first_segment("reopened"), runs.ended("reopened")
     assert (first.end, first.segment) == ("exhausted", 0)
     assert (again.end, again.segment, again.log[0].kind) == ("completed", 1, "run.reopened")
-    assert again.first("run.context")["agent"]["agent_id"] == "agt_support"
+    assert again.first("run.context")["agent_id"] == "agt_support"
     assert first.trace == again.trace
     assert again.spent_before == first.record["budget_usage"]
 

@@ -123,14 +123,11 @@ class DispatchPorts:
 def dispatching(call: ToolCall) -> dict[str, Any]:
     """Return what the journal says of the current attempt before it is sent."""
     return {
-        "envelope": call.envelope.to_json(),
-        "args_digest": call.args_digest,
+        "envelope": call.envelope.stated(),
         "mode": call.mode,
-        "provenance": dict(call.provenance),
-        "definition_digest": call.capability.definition_digest,
-        "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
+        "reserved_cents": call.capability.definition.cost_cents,
         "not_after_us": call.not_after_us,
-        "approval_id": call.approval.approval_id if call.approval else None,
+        **({"approval_id": call.approval.approval_id} if call.approval else {}),
         **({"credentials": list(named)} if (named := call.capability.definition.auth.credentials) else {}),
     }
 

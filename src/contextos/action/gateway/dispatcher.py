@@ -23,10 +23,10 @@ from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.result_validation import AttemptOutcome, result_of_settlement, why_inconclusive
 from contextos.action.quarantine import has_drifted, has_incidents, quarantine_detail
 from contextos.action.secret_arguments import call_with
+from contextos.contracts.envelopes.identity import Settled
 from contextos.contracts.envelopes.tool import (
     AdapterReply,
     CallContext,
-    Settled,
     ToolCallEnvelope,
     ToolError,
     ToolResultEnvelope,
@@ -149,12 +149,12 @@ class Dispatcher:
 
     def _request(self, call: ToolCall) -> RecordRequest:
         """Build the request whose recorded answer is the result of the current attempt."""
-        request = {"tool_call_id": call.envelope.tool_call_id, "attempt": call.attempt}
-        return RecordRequest("tool.returned", call.attempt_key, request, partial(self._send, call))
+        # What is asked is the `tool.dispatching` with the same key.
+        return RecordRequest("tool.returned", call.attempt_key, {}, partial(self._send, call))
 
     async def _finish(self, call: ToolCall, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
         """Return the result of the call, or None if another attempt follows."""
-        result = ToolResultEnvelope.model_validate(answer["envelope"])
+        result = call.envelope.result(answer["envelope"])
         if not call.writes:
             if answer.get("drifted"):
                 await self.journal.commit()
@@ -353,7 +353,7 @@ class Dispatcher:
             self.ports.barrier.forget()
             if kind != VOID_ANSWER and await self.ports.check_settlement(key, envelope, answer) is None:
                 break
-        result = result_of_settlement(envelope, Settled.model_validate(answer))
+        result = envelope.result(result_of_settlement(envelope, Settled.model_validate(answer)))
         self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
         await self.journal.commit()
         return result

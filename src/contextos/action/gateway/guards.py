@@ -17,7 +17,7 @@ from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusa
 from contextos.action.quarantine import can_drift, incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.encoding.defaults import without_null_defaults
-from contextos.contracts.encoding.jcs import content_address, same_json
+from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.encoding.redacted import MARK_BEGINS, redacted_places
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
@@ -252,7 +252,7 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
     frozen = [fact for fact in frozen if fact not in taken] + [replace(fact, volatile={}) for fact in taken]
     frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
-    context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})
+    context.journal.derive("evidence.frozen", call.key, {"items": items})
     call.frozen = tuple(frozen)
     return None
 

@@ -19,13 +19,13 @@ from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG, instruct
 from contextos.contracts.encoding.jcs import canonical, content_address, digest, same_json
 from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
 from contextos.contracts.envelopes.artifacts import ToolArtifact, Withheld
+from contextos.contracts.envelopes.identity import Settled
 from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
     AdapterReply,
-    Settled,
-    ToolCallEnvelope,
+    StatedCall,
+    StatedResult,
     ToolError,
-    ToolResultEnvelope,
     ToolStatus,
 )
 from contextos.contracts.ids import derive
@@ -39,8 +39,6 @@ from contextos.errors import InvalidInput, Problem
 MAX_OUTPUT_BYTES: Final = 1_048_576
 """The most bytes of an output as canonical JSON, and of all artifacts of an answer together."""
 MAX_ARTIFACTS: Final = 64
-NO_OUTPUT: Final = content_address(None)
-"""The digest of a missing output."""
 MAX_KEPT_CHARS: Final = 4_000
 """The longest message of an error that the reason for asking a person repeats."""
 MAX_POINTER_CHARS: Final = 200
@@ -53,7 +51,7 @@ UNNAMED_ARTIFACT: Final = ["an artifact with an unsafe name", "application/octet
 class CheckedReply:
     """What an adapter's reply comes to: the members of a result envelope, and the redaction rules that applied.
 
-    Of a write whose answer is withheld the status is `completed`: the call was made. `digest` is of the output.
+    Of a write whose answer is withheld the status is `completed`: the call was made.
     """
 
     status: ToolStatus
@@ -62,7 +60,6 @@ class CheckedReply:
     withheld: Withheld | None = None
     redacted: tuple[str, ...] = ()
     artifacts: tuple[dict[str, Any], ...] = ()
-    digest: str = NO_OUTPUT
 
 
 def _said(checked: CheckedReply) -> list[Any]:
@@ -104,41 +101,35 @@ def validate_reply(
             return CheckedReply("failed", error=ToolError(code="unsafe_output", message=message), redacted=applied)
         stated: ToolStatus = "paused" if reply.paused and not writes else "error"
         return CheckedReply(stated, error=ToolError.model_validate(kept), redacted=applied)
-    output, known, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
+    output, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
     if withheld is None or writes:
         # No answer is a reason to say that a write was not made.
         artifacts, rules = _checked_artifacts(cleanse, reply.artifacts if withheld is None else ())
-        return CheckedReply("completed" if writes else "ok", output, None, withheld, applied + rules, artifacts, known)
+        return CheckedReply("completed" if writes else "ok", output, None, withheld, applied + rules, artifacts)
     error = ToolError(code=withheld.code, message=withheld.detail, pointer=pointer)
-    return CheckedReply("failed", output, error, withheld, applied, digest=known)
+    return CheckedReply("failed", output, error, withheld, applied)
 
 
 def _checked_output(
     registry: Registry, cleanse: Cleanse, capability: Capability, args: Mapping[str, Any], reply: AdapterReply
-) -> tuple[Any, str, tuple[Withheld | None, str | None, tuple[str, ...]]]:
-    """Returns what is kept of an output, its digest, and (why it is withheld or None, a pointer to the fault, redaction
-    rules).
-    """
+) -> tuple[Any, tuple[Withheld | None, str | None, tuple[str, ...]]]:
+    """Returns what is kept of an output, and (why it is withheld or None, a pointer to the fault, redaction rules)."""
     if reply.error is not None:
         said = f"it had an effect, and answered with the error `{reply.error.code}`: {reply.error.message}"
-        return None, NO_OUTPUT, _withheld(cleanse, said)
+        return None, _withheld(cleanse, said)
     if reply.withheld is not None:
-        return None, NO_OUTPUT, _withheld(cleanse, reply.withheld.message, reply.withheld.pointer)
+        return None, _withheld(cleanse, reply.withheld.message, reply.withheld.pointer)
     if (output := reply.output) is None:
-        return None, NO_OUTPUT, _withheld(cleanse, "there is no output")
+        return None, _withheld(cleanse, "there is no output")
     if len(reply.artifacts) > MAX_ARTIFACTS:
-        return None, NO_OUTPUT, _withheld(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
+        return None, _withheld(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
     kept, applied, unsafe, known = _cleansed(cleanse, output, "the output")
     problem = unsafe if unsafe and kept is None else registry.check(capability, "output", output) or unsafe
     if problem is not None:
-        return None, NO_OUTPUT, _withheld(cleanse, problem.detail, problem.pointer, applied, **known)
+        return None, _withheld(cleanse, problem.detail, problem.pointer, applied, **known)
     if differs := disagreement(capability, args, output):
-        return (
-            kept,
-            known["digest"],
-            (Withheld(code="output_disagrees", detail=differs.detail, **known), differs.pointer, applied),
-        )
-    return kept, known["digest"], (None, None, applied)
+        return kept, (Withheld(code="output_disagrees", detail=differs.detail, **known), differs.pointer, applied)
+    return kept, (None, None, applied)
 
 
 def _cleansed(
@@ -280,6 +271,9 @@ class AttemptOutcome:
         artifacts = [_identified(one, envelope.tool_call_id, at) for at, one in enumerate(checked.artifacts)]
         refs = [one["evidence_ref"] for one in artifacts if "evidence_ref" in one]
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if used else []
+        tags: list[str] = [envelope.approval_mode_effective] if effect else []
+        if instructs([checked.output, *_said(checked)]):
+            tags.append(INSTRUCTIONS_TAG)
         # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
         least = capability.definition.cost_cents
         cost = least if outcome == "unknown" else 0
@@ -288,20 +282,17 @@ class AttemptOutcome:
         wire = {
             **_of_call(envelope),
             "status": checked.status,
-            "output": checked.output,
-            "error": checked.error.to_json() if checked.error else None,
+            **({"output": checked.output} if checked.output is not None else {}),
+            **({"error": checked.error.to_json()} if checked.error else {}),
             **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
-            "artifacts": artifacts,
+            **({"artifacts": artifacts} if artifacts else {}),
             "citations": [{"evidence_ref": ref} for ref in cited],
-            "mutations": changed,
-            "risk_tags": [
-                *([envelope.approval_mode_effective] if effect else []),
-                *([INSTRUCTIONS_TAG] if instructs([checked.output, *_said(checked)]) else []),
-            ],
+            **({"mutations": changed} if changed else {}),
+            **({"risk_tags": tags} if tags else {}),
             "latency_ms": max(0, ports.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                "redaction_applied": bool(checked.redacted) or changed != said,
-                "retries": call.attempt - 1,
+                **({"redaction_applied": True} if checked.redacted or changed != said else {}),
+                **({"retries": call.attempt - 1} if call.attempt > 1 else {}),
                 "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", call.attempt),
                 "cost_cents": cost if reply else 0,
                 **(
@@ -311,12 +302,11 @@ class AttemptOutcome:
                 ),
             },
         }
-        ToolResultEnvelope.model_validate(wire)
+        StatedResult.model_validate(wire)
         age_ms = reply.definition_age_ms if reply else None
         return {
             "outcome": outcome,
             "envelope": wire,
-            "output_digest": checked.digest,
             "cost_cents": cost,
             "happened": effect and reply is not None and not reply.had_no_effect,
             **({"waited_us": waited_us} if waited_us else {}),
@@ -324,22 +314,22 @@ class AttemptOutcome:
         }
 
 
-_STATED: Final = ("tool_call_id", "run_id", "trace_id", "session_id", "capability_id", "policy_decision_id")
+_STATED: Final = ("tool_call_id", "capability_id", "policy_decision_id")
 _stated: Final = attrgetter(*_STATED)
 
 
-def _of_call(envelope: ToolCallEnvelope) -> dict[str, Any]:
+def _of_call(envelope: StatedCall) -> dict[str, Any]:
     """What a result states of its call."""
-    return {"envelope_version": "contextos.tool_result.v1", **dict(zip(_STATED, _stated(envelope), strict=True))}
+    return dict(zip(_STATED, _stated(envelope), strict=True))
 
 
-def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:
-    """Build the result of a call from an operator's statement whether the call took effect.
+def result_of_settlement(envelope: StatedCall, settled: Settled) -> dict[str, Any]:
+    """Build the result of a call from an operator's statement whether the call took effect, as the journal states one.
 
     The result is the same when the statement is made and when the run uses it.
     """
     happened = settled.happened
-    return ToolResultEnvelope(
+    return StatedResult(
         **_of_call(envelope),
         status="completed" if happened else "failed",
         output=settled.output if happened else None,
@@ -350,4 +340,4 @@ def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolRe
         risk_tags=("settled",),
         latency_ms=0,
         metadata={"settled_by": settled.by, "evidence_ref": settled.evidence_ref},
-    )
+    ).to_json()

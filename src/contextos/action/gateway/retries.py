@@ -97,7 +97,7 @@ def refused(journal: Journal, call: ToolCall, result: ToolResultEnvelope, failur
     lacking: Any = {"facts": failure.facts} if failure.facts else {}
     error = ToolError(code=failure.code, message=failure.detail, **lacking)
     blocked = result.model_copy(update={"status": "blocked", "error": error, "risk_tags": ()})
-    journal.derive("tool.refused", call.attempt_key, {"envelope": blocked.to_json()})
+    journal.derive("tool.refused", call.attempt_key, {"envelope": blocked.stated()})
     return blocked
 
 
@@ -119,7 +119,7 @@ async def _recheck(journal: Journal, ports: DispatchPorts, call: ToolCall) -> Fa
 
 def _how(call: ToolCall, answer: Mapping[str, Any]) -> How | None:
     strategy = call.capability.definition.idempotency.strategy
-    outcome, error = answer["outcome"], answer["envelope"]["error"]
+    outcome, error = answer["outcome"], answer["envelope"].get("error")
     if outcome == "returned" or answer.get("drifted"):
         return None
     if call.running is not None:
@@ -142,7 +142,7 @@ def _how(call: ToolCall, answer: Mapping[str, Any]) -> How | None:
 
 def circuit_open(answer: Mapping[str, Any]) -> bool:
     """Return whether an open circuit refused the call."""
-    error = answer["envelope"]["error"]
+    error = answer["envelope"].get("error")
     return error is not None and error["code"] == CircuitOpen.code and answer["outcome"] == "not_sent"
 
 
@@ -156,7 +156,7 @@ def reads_again(call: ToolCall, answer: Mapping[str, Any]) -> bool:
     """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake. One that a
     person approved carries something out, and an approval is for one call.
     """
-    error = answer["envelope"]["error"]
+    error = answer["envelope"].get("error")
     once = call.approval is not None or (error is not None and error["code"] == "quarantined")
     again = answer["outcome"] != "returned" and call.attempt < READ_ATTEMPTS and not once
     return again and (call.grouped or not circuit_open(answer))

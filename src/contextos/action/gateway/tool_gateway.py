@@ -236,8 +236,8 @@ class Gateway:
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        stopped = {"call": call.envelope.to_json()} if known else {}
-        self.context.journal.derive("tool.refused", call.key, {"envelope": result.to_json(), **stopped})
+        stopped = {"call": call.envelope.stated()} if known else {}
+        self.context.journal.derive("tool.refused", call.key, {"envelope": result.stated(), **stopped})
         return result
 
 

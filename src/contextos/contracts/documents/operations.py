@@ -172,6 +172,11 @@ def denial_key(capability_id: str, definition_digest: str, idempotency_key: str 
     return f"{capability_id}/{definition_digest}/{idempotency_key}"
 
 
+def bound_denial(binding: Mapping[str, Any]) -> str:
+    """Return the document key of a denial of what a question binds (`denial_key`)."""
+    return denial_key(binding["capability_id"], binding["definition_digest"], binding["idempotency_key"])
+
+
 def denial_place(key: str, number: int) -> str:
     """Return the document key of a denial of the operation with this denial key, behind `number` that do not count."""
     return f"{key}#{number}" if number else key

@@ -69,7 +69,7 @@ def instructing(entries: Iterable[tuple[str, Any]]) -> list[str]:
     """
     found: dict[str, None] = {}
     for kind, body in entries:
-        if kind == "tool.returned" and INSTRUCTIONS_TAG in body["envelope"]["risk_tags"]:
+        if kind == "tool.returned" and INSTRUCTIONS_TAG in body["envelope"].get("risk_tags", ()):
             found[f"tool:{body['envelope']['capability_id']}"] = None
         elif kind == "attachment.fetched" and instructs(body.get("text")):
             found["attachment"] = None

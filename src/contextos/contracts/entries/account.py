@@ -159,7 +159,7 @@ def answered_call(account: RunAccount, entry: Logged) -> None:
         "tool_call_id": made_by["tool_call_id"] if made_by else envelope["tool_call_id"],
         "state": "happened" if happened else "unknown",
         "made_by": made_by["run_id"] if made_by else account.run_id,
-        "mutations": list(envelope["mutations"]),
+        "mutations": list(envelope.get("mutations", ())),
     }
 
 

@@ -9,7 +9,8 @@ from contextos.contracts.envelopes.identity import Principal
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.plan import TakenParameter
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
-from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
+from contextos.contracts.envelopes.run import BudgetInForce
+from contextos.contracts.envelopes.tool import StatedCall, StatedResult
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
 from contextos.contracts.ids import GateId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
@@ -23,6 +24,14 @@ class ResolvedIntentBody(Model):
     risk_class: Name
     templates: Seq[Name]
     confidence: Share
+
+
+class StatedContext(Model):
+    """Body of `run.context`: of the RunContext what neither the request nor the identity of the run states."""
+
+    agent_id: Name
+    safety_mode: ApprovalMode
+    run_budget: BudgetInForce
 
 
 class TakenParameters(Model):
@@ -100,8 +109,8 @@ class RefusedCall(Model):
     that is not registered, and for a call that was dispatched before.
     """
 
-    envelope: ToolResultEnvelope
-    call: ToolCallEnvelope | None = None
+    envelope: StatedResult
+    call: StatedCall | None = None
 
 
 class ScheduledRetry(Model):
@@ -115,26 +124,16 @@ class ScheduledRetry(Model):
     tool_call_id: ToolCallId
 
 
-class ReservedBudget(Model):
-    """The part of the run's budget that is set aside for one call when it is sent."""
-
-    tool_calls: Count
-    cost_cents: Amount
-
-
 class DispatchedCall(Model):
-    """Body of `tool.dispatching`: a call that is about to be sent. `provenance` names the source of each argument, and
-    `credentials` where the static secrets come from with which it is sent.
+    """Body of `tool.dispatching`: a call that is about to be sent. `reserved_cents` of the run's budget are set aside
+    for it, and `credentials` says where the static secrets come from with which it is sent.
     """
 
-    envelope: ToolCallEnvelope
-    args_digest: Name
+    envelope: StatedCall
     mode: Name
-    provenance: Map[Name]
-    definition_digest: Name
-    reservation: ReservedBudget
+    reserved_cents: Amount
     not_after_us: Count
-    approval_id: Name | None
+    approval_id: Name | None = None
     credentials: Seq[Name] = ()
 
 
@@ -168,12 +167,9 @@ class FrozenItem(Model):
 
 
 class FrozenEvidence(Model):
-    """Body of `evidence.frozen`: the evidence on which a call is based, fixed from then on, and the digest of that
-    list.
-    """
+    """Body of `evidence.frozen`: the evidence on which a call is based, fixed from then on."""
 
     items: Seq[FrozenItem]
-    snapshot_hash: Name
 
 
 class AskedEvidence(Model):
@@ -222,23 +218,19 @@ class AskedApproval(Model):
     """Body of `approval.asked`: a question to an approver about one call.
 
     An approval is valid for exactly what `binding` describes, which holds the digests of `args` (the final arguments)
-    and of `evidence`. The text that the approver sees (`shown`) is derived from these three. The people in `barred` are
-    not allowed to approve.
+    and of `evidence`. The text that the approver sees is derived from these three (`shown_text`). The people in
+    `barred` are not allowed to approve.
     """
 
     approval_id: Name
     gate_id: Name
     required_role: Name
     deadline_us: Count
-    evidence_snapshot_hash: Name
     binding: ApprovalBinding
     binding_digest: Name
     args: OpenObject
     evidence: Seq[AskedEvidence]
-    shown: OpenObject
     barred: Seq[Name]
-    approval_mode_effective: ApprovalMode
-    denial_key: Text
 
 
 class VoidedApproval(Model):
@@ -254,6 +246,12 @@ class ProposedMemories(Model):
     """
 
     proposals: Seq[MemoryProposal]
+
+
+class PackedReplay(Model):
+    """Body of `replay.packed`: the id of the ReplayPacket, which follows from the record (`build_packet`)."""
+
+    replay_packet_id: Name
 
 
 class EndedRun(Model):
@@ -272,7 +270,11 @@ class RecheckedValue(Model):
     value: Any
 
 
-RecheckedEvidence = dict[str, str | RecheckedValue | None]
-"""`evidence.rechecked`: the digest now of everything an approval was bound to, by name; None for what was withdrawn.
-Of volatile evidence it has the value too.
-"""
+class RecheckedEvidence(Model):
+    """Body of `evidence.rechecked`: how many pins and facts an approval was bound to, and those that are another now.
+
+    `other` has by name the digest now, None for what was withdrawn, and of volatile evidence the value too.
+    """
+
+    bound: Count
+    other: dict[str, str | RecheckedValue | None]

@@ -11,8 +11,7 @@ from contextos.contracts.entries import derived, recorded
 from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.row import SLOT_SELECTION, Aside, Because, Kind, Lines, StoryReader, counted, picked
 from contextos.contracts.envelopes.compiled import CompiledContext, RecordedContext
-from contextos.contracts.envelopes.evidence import EvidenceItem
-from contextos.contracts.envelopes.run import RunContext
+from contextos.contracts.envelopes.evidence import StatedItem
 from contextos.contracts.envelopes.slots import SlotQuestion
 from contextos.contracts.journal import CONTEXT, Logged
 from contextos.contracts.refs import artifact_ref
@@ -171,7 +170,7 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         story={"knew": _pinned},
         why=_rules_of,
     ),
-    "run.context": Kind(CONTEXT, RunContext, "received>resolved"),
+    "run.context": Kind(CONTEXT, derived.StatedContext, "received>resolved"),
     "slot.asked": Kind(
         CONTEXT,
         SlotQuestion,
@@ -225,7 +224,7 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
     ),
     "evidence.retrieved": Kind(
         CONTEXT,
-        list[EvidenceItem],
+        list[StatedItem],
         "resolved",
         recorded=True,
         component="intelligence.retrieval",
@@ -234,7 +233,7 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
     ),
     "memory.recalled": Kind(
         CONTEXT,
-        list[EvidenceItem],
+        list[StatedItem],
         "resolved",
         recorded=True,
         component="intelligence.memory_recall",

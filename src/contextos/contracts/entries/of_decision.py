@@ -22,7 +22,7 @@ from contextos.contracts.entries.row import (
 )
 from contextos.contracts.envelopes.plan import Plan
 from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket, Scorecard
+from contextos.contracts.envelopes.record import DecisionRecord, Scorecard
 from contextos.contracts.journal import DECISION, Logged
 
 RECORD_SHOWN: Final = ("record_id", "status", "outcome", "decision_key", "decision_version", "record_hash")
@@ -297,6 +297,9 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         why=_gave_up,
     ),
     "replay.packed": Kind(
-        DECISION, ReplayPacket, "scoring received>scoring resolved>scoring compiled>scoring", component="trust.record"
+        DECISION,
+        derived.PackedReplay,
+        "scoring received>scoring resolved>scoring compiled>scoring",
+        component="trust.record",
     ),
 }

@@ -20,8 +20,9 @@ from contextos.contracts.entries.row import (
     StoryReader,
     picked,
 )
-from contextos.contracts.envelopes.tool import Answered, Settled
+from contextos.contracts.envelopes.identity import Answered, Settled
 from contextos.contracts.journal import EFFECT, Logged
+from contextos.contracts.statements.questions import escape_all
 
 
 def _frozen(account: RunAccount, entry: Logged) -> None:
@@ -30,7 +31,7 @@ def _frozen(account: RunAccount, entry: Logged) -> None:
 
 def _dispatched(account: RunAccount, entry: Logged) -> None:
     account.tool_calls += 1
-    account.cost_units[entry.key] = cost_units(entry.body["reservation"]["cost_cents"])
+    account.cost_units[entry.key] = cost_units(entry.body["reserved_cents"])
     account.evidence.setdefault(f"of {entry.key}", ())
 
 
@@ -48,7 +49,7 @@ def _returned(account: RunAccount, entry: Logged) -> None:
     envelope, place = body["envelope"], f"of {entry.key}"
     if place in account.evidence:
         account.evidence[place] = [citation["evidence_ref"] for citation in envelope["citations"]]
-    if INSTRUCTIONS_TAG in envelope["risk_tags"]:
+    if INSTRUCTIONS_TAG in envelope.get("risk_tags", ()):
         account.instructing[f"tool:{envelope['capability_id']}"] = None
     answered_call(account, entry)
 
@@ -65,7 +66,7 @@ _QUESTION: Final = ("capability_id", "approval_id", "gate_id", "required_role", 
 
 def _asked(body: Any) -> Mapping[str, Any]:
     names = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest", "args")
-    return {"capability_id": body["shown"]["capability"], **picked(*names)(body)}
+    return {"capability_id": body["binding"]["capability_id"], **picked(*names)(body)}
 
 
 def _refusal_noted(body: Any) -> Mapping[str, Any]:
@@ -161,20 +162,20 @@ def _settled_by(entry: Logged) -> Because:
 
 
 def _asks(entry: Logged, _: StoryReader) -> Lines:
-    shown = entry.body["shown"]
-    evidence = ", ".join(displayed(one["name"]) for one in shown["evidence"])
-    role = an(displayed(entry.body["required_role"]))
-    yield f"{entry.body['gate_id']} asks {role} about {displayed(shown['capability'])}"
-    yield Aside(f"shown: {displayed_json(shown['args'])}; evidence: {evidence or 'none'}")
+    body = entry.body
+    evidence = ", ".join(displayed(one["name"]) for one in body["evidence"])
+    role = an(displayed(body["required_role"]))
+    yield f"{body['gate_id']} asks {role} about {displayed(body['binding']['capability_id'])}"
+    yield Aside(f"shown: {displayed_json(escape_all(body['args']))}; evidence: {evidence or 'none'}")
 
 
 def _asked_because(entry: Logged) -> Because:
     body = entry.body
-    tool, role = body["shown"]["capability"], body["required_role"]
+    tool, role = body["binding"]["capability_id"], body["required_role"]
     yield "gate", tool, f"{displayed(body['gate_id'])} asked {an(displayed(role))} about {displayed_json(body['args'])}"
-    if rests := ", ".join(displayed(one["name"]) for one in body["shown"]["evidence"]):
+    if rests := ", ".join(displayed(one["name"]) for one in body["evidence"]):
         yield "fact", tool, f"the approver was shown the evidence {rests}"
-    if untrusted := body["shown"].get("untrusted"):
+    if untrusted := body["binding"]["untrusted"]:
         yield "fact", tool, f"nothing trusted has the arguments {', '.join(map(displayed, untrusted))}"
 
 
@@ -199,7 +200,7 @@ def _answered_by(entry: Logged) -> Because:
 
 
 def _rechecked(entry: Logged, _: StoryReader) -> Lines:
-    yield f"{len(entry.body)} pins and facts asked again before it counts"
+    yield f"{entry.body['bound']} pins and facts asked again before it counts"
 
 
 _by_gateway = partial(Kind, EFFECT, component=TOOL_GATEWAY)

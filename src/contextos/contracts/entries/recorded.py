@@ -12,7 +12,7 @@ from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals, SamePrincipals, SignerAssertion
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct
-from contextos.contracts.envelopes.tool import AuthRef, ToolResultEnvelope
+from contextos.contracts.envelopes.tool import AuthRef, StatedResult
 from contextos.contracts.envelopes.verdicts import Failure, SessionOutcome
 from contextos.contracts.ids import Digest, RunId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
@@ -389,8 +389,7 @@ class ReturnedCall(Model):
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
-    envelope: ToolResultEnvelope
-    output_digest: Name
+    envelope: StatedResult
     cost_cents: Amount
     happened: bool
     waited_us: Count = 0

@@ -209,11 +209,9 @@ class RuntimeControls(Model):
     """The redaction rules in force."""
 
 
-class BudgetReport(Model):
-    """The tokens allocated to and used by each bucket of the prompt, and every block that was cut or left out."""
+class RecordedReport(Model):
+    """A `BudgetReport` as the journal states it: without what `run.context` states."""
 
-    tokens_allocated: dict[Bucket, Count]
-    """The tokens that each part of the prompt was given."""
     tokens_used_at_compile: Count
     """The tokens of the whole prompt, as estimated."""
     tokens_used_by_bucket: dict[Bucket, Count]
@@ -226,6 +224,13 @@ class BudgetReport(Model):
     """Remarks for people about the budget."""
 
 
+class BudgetReport(RecordedReport):
+    """The tokens allocated to and used by each bucket of the prompt, and every block that was cut or left out."""
+
+    tokens_allocated: dict[Bucket, Count]
+    """The tokens that each part of the prompt was given."""
+
+
 class LedgerBudget(Model):
     """The token budget of a compiled context in short form: a part of the context ledger."""
 
@@ -235,13 +240,9 @@ class LedgerBudget(Model):
     """The parts of the prompt of which a block was left out."""
 
 
-class ContextLedger(Model):
-    """The identity of a compiled context: its hash over prompt, manifests, runtime controls and budget report."""
+class RecordedLedger(Model):
+    """A `ContextLedger` as the journal states it: without what request, pins and budget report state."""
 
-    pack_ref: Pin
-    """The pin of the pack."""
-    request_id: RequestId
-    """The id of the request."""
     policy_bundles: Seq[BundleId]
     """The ids of the policy bundles that applied."""
     tools: Seq[CapabilityId]
@@ -250,16 +251,27 @@ class ContextLedger(Model):
     """References to the evidence that the run can use."""
     memory_refs: Seq[EvidenceRef]
     """References to the memories in the prompt."""
-    budget: LedgerBudget
-    """The token budget in short form."""
     compiled_context_hash: Digest
     """The digest of prompt, manifests, runtime controls and budget report; a replay has to reproduce it."""
+    stage_digests: Map[Digest] | None = None
+    """By the name of a stage of the compiler, the digest of what it made; in the journal without that of the last one,
+    which is `compiled_context_hash`.
+    """
+
+
+class ContextLedger(RecordedLedger):
+    """The identity of a compiled context: its hash over prompt, manifests, runtime controls and budget report."""
+
+    pack_ref: Pin
+    """The pin of the pack."""
+    request_id: RequestId
+    """The id of the request."""
+    budget: LedgerBudget
+    """The token budget in short form."""
     trace_id: TraceId | None = None
     """The id of the caller's trace."""
     estimator: Name | None = None
     """The name and version of the token estimator, such as `bytes_div_4@1`."""
-    stage_digests: Map[Digest] | None = None
-    """By the name of a stage of the compiler, the digest of what it made."""
 
     required_when_sealed: ClassVar[tuple[str, ...]] = ("estimator", "stage_digests")
 
@@ -302,9 +314,9 @@ class RecordedContext(Model):
     """What the run cannot use, what was left out, and what was redacted."""
     runtime_controls: RuntimeControls
     """The refusals, escalations, gates and redactions that apply."""
-    budget_report: BudgetReport
+    budget_report: RecordedReport
     """The tokens that were given and used."""
-    context_ledger: ContextLedger
+    context_ledger: RecordedLedger
     """The identity of the context, with its hash and the digest of each stage."""
 
 

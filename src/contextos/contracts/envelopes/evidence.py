@@ -24,11 +24,11 @@ CLASSIFICATION_LEVELS: Final[tuple[Classification, ...]] = get_args(Classificati
 IntegrityLevel = Literal["trusted", "untrusted"]
 
 
-class EvidenceItem(Model):
-    """One retrieved or recalled fact. Its text is data, never an instruction.
+class StatedItem(Model):
+    """One retrieved or recalled fact as the journal states it. Its text is data, never an instruction.
 
-    `name` is set if the fact answers a named requirement. `digest` is the content address of subject, predicate and
-    value. `observed_at_us` is Unix time in microseconds. `hop` is the distance from the nearest seed in edges.
+    `name` is set if the fact answers a named requirement. `observed_at_us` is Unix time in microseconds. `hop` is the
+    distance from the nearest seed in edges.
     """
 
     evidence_ref: EvidenceRef
@@ -40,20 +40,28 @@ class EvidenceItem(Model):
     integrity: IntegrityLevel
     classification: Classification
     observed_at_us: Whole
-    digest: Digest
     hop: Count = 0
 
 
+class EvidenceItem(StatedItem):
+    """One retrieved or recalled fact. `digest` is the content address of subject, predicate and value."""
+
+    digest: Digest
+
+
 _ITEMS: Final = TypeAdapter(tuple[EvidenceItem, ...])
+_NO_DIGEST: Final = {"__all__": {"digest"}}
 
 
-items_from: Final = _ITEMS.validate_python
-"""Returns items from the list of their wire forms. Raises `pydantic.ValidationError`."""
+def items_from(stated: Sequence[Mapping[str, Any]]) -> tuple[EvidenceItem, ...]:
+    """Return items from what the journal states of them (`StatedItem`). Raises `pydantic.ValidationError`."""
+    said = ((one, one.get("subject", ""), one.get("predicate", ""), one.get("value")) for one in stated)
+    return _ITEMS.validate_python([{**one, "digest": fact_digest(*fact)} for one, *fact in said])
 
 
 def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:
-    """Return the wire forms of items, each as its `to_json`."""
-    return list(_ITEMS.dump_python(items, mode="json", exclude_unset=True, by_alias=True))
+    """Return what the journal states of items, each a `StatedItem` as JSON."""
+    return list(_ITEMS.dump_python(items, mode="json", exclude=_NO_DIGEST, exclude_unset=True, by_alias=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from pydantic import ConfigDict, Field, Strict, model_validator
 from contextos.contracts.envelopes.artifacts import Party
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.ids import AgentUrn, Digest, RunId, SessionId, SpiffeId, TenantId
-from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, Positive, Seq
+from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, OpenObject, Positive, Seq, Text
+from contextos.contracts.refs import EvidenceRef
 
 MAX_TOKEN_CHARS: Final = 16_384
 MAX_SIGNED_CHARS: Final = 1_400_000
@@ -376,6 +377,40 @@ class AnswerAssertion(Model):
             raise ValueError("an assertion has a login if it is an `oidc`, and only then")
         if (self.kind == "webauthn") is not (self.passkey is not None):
             raise ValueError("an assertion has a passkey if it is a `webauthn`, and only then")
+        return self
+
+
+class Answered(Model):
+    """An approver's answer to a question, as it is recorded. `assertion` holds the signature over the answer, or what
+    the runtime found in the token of a login.
+    """
+
+    approver: Name
+    verdict: Literal["approved", "denied"]
+    reason: Text
+    binding_digest: Digest
+    assertion: AnswerAssertion
+
+
+class Settled(Model):
+    """An operator's finding about an effect of unknown outcome, as the journal keeps it.
+
+    `by` is the operator's id in the directory, `assertion` their signature, and `output` the result of the call.
+    """
+
+    happened: bool
+    by: Name
+    evidence_ref: EvidenceRef
+    output: OpenObject | None = None
+    mutations: Seq[Name] = ()
+    assertion: SignerAssertion | None = None
+
+    @model_validator(mode="after")
+    def _refuse_half_settled(self) -> Self:
+        if self.happened and self.output is None:
+            raise ValueError("an effect that happened has an output; state it")
+        if not self.happened and (self.output is not None or self.mutations):
+            raise ValueError("an effect that did not happen has no output and no mutations; drop them")
         return self
 
 

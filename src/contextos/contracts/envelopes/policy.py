@@ -300,8 +300,10 @@ class PolicyDecision(Model):
     facts_digest: Digest
 
     def to_json(self) -> dict[str, Any]:
-        """Return this decision as a JSON object that leaves out what is empty."""
-        return self.model_dump(mode="json", exclude_unset=True, exclude_defaults=True, by_alias=True)
+        """Return this decision as a JSON object that leaves out what is empty, and its bundles, which the run pins."""
+        return self.model_dump(
+            mode="json", exclude={"bundle_ids"}, exclude_unset=True, exclude_defaults=True, by_alias=True
+        )
 
     @property
     def missing_facts(self) -> tuple[str, ...]:

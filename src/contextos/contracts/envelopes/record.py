@@ -218,8 +218,8 @@ class Lineage(Model):
     """The environment of the deployment that decided: `dev`, `staging` or `prod`."""
     semantics: Count | None = None
     """The number of the rules under which the run was derived."""
-    pins: Map[Digest] | None = None
-    """By the name of each pinned thing, its digest."""
+    pins_digest: Digest | None = None
+    """The digest of the `pins` that the last `run.pinned` of the run states, by name; of `{}` without one."""
     ledgers: Map[LedgerHead] | None = None
     """By the name of each ledger, its length and its head."""
     unsafe: Seq[Name] = ()

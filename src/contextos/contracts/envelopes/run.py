@@ -76,11 +76,11 @@ class BudgetInForce(RunBudget):
     """The limits of a run in force: the lowest of pack, request, deployment, agent and tenant.
 
     `limited_by` names `agent` or `tenant` for each limit that the directory set below the other three. `atomic_usage`
-    is what the run has used: nothing in its recorded context, and where a run is shown, what it has used so far.
+    is what the run has used so far, where a run is shown.
     """
 
     atomic_usage: AtomicUsage | None = None
-    """What the run has used: nothing when the limits were set, and later what its journal says."""
+    """What the run has used, as its journal says; absent when the limits are set."""
     limited_by: Map[Literal["agent", "tenant"]] = {}
     """By the name of a limit, whose it is if the directory set it: `agent` or `tenant`."""
 

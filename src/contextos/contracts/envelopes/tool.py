@@ -6,7 +6,7 @@ Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; docs/design/con
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -14,12 +14,11 @@ from pydantic import Field, model_validator
 
 from contextos.contracts.envelopes.artifacts import RecordedArtifact, ToolArtifact, Withheld
 from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
-from contextos.contracts.envelopes.identity import AnswerAssertion, Chain, SignerAssertion
+from contextos.contracts.envelopes.identity import Chain
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.ids import (
     DIGEST,
     CapabilityId,
-    Digest,
     EgressEndpoint,
     Form,
     IdempotencyKey,
@@ -43,6 +42,7 @@ from contextos.contracts.model import (
     Seq,
     Text,
 )
+from contextos.contracts.pydantic_internals import serialize_set_fields
 from contextos.contracts.refs import EvidenceRef
 
 AUTH_REF: Final = Form(
@@ -350,19 +350,13 @@ class CallContext:
     operation: str | None = None
 
 
-class ToolCallEnvelope(Model):
-    """One call of a tool, made by the executor (which runs a plan's steps) and checked by the tool gateway."""
+class StatedCall(Model):
+    """A call as the journal states it: a `ToolCallEnvelope` without what the request and `identity.resolved` state."""
 
-    envelope_version: Literal["contextos.tool_call.v1"]
-    """The constant name of this format."""
     tool_call_id: ToolCallId
     """The id of the call."""
     run_id: RunId
     """The run that makes the call."""
-    trace_id: TraceId
-    """The id of the caller's trace."""
-    session_id: SessionId | None = None
-    """The session to which the run belongs, if any."""
     capability_id: CapabilityId
     """The id of the tool, `<adapter>.<name>`."""
     args: OpenObject
@@ -381,15 +375,35 @@ class ToolCallEnvelope(Model):
     """References to the evidence on which the call rests."""
     idempotency_key: IdempotencyKey | None = None
     """The key under which a repetition is the same operation; a write has one, and the runtime derives it."""
-    auth_ref: AuthRef | None = None
-    """The hash of the identity claim for the call; no credential is written."""
     metadata: OpenObject = {}
     """An open object: `definition_digest` pins the tool's definition and `arg_schema_ref` names its input schema,
     `protocol` and `version` are the type and version of its adapter, `gates` ask about the call, and
     `requires_approval_gate` is the gate that does.
     """
 
+
+class ToolCallEnvelope(StatedCall):
+    """One call of a tool, made by the executor (which runs a plan's steps) and checked by the tool gateway."""
+
+    envelope_version: Literal["contextos.tool_call.v1"]
+    """The constant name of this format."""
+    trace_id: TraceId
+    """The id of the caller's trace."""
+    session_id: SessionId | None = None
+    """The session to which the run belongs, if any."""
+    auth_ref: AuthRef | None = None
+    """The hash of the identity claim for the call; no credential is written."""
+
     required_when_sealed: ClassVar[tuple[str, ...]] = ("policy_decision_id", "auth_ref")
+
+    def result(self, stated: Mapping[str, Any]) -> ToolResultEnvelope:
+        """Return the result of this call of which the journal states `stated`."""
+        return ToolResultEnvelope.of_run(self.run_id, self.trace_id, self.session_id, stated)
+
+    def stated(self) -> dict[str, Any]:
+        """Return what the journal states of this call, as JSON (`StatedCall`)."""
+        unset = set() if self.idempotency_key else {"idempotency_key"}
+        return serialize_set_fields(self, _CALL_FIELDS - unset)
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
         """Yield a fault for a missing identity, a mode above the declared one, a write without an idempotency key, or
@@ -417,23 +431,11 @@ class Citation(Model):
     """The reference to the source."""
 
 
-class ToolResultEnvelope(Model):
-    """The result of one call of a tool. `mutations` names the side effects; `latency_ms` is in milliseconds.
+class StatedResult(Model):
+    """A result as the journal states it: a `ToolResultEnvelope` without the run and what its request states."""
 
-    A replay reads the result from the journal and calls nothing. An operation that an earlier run did is answered with
-    its output alone: its artifacts are in the result of that call, which `metadata` names as `made_by`.
-    """
-
-    envelope_version: Literal["contextos.tool_result.v1"]
-    """The constant name of this format."""
     tool_call_id: ToolCallId
     """The id of the call."""
-    run_id: RunId
-    """The run that made the call."""
-    trace_id: TraceId
-    """The id of the caller's trace."""
-    session_id: SessionId | None = None
-    """The session to which the run belongs, if any."""
     capability_id: CapabilityId
     """The id of the tool, `<adapter>.<name>`."""
     status: ToolStatus
@@ -461,6 +463,33 @@ class ToolResultEnvelope(Model):
     names the answer in the journal from which a replay reads this result.
     """
 
+
+class ToolResultEnvelope(StatedResult):
+    """The result of one call of a tool. `mutations` names the side effects; `latency_ms` is in milliseconds.
+
+    A replay reads the result from the journal and calls nothing. An operation that an earlier run did is answered with
+    its output alone: its artifacts are in the result of that call, which `metadata` names as `made_by`.
+    """
+
+    envelope_version: Literal["contextos.tool_result.v1"]
+    """The constant name of this format."""
+    run_id: RunId
+    """The run that made the call."""
+    trace_id: TraceId
+    """The id of the caller's trace."""
+    session_id: SessionId | None = None
+    """The session to which the run belongs, if any."""
+
+    def stated(self) -> dict[str, Any]:
+        """Return what the journal states of this result, as JSON (`StatedResult`)."""
+        return serialize_set_fields(self, _RESULT_FIELDS)
+
+    @classmethod
+    def of_run(cls, run_id: str, trace_id: str, session_id: str | None, stated: Mapping[str, Any]) -> Self:
+        """Return the result of which the journal of this run states `stated`."""
+        ids = {"run_id": run_id, "trace_id": trace_id, "session_id": session_id}
+        return cls.model_validate({"envelope_version": "contextos.tool_result.v1", **ids, **stated})
+
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
         """Yield a fault for a status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope
         statuses").
@@ -475,38 +504,8 @@ class ToolResultEnvelope(Model):
             yield "error", f"status `{self.status}` does not say why; give the error"
 
 
-class Answered(Model):
-    """An approver's answer to a question, as it is recorded. `assertion` holds the signature over the answer, or what
-    the runtime found in the token of a login.
-    """
-
-    approver: Name
-    verdict: Literal["approved", "denied"]
-    reason: Text
-    binding_digest: Digest
-    assertion: AnswerAssertion
-
-
-class Settled(Model):
-    """An operator's finding about an effect of unknown outcome, as the journal keeps it.
-
-    `by` is the operator's id in the directory, `assertion` their signature, and `output` the result of the call.
-    """
-
-    happened: bool
-    by: Name
-    evidence_ref: EvidenceRef
-    output: OpenObject | None = None
-    mutations: Seq[Name] = ()
-    assertion: SignerAssertion | None = None
-
-    @model_validator(mode="after")
-    def _refuse_half_settled(self) -> Self:
-        if self.happened and self.output is None:
-            raise ValueError("an effect that happened has an output; state it")
-        if not self.happened and (self.output is not None or self.mutations):
-            raise ValueError("an effect that did not happen has no output and no mutations; drop them")
-        return self
+_CALL_FIELDS: Final = set(StatedCall.model_fields)
+_RESULT_FIELDS: Final = set(StatedResult.model_fields)
 
 
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:

@@ -16,8 +16,9 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.instants import utc_time
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
 from contextos.contracts.envelopes.evidence import derived_edge_id, edge_digest, fact_digest
+from contextos.contracts.envelopes.identity import Settled
 from contextos.contracts.envelopes.slots import SelectionOrigin, selection_id
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.tool import StatedCall, ToolCallEnvelope
 from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import InvalidInput
 
@@ -280,7 +281,7 @@ def _retried(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
 
 
 def _settled(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
-    call = parse(ToolCallEnvelope, dict(sent["call"]))
+    call = parse(ToolCallEnvelope if "envelope_version" in sent["call"] else StatedCall, dict(sent["call"]))
     if call.run_id != sent["run"]:
         raise ValueError("the call is of another run")
     said = {name: sent[name] for name in ("happened", "evidence_ref", "output", "mutations") if name in sent}

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.identity import Settled
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.statements.question_text import argument_lines, question_line
 from contextos.contracts.statements.questions import principal_name
 
@@ -17,7 +18,7 @@ SETTLEMENT_TYP: Final = "contextos-settlement+jws"
 """The `typ` of the token of a settlement. It differs from that of an approval, so neither can be used as the other."""
 
 
-def settlement_statement(tenant_id: str, sent: ToolCallEnvelope, settled: Settled) -> dict[str, Any]:
+def settlement_statement(tenant_id: str, sent: StatedCall, settled: Settled) -> dict[str, Any]:
     """Build the statement that an operator signs to settle an effect of unknown outcome.
 
     It has the call as it was dispatched (`sent`), who asked for it, and everything that the operator states. It fits

@@ -10,7 +10,8 @@ from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, disagre
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.identity import Settled
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import Entry
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 from contextos.operations.deployment import Deployment
@@ -18,7 +19,7 @@ from contextos.trust.redact import redact, scan_unsafe
 
 
 async def recorded_settlement(
-    app: Deployment, tenant_id: str, entries: Sequence[Entry], envelope: ToolCallEnvelope, stated: dict[str, Any]
+    app: Deployment, tenant_id: str, entries: Sequence[Entry], envelope: StatedCall, stated: dict[str, Any]
 ) -> Settled:
     """Return a settlement as it is recorded: valid, checked against the pinned capability, redacted by the pack's
     rules.

@@ -19,7 +19,7 @@ from contextos.contracts.envelopes.identity import AnswerAssertion, Approver, Lo
 from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused, SignatureInvalid
 from contextos.trust.approvals.passkeys import passkey_fault
-from contextos.trust.identity.jws import sign_compact, verify_compact
+from contextos.trust.identity.jws import attached, detached, sign_compact, verify_compact
 from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
 from contextos.trust.identity.refusals import logged_refusal
 
@@ -55,6 +55,12 @@ def read_answer_assertion(value: Any) -> AnswerAssertion:
     if isinstance(value, AnswerAssertion):
         return value
     return AnswerAssertion.model_validate(read_assertion(value).to_json())
+
+
+def recorded_assertion(assertion: AnswerAssertion, statement: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the journal states of a proof that counts: a token over our spelling of the statement without it."""
+    said = assertion.to_json()
+    return said | {"token": detached(assertion.token, statement)} if assertion.token is not None else said
 
 
 def grant_fault(approver: Approver, role: str) -> ApprovalRefused | None:
@@ -104,7 +110,7 @@ def approval_fault(
     if assertion.token is None:
         return None
     keys = {key.kid: bytes.fromhex(key.public_key) for key in approver.keys}
-    signed = verify_compact(assertion.token, keys, APPROVAL_TYP)
+    signed = verify_compact(attached(assertion.token, statement), keys, APPROVAL_TYP)
     if not same_json(signed, statement):
         detail = "the approver's key did not sign this answer to this question"
         return ApprovalRefused("assertion_invalid", detail)

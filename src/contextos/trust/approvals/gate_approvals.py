@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, denial_key
+from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.entries.of_run import UNPROVED_CANCEL
-from contextos.contracts.envelopes.identity import Approver
-from contextos.contracts.envelopes.tool import Answered
+from contextos.contracts.envelopes.identity import Answered, Approver
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import VOID_ANSWER, Timeout, Write
@@ -26,7 +25,6 @@ from contextos.contracts.model import changed, final_fields
 from contextos.contracts.ports.outside import Directory, Signer
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.scope import SESSION_LIMIT, Action, Fact, Redeemed, RunScope
-from contextos.contracts.statements.questions import shown_text
 from contextos.errors import ApprovalRefused, Overloaded
 from contextos.trust.approvals.assertion import approval_fault
 from contextos.trust.approvals.cancel_requests import is_unproved
@@ -90,6 +88,12 @@ def _differences(name: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]
         names = [one for one in {**before, **now} if one not in before or one not in now or before[one] != now[one]]
         return [leaf for one in names for leaf in _differences(f"{name}.{one}", before.get(one), now.get(one))]
     return [(name, before, now)]
+
+
+def _others(bound: Mapping[str, str], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What was looked up (`Recheck.look_up`) and is not as it was bound, by name; None for what is gone."""
+    digests = {name: one["digest"] if isinstance(one, Mapping) else one for name, one in now.items()}
+    return {name: now.get(name) for name in bound.keys() | now.keys() if digests.get(name) != bound.get(name)}
 
 
 @final_fields
@@ -170,7 +174,7 @@ class RunApprovals:
             approval_id,
             action.gate.gate_id,
             answer["approver"],
-            question["evidence_snapshot_hash"],
+            question["binding"]["evidence_snapshot_hash"],
             APPROVALS.write(approval_id, 2, consumed, not_after_us=document.deadline_us),
             self._moved(action, now),
         )
@@ -230,17 +234,11 @@ class RunApprovals:
             "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role,
             "deadline_us": binding["deadline_us"],
-            "evidence_snapshot_hash": binding["evidence_snapshot_hash"],
             "binding": binding,
             "binding_digest": content_address(binding),
             "args": dict(action.args),
             "evidence": evidence,
-            "shown": shown_text(binding, action.args, evidence),
             "barred": self._barred(),
-            "approval_mode_effective": action.mode,
-            "denial_key": denial_key(
-                action.capability.capability_id, action.capability.definition_digest, action.idempotency_key
-            ),
         }
 
     def _barred(self) -> list[str]:
@@ -259,7 +257,7 @@ class RunApprovals:
         if people.get("late"):
             return None
         again = await self.recheck(action, outside)
-        now, values = await again.look_up(), again.values
+        now, values = _others(self._bound(action), await again.look_up()), again.values
         if self.journal.time_us > question["deadline_us"]:
             return None
         reason, changed = self._changed(action, question, people, now)
@@ -290,9 +288,13 @@ class RunApprovals:
         )
         if denied or people.get("late"):
             return people, {}
-        again = await self.recheck(action, None)
+        again, bound = await self.recheck(action, None), self._bound(action)
+
+        async def look() -> dict[str, Any]:
+            return {"bound": len(bound), "other": _others(bound, await again.look_up())}
+
         now = await self.journal.record(
-            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, again.look_up
+            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, look
         )
         self.journal.stage(*again.incidents)
         return people, now
@@ -314,38 +316,46 @@ class RunApprovals:
             "unsafe_local": "unsafe_local_approvals" in self.unsafe,
         }
 
+    def _bound(self, action: Action) -> dict[str, str]:
+        """The digest of everything that an approval of this call is bound to, by name."""
+        facts = {fact.evidence_ref + "#" + fact.name: fact.digest for fact in action.evidence}
+        return {**self.scope.pins_of(action), **facts}
+
     def _changed(
         self, action: Action, question: Mapping[str, Any], people: Mapping[str, Any], now: Mapping[str, Any]
     ) -> tuple[str, tuple[str, ...]]:
-        """Return why the question is void for every answer ("": it is not), and which pins and evidence changed."""
+        """Return why the question is void for every answer ("": it is not), and which pins and evidence changed.
+
+        `now` are the pins and evidence that are another now (`_others`).
+        """
         if people.get("late") or self.journal.now_us > question["deadline_us"]:
             return "its deadline has passed", ()
         known = self.scope.identity.principals.of_later(people["principals"])
         if known is None or not known.same_as(self.scope.identity.principals):
             return "the requester or the agent changed", ()
-        expected: dict[str, Any] = {
-            **self.scope.pins_of(action),
-            **{fact.evidence_ref + "#" + fact.name: fact.digest for fact in action.evidence},
-        }
-        for fact in action.evidence:
-            found = now.get(name := fact.evidence_ref + "#" + fact.name)
-            if isinstance(found, Mapping) and fact.moved_to(found["value"]) is not None:
-                expected[name] = found
-        changed = sorted(name for name in expected.keys() | now.keys() if now.get(name) != expected.get(name))
+        facts = {fact.evidence_ref + "#" + fact.name: fact for fact in action.evidence}
+        changed = sorted(
+            name
+            for name, found in now.items()
+            if name not in facts or not isinstance(found, Mapping) or facts[name].moved_to(found["value"]) is None
+        )
         return (f"`{changed[0]}` changed or was withdrawn" if changed else ""), tuple(changed)
 
     async def _void_reason(
         self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]
     ) -> tuple[str | None, Mapping[str, Any]]:
         """Return why the answer does not count, or the first thing that changed since the approver gave it, or None;
-        and what everything that it is bound to was found to be.
+        and what of what it is bound to is another now.
         """
         denied = answer["verdict"] != "approved"
-        people, now = await self._look_again(action, question, answer["approver"], denied=denied)
+        people, looked = await self._look_again(action, question, answer["approver"], denied=denied)
+        now = looked.get("other", {})
         if people.get("late"):
             return "its deadline has passed", now
         if denied:
             return self._unproved(question, answer, people), now
+        if looked["bound"] != len(self._bound(action)):
+            return "not everything that it is bound to was looked up", now
         changed, _ = self._changed(action, question, people, now)
         if content_address(dict(action.args)) != question["binding"]["args_digest"]:
             return "the arguments differ from those that the approver saw", now

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.instructions import instructing
-from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.redacted import is_secret_argument
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Entry
-from contextos.contracts.statements.questions import question_disagreement, shown_text
+from contextos.contracts.statements.questions import question_disagreement
 
-REPEATED: Final = ("gate_id", "required_role", "deadline_us", "evidence_snapshot_hash")
+REPEATED: Final = ("gate_id", "required_role", "deadline_us")
 """The fields of a question that its binding repeats."""
 
 _ANSWERED: Final = ("tool.returned", "attachment.fetched")
@@ -32,8 +31,8 @@ def rests_on_erased(entries: Sequence[Entry], asked: Entry) -> bool:
 def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked: Entry) -> str | None:
     """Return why the stored question `asked` cannot be answered, or None if everything in it agrees.
 
-    `entries` is the verified journal of the run. The digests and the shown text are computed from the content, and the
-    evidence is compared with what the run froze for this call.
+    `entries` is the verified journal of the run. The digests are computed from the content, as the text that is shown
+    is, and the evidence is compared with what the run froze for this call.
     """
     question = read_body(asked)
     binding, args = question["binding"], question["args"]
@@ -41,12 +40,8 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         return "it is bound to another run"
     if fault := question_disagreement(question):
         return fault
-    if any(question[name] != binding[name] for name in REPEATED) or (
-        question["approval_mode_effective"] != binding["mode"]
-    ):
+    if any(question[name] != binding[name] for name in REPEATED):
         return "it differs from its binding"
-    if not same_json(question["shown"], shown_text(binding, args, question["evidence"])):
-        return "the text that is shown does not describe the call that it is bound to"
     traced = (_body_at(entries, "arguments.traced", asked.key) or {"arguments": {}})["arguments"]
     untrusted = {name: one["origins"] for name, one in traced.items() if one["integrity"] != "trusted"}
     secrets = {name: one["origins"] for name, one in traced.items() if is_secret_argument(args.get(name))}

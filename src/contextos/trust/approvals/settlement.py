@@ -13,8 +13,8 @@ from typing import Any
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, same_json
-from contextos.contracts.envelopes.identity import Approver, Principals, SignerAssertion
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.identity import Approver, Principals, Settled, SignerAssertion
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import CONTROL, Draft
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Signer
@@ -107,7 +107,7 @@ class SettlementCheck:
     signer: Signer
     unsafe: tuple[str, ...]
 
-    async def fault(self, key: str, sent: ToolCallEnvelope, answer: Mapping[str, Any]) -> str | None:
+    async def fault(self, key: str, sent: StatedCall, answer: Mapping[str, Any]) -> str | None:
         """Return why the settlement `answer` of the dispatched call `sent` is refused, or None.
 
         The directory's entry for the operator is looked up and recorded; a replay uses the recorded one.

@@ -16,8 +16,8 @@ from contextos.contracts.acts import RecordedAct
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AnsweredSlot
-from contextos.contracts.envelopes.identity import Approver, Principals
-from contextos.contracts.envelopes.tool import Answered, Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.identity import Answered, Approver, Principals, Settled
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.contracts.journal import CONTROL, DIRECTORY_USED, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
@@ -130,7 +130,7 @@ class _Check:
     redeemed: set[str] = field(default_factory=set)
     unsigned: set[str] = field(default_factory=set)
     erased: set[tuple[str, str]] = field(default_factory=set)
-    sent: dict[str, ToolCallEnvelope] = field(default_factory=dict)
+    sent: dict[str, StatedCall] = field(default_factory=dict)
     principals: Principals | None = None
 
     def run(self) -> None:
@@ -223,9 +223,9 @@ class _Check:
 
     def dispatched(self, entry: Entry, _: int) -> str | None:
         body, key = read_body(entry), entry.key.rsplit("/", 1)[0]
-        self.sent[key] = ToolCallEnvelope.model_validate(body["envelope"])
+        self.sent[key] = StatedCall.model_validate(body["envelope"])
         question = self.questions.get(key)
-        if body["approval_id"] is not None and question is not None:
+        if body.get("approval_id") is not None and question is not None:
             said = self.answers.get(key)
             erased = said is None and ("approval.answered", key) in self.erased
             is_approved = erased or (said is not None and said["verdict"] == "approved")

@@ -38,6 +38,19 @@ def signing_input(kid: str, typ: str, payload: Mapping[str, Any], signed_at_s: i
     return f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ, **when})}.{_segment(payload)}".encode()
 
 
+def detached(token: str, payload: Mapping[str, Any]) -> str:
+    """Return a token over our spelling of `payload` without it: `header..signature` (RFC 7515, appendix F); another one
+    whole.
+    """
+    header, said, signature = token.split(".")
+    return f"{header}..{signature}" if said == _segment(payload) else token
+
+
+def attached(token: str, payload: Mapping[str, Any]) -> str:
+    """Return the whole token of one that is `detached` from `payload`; another one as it is."""
+    return token.replace("..", f".{_segment(payload)}.", 1)
+
+
 def unverified_payload(token: str) -> dict[str, Any] | None:
     """Return what a compact JWS states, or None if it is none. Nothing is verified: it says only what to verify."""
     return _unverified(token, 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from contextos.contracts.encoding.jcs import canonical, content_address, is_canonical
+from contextos.contracts.encoding.jcs import canonical, is_canonical
 from contextos.contracts.entries.kinds import UNSIGNED_KINDS
 from contextos.contracts.entries.linked import know, known
 from contextos.contracts.entries.reading import environment_of, read_body
@@ -36,7 +36,7 @@ def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: An
     an earlier time than that of the last entry is raised to it.
     """
     last = entries[-1]
-    body = canonical({"request_digest": content_address({"key": key}), "answer": answer})
+    body = canonical({"answer": answer})
     return link(
         last.tenant, last.run, last.seq + 1, last.hash, Draft(kind, key, max(at_us, last.at_us), by, body, salt)
     )

@@ -38,14 +38,12 @@ from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import index_lines, is_unsigned, signed_head, void_fault
-from contextos.trust.journal.tape import Tape, Transition, tape_end
+from contextos.trust.journal.tape import NO_QUESTION, Tape, Transition, digest_of, tape_end
 
 _loads: Final = orjson.loads
 
 MAX_ENTRIES: Final = 10_000
 
-NO_QUESTION: Final = content_address({})
-"""The digest of what is asked where nothing is: of an answer that came by itself, or was looked for."""
 
 ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 """The states of the run table in which a person is asked: about an effect, or for a selection."""
@@ -97,7 +95,7 @@ class RunJournal(Tape):
         answer = await call()
         if not self._goes_on:
             self._go_live(kind)
-        return self._append_answer(kind, key, by, content_address(request), answer)
+        return self._append_answer(kind, key, by, digest_of(request), answer)
 
     async def record_found(self, kind: str, key: str, look: Ask) -> Any:
         """Look for something outside, record it if it is there, and return it, or None. In a replay, `look` is not
@@ -146,7 +144,7 @@ class RunJournal(Tape):
         async def one(request: RecordRequest) -> None:
             answer = await request.call()
             self._go_live(request.kind)
-            asked = content_address(request.request)
+            asked = digest_of(request.request)
             answers[request.kind, request.key] = self._append_answer(
                 request.kind, request.key, "runtime", asked, answer
             )
@@ -379,9 +377,9 @@ class RunJournal(Tape):
 
     def _append_answer(self, kind: str, key: str, by: str, asked: str, answer: Any) -> Any:
         """Append an answer to what has the digest `asked`, and return it as it was written: the caller could still
-        change its own object.
+        change its own object. The entry of an answer to no question states no digest.
         """
-        raw = canonical({"answer": answer, "request_digest": asked})
+        raw = canonical({"answer": answer} if asked is NO_QUESTION else {"answer": answer, "request_digest": asked})
         written = _loads(raw)["answer"]
         self._append(kind, key, by, raw, written)
         return written

@@ -134,7 +134,7 @@ def build_record(
             "runtime_version": runtime_version,
             **({"environment": environment} if environment else {}),
             "semantics": semantics,
-            "pins": dict(pinned.pins) if pinned else {},
+            "pins_digest": content_address(pinned.pins if pinned else {}),
             "ledgers": account.ledger_heads(),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
             **({"unsafe_stated_by": list(unsafe_stated_by)} if unsafe_stated_by else {}),
@@ -210,7 +210,7 @@ def _confidence(account: RunAccount, outcome: RunOutcome) -> float | int:
 
 def _approvals(account: RunAccount) -> list[dict[str, Any]]:
     asked = {entry.key: entry.body for entry in account.of("approval.asked")}
-    again = {entry.key: entry.body for entry in account.of("evidence.rechecked")}
+    again = {entry.key: entry.body["other"] for entry in account.of("evidence.rechecked")}
     receipts, void = [], account.void_answers()
     for entry in account.of("approval.answered", "approval.expired"):
         question = asked[entry.key]
@@ -219,8 +219,8 @@ def _approvals(account: RunAccount) -> list[dict[str, Any]]:
             {
                 "gate_id": question["gate_id"],
                 "approver": entry.body["approver"] if answered else "nobody",
-                "approval_mode_effective": question["approval_mode_effective"],
-                "evidence_snapshot_hash": question["evidence_snapshot_hash"],
+                "approval_mode_effective": question["binding"]["mode"],
+                "evidence_snapshot_hash": question["binding"]["evidence_snapshot_hash"],
                 "decided_at": rfc3339(entry.at_us),
                 "verdict": entry.body["verdict"] if answered else "void" if entry.seq in void else "expired",
                 "reason": entry.body["reason"] if answered else void.get(entry.seq, "the gate's deadline passed"),

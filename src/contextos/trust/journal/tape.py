@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -20,10 +20,18 @@ from contextos.contracts.journal import Entry, Logged, genesis, new_tuple
 from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
 
+NO_QUESTION: Final = content_address({})
+"""The digest of what is asked where kind and key of the entry say it, or nothing is asked. No entry states it."""
+
 _kind, _place = attrgetter("kind"), attrgetter("kind", "key")
 
 Transition = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
+
+
+def digest_of(request: Any) -> str:
+    """Return the digest of what is asked."""
+    return content_address(request) if request != {} else NO_QUESTION
 
 
 class Tape:
@@ -120,7 +128,7 @@ class Tape:
         except orjson.JSONDecodeError:
             body = None
         answer = body.get("answer") if isinstance(body, dict) else None
-        if not isinstance(answer, dict | list) or "request_digest" not in body:
+        if not isinstance(answer, dict | list):
             raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop and find out which process wrote it")
         self._at += 1
         self._push(entry, answer)
@@ -131,7 +139,7 @@ class Tape:
 
     def _take_answer(self, entry: Entry, request: Any) -> Any:
         body = self._take(entry)
-        if body["request_digest"] != content_address(request):
+        if body.get("request_digest", NO_QUESTION) != digest_of(request):
             raise ReplayMismatch(entry.seq, entry.kind, f"`{entry.key}` asks something else than was recorded")
         return self._log[-1].body
 

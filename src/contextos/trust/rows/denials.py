@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.operations import DENIALS, Denial, denial_place
+from contextos.contracts.documents.operations import DENIALS, Denial, bound_denial, denial_place
 from contextos.contracts.entries.account import void_answers
 from contextos.contracts.entries.reading import logged, read_body
 from contextos.contracts.journal import Entry, Write
@@ -46,7 +46,7 @@ def shown_denials(entries: Sequence[Entry]) -> Collection[ShownDenial]:
     for entry in entries:
         if entry.kind == "approval.asked":
             body = read_body(entry)
-            asked[entry.key] = body["denial_key"] if body else None
+            asked[entry.key] = bound_denial(body["binding"]) if body else None
         elif entry.kind == "approval.answered" and entry.key in asked:
             body = read_body(entry)
             erased = entry.body is None

@@ -79,7 +79,7 @@ def _state(entries: Sequence[Entry], place: str, row: OperationDocument) -> tupl
                 free[looked] = body["version"]
         elif entry.kind == "tool.dispatching":
             envelope = body["envelope"]
-            called = operation_key(envelope["capability_id"], envelope["idempotency_key"] or "")
+            called = operation_key(envelope["capability_id"], envelope.get("idempotency_key") or "")
             same = (envelope["tool_call_id"], args_fingerprint(envelope["args"])) == (row.tool_call_id, row.fingerprint)
             if same and called == place:
                 state, step = "claimed", entry.key.rpartition("/")[0]

@@ -24,7 +24,7 @@ def test_a_wait_for_a_turn_is_subtracted_once_and_never_more(waited_us: int | No
     answer = {"cost_cents": 0, "envelope": envelope} | ({} if waited_us is None else {"waited_us": waited_us})
     entries = log(
         ("run.received", 100, {}),
-        ("tool.dispatching", 105, {"reservation": {"cost_cents": 0}}),
+        ("tool.dispatching", 105, {"reserved_cents": 0}),
         ("tool.returned", 145, answer),
         ("run.scored", 150, {}),
     )

@@ -10,7 +10,8 @@ import pytest
 
 from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.identity import Settled
+from contextos.contracts.envelopes.tool import StatedCall
 from contextos.errors import InvalidInput
 from contextos.operations.acts.settlements import recorded_settlement
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, PAID, uncertain
@@ -24,7 +25,7 @@ async def recorded(path: Path, **changed: Any) -> Settled:
     settlement = replace(HAPPENED, **changed)
     stated = asdict(settlement) | {"mutations": list(settlement.mutations)}
     try:
-        envelope = ToolCallEnvelope.model_validate(sent["envelope"])
+        envelope = StatedCall.model_validate(sent["envelope"])
         return await recorded_settlement(world.deployment, TENANT, entries, envelope, stated)
     finally:
         world.close()

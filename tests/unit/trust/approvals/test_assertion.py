@@ -9,7 +9,14 @@ import pytest
 from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS, Approver
 from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused
-from contextos.trust.approvals.assertion import approval_fault, grant_fault, read_assertion, sign_approval
+from contextos.trust.approvals.assertion import (
+    approval_fault,
+    grant_fault,
+    read_answer_assertion,
+    read_assertion,
+    recorded_assertion,
+    sign_approval,
+)
 from contextos.trust.seal import kid_of
 from tests.world import APPROVER_KEY, OPERATOR_KEY, public_key
 
@@ -76,6 +83,39 @@ def test_a_signature_of_another_question_does_not_count(field: str) -> None:
     refused = approval_fault(approver(), QUESTION, answer(question={**QUESTION, field: "another"}))
     assert refused is not None
     assert refused.reason == "assertion_invalid"
+
+
+def recorded(given: dict[str, Any], question: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The answer as the journal states it, without what was signed."""
+    statement = approval_statement(question or QUESTION, "ann", given["verdict"], given["reason"])
+    return {**given, "assertion": recorded_assertion(read_answer_assertion(given["assertion"]), statement)}
+
+
+def test_an_answer_is_recorded_without_the_question_and_counts_for_it_alone() -> None:
+    said = recorded(answer())
+    header, statement, _signature = said["assertion"]["token"].split(".")
+    assert (bool(header), statement) == (True, "")
+    assert recorded(said) == said
+    assert approval_fault(approver(), QUESTION, said) is None
+    for other in ({**QUESTION, "args": {"amount_inr": 43}}, {**QUESTION, "approval_id": "appr_2"}):
+        refused = approval_fault(approver(), other, said)
+        assert refused is not None
+        assert refused.reason == "assertion_invalid"
+    for change in ({"verdict": "denied"}, {"reason": "another"}):
+        assert approval_fault(approver(), QUESTION, said | change) is not None
+    assert approval_fault(approver(), QUESTION, recorded(answer(OPERATOR_KEY))) is not None
+
+
+def test_a_token_over_another_spelling_of_the_statement_is_recorded_whole() -> None:
+    header, _, signature = answer()["assertion"]["token"].split(".")
+    for payload in ("e30", answer()["assertion"]["token"].split(".")[1] + "A"):
+        spelled = {"kind": "jws", "token": f"{header}.{payload}.{signature}"}
+        assert recorded(answer(assertion=spelled))["assertion"] == spelled
+
+
+@pytest.mark.parametrize("token", ["..", "a..", "..b", "a...b", "a..b..c", "a.b..c"])
+def test_a_token_of_no_three_parts_counts_for_nothing(token: str) -> None:
+    assert approval_fault(approver(), QUESTION, answer(assertion={"kind": "jws", "token": token})) is not None
 
 
 def test_true_is_not_one_and_an_added_member_does_not_count() -> None:

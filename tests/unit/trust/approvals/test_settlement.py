@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.envelopes.identity import Approver, Principal, SignerAssertion
-from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.envelopes.identity import Approver, Principal, Settled, SignerAssertion
+from contextos.contracts.envelopes.tool import ToolCallEnvelope
 from contextos.contracts.statements.settlements import settlement_statement
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import operator_fault, settlement_fault, sign_settlement

@@ -88,3 +88,31 @@ def test_an_entry_that_the_run_table_does_not_allow_is_refused() -> None:
 )
 def test_the_first_place_that_differs_is_named(recorded: Any, derived: Any, where: str) -> None:
     assert first_difference(recorded, derived).endswith(where)
+
+
+@pytest.mark.parametrize(
+    ("asked", "stated", "reads"),
+    [
+        ({}, {}, True),
+        ({}, {"request_digest": content_address({})}, True),
+        ({"q": 1}, {"request_digest": content_address({"q": 1})}, True),
+        ({"q": 1}, {}, False),
+        ({"q": 1}, {"request_digest": content_address({"q": 2})}, False),
+        ({}, {"request_digest": content_address({"q": 1})}, False),
+        ([], {}, False),
+        (None, {}, False),
+    ],
+)
+def test_an_answer_without_a_digest_is_one_to_no_question_and_to_no_other(asked: Any, stated: Any, reads: bool) -> None:
+    draft = Draft("memory.recalled", "", 1, "runtime", canonical({"answer": [], **stated}), b"s" * 16)
+    entries = [link(TENANT, RUN, 1, genesis(TENANT, RUN), draft)]
+    journal = RunJournal(TENANT, RUN, entries, lambda _state, _kind, _body: "open", "open", None)
+
+    async def nothing() -> Any:
+        raise AssertionError("a replay asks nobody")
+
+    if reads:
+        assert run(journal.record("memory.recalled", "", asked, nothing)) == []
+        return
+    with pytest.raises(ReplayMismatch, match="asks something else"):
+        run(journal.record("memory.recalled", "", asked, nothing))

@@ -11,7 +11,8 @@ from contextos.contracts.journal import Entry
 from contextos.trust.rows.denials import ShownDenial, shown_denials
 from tests.world import APPROVER, TENANT
 
-ASKED: dict[str, Any] = {"denial_key": "pay/sha256:0/ik_1"}
+BINDING = {"capability_id": "pay", "definition_digest": "sha256:0", "idempotency_key": "ik_1"}
+ASKED: dict[str, Any] = {"binding": BINDING}
 SENT: dict[str, Any] = {"envelope": {}}
 VOIDED: dict[str, Any] = {"approval_id": "appr_1", "reason": "the approver is no longer known"}
 
@@ -33,7 +34,7 @@ def tape(*said: tuple[str, str, dict[str, Any] | None]) -> list[Entry]:
 ASK, CALL = ("approval.asked", "step/1", ASKED), ("tool.dispatching", "step/1/1", SENT)
 DENY, APPROVE = (("approval.answered", "step/1", answer(verdict)) for verdict in ("denied", "approved"))
 LOST = ("approval.answered", "step/1", None)
-OF = ASKED["denial_key"]
+OF = "pay/sha256:0/ik_1"
 
 
 @pytest.mark.parametrize(

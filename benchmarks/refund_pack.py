@@ -15,9 +15,11 @@ from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.acts import PackPin
+from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.control.artifacts import PACK_TYPE
+from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.operations import operator
 from contextos.operations.acts.act import Actor
@@ -32,7 +34,6 @@ from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
-from contextos_sim.ports import UnboundedAdmission
 
 # By a statement: code that loads other code by its path is bound to every file that this process could import.
 from examples.support_refund import shop
@@ -41,6 +42,7 @@ EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
 APPROVER, APPROVER_SEED = "user_finance_lead_77", bytes(range(32))
 OPERATOR, OPERATOR_SEED = "user_operator_5", bytes(range(5, 37))
+LIMITS = AdmissionLimits(max_callers_per_tenant=256, max_new_runs_per_minute_per_tenant=1_000_000)
 ORDERS = 256
 """How many orders there are. Requests name them in turn, so what is kept of the last order serves no next request."""
 
@@ -165,10 +167,11 @@ def deploy(
 
         await asyncio.sleep(duration_us / 1e6)
 
+    clock = SystemClock()
     return Deployment(
         ports=Ports(
             stores=stores,
-            clock=SystemClock(),
+            clock=clock,
             entropy=SystemEntropy(),
             keys=keys,
             directory=FileDirectory(directory),
@@ -178,7 +181,7 @@ def deploy(
             pause=pause,
             owner=owner.id,
             alive=owner.alive,
-            admission=UnboundedAdmission(),
+            admission=AdmissionController(LIMITS, clock),
         ),
         config=DeploymentConfig(RunLimits(), __version__),
     )

@@ -19,7 +19,7 @@ from contextos.operations.operator import SettlementInput
 from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
 from tests.e2e.test_planner import RefundPlanner, planned_by
-from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run
+from tests.world import OPERATOR, TENANT, TestWorld, example, open_world, request, run
 
 PAID = {"transaction_id": "txn_1", "refund_amount_inr": 900, "currency": "INR"}
 SLOW_MS = 400
@@ -234,6 +234,30 @@ def test_the_strictest_of_all_limits_wins(tmp_path: Path) -> None:
                 assert (budget["max_tool_calls"], budget.get("limited_by", {})) == (expected, whose)
         finally:
             await world.aclose()
+
+    run(attack())
+
+
+def test_the_deployment_limits_a_request_and_a_pack_that_both_ask_for_more(tmp_path: Path) -> None:
+    most = {
+        "total_tokens": 9_000,
+        "max_tool_calls": 1,
+        "max_replan_attempts": 1,
+        "wall_clock_ms": 20_000,
+        "max_cost_cents": 10,
+    }
+
+    async def attack() -> None:
+        world = await open_world(tmp_path, limits=RunLimits(**most))
+        stated = example("pack.json")["pack_meta"]["run_budget"]
+        body = request(900, "req_more")
+        body["runtime"] |= {name: value * 10 for name, value in most.items()}
+        assert all(stated[name] > value < body["runtime"][name] for name, value in most.items())
+        view = await world.invoke(body)
+        budget = (await body_of(world, view.run_id, "run.context"))["run_budget"]
+        assert {name: budget[name] for name in most} == most
+        assert (view.state, world.refunds()) == ("exhausted", [])
+        world.close()
 
     run(attack())
 

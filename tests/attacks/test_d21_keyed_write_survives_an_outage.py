@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from contextos.action.breaker import CircuitBreakers
 from contextos.audit.replay import replay
 from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterReply
-from contextos.errors import LostReply, Unavailable
+from contextos.contracts.journal import Batch
+from contextos.control.artifacts import POLICY_TYPE
+from contextos.errors import Integrity, LostReply, Unavailable
 from contextos.operations import operator
+from contextos.operations.restore import record_restore
 from contextos.queries.timeline import tell_story
 from contextos.runtime.environment import RunLimits
+from contextos.trust.seal import seal
+from contextos_sim.memory.stores import MemoryStore
+from tests.unit.control.example import policy_json
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 
@@ -224,6 +233,59 @@ def test_what_was_cancelled_or_changed_during_the_outage_is_not_sent_after_it(tm
         await sweep_until_quiet(world)
         view = await world.deployment.view(TENANT, revoked)
         assert (view.ended, view.state == "completed", world.refunds()) == (True, False, [])
+        world.close()
+
+    run(act())
+
+
+async def cancels(world: TestWorld, run_id: str, _twin: str) -> None:
+    await operator.request_cancel(world.deployment, TENANT, run_id, by=world.actor(), reason="no longer")
+
+
+async def denies(world: TestWorld, _run_id: str, twin: str) -> None:
+    assert (await world.approve(twin, "denied")).ended
+
+
+async def restores(world: TestWorld, _run_id: str, _twin: str) -> None:
+    await record_restore(world.deployment, None, TENANT, by=world.actor())
+
+
+async def tightens(world: TestWorld, _run_id: str, _twin: str) -> None:
+    await world.activate(
+        ("tenant", await world.publish(seal(POLICY_TYPE, canonical(policy_json(tenant=TENANT)), world.keys, "pack")))
+    )
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+@pytest.mark.parametrize("meanwhile", [cancels, denies, restores, tightens])
+def test_what_a_person_does_between_the_last_look_and_the_commit_of_an_attempt_stops_it(
+    meanwhile: Callable[[TestWorld, str, str], Awaitable[None]], attempt: int, tmp_path: Path
+) -> None:
+    """The run has looked again, and found nothing that forbids the attempt; then a person acts, and then it commits."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        outage = await with_outage(world, 600, "a", circuits=False)
+        # The twin asks a person about the same operation.
+        run_id, twin = [(await world.invoke(request(4200, f"req_{number}"))).run_id for number in (1, 2)]
+        commit, attempts, acted = MemoryStore.commit, 0, False
+
+        async def late(store: MemoryStore, batch: Batch) -> None:
+            nonlocal attempts, acted
+            sent = [one.body or b"" for one in batch.entries if one.kind == "tool.dispatching"]
+            attempts += batch.run == run_id and any(b"issue_refund" in body for body in sent)
+            if attempts == attempt and not acted:
+                acted, outage.until_us = True, 0
+                await meanwhile(world, run_id, twin)
+            await commit(store, batch)
+
+        with patch.object(MemoryStore, "commit", late):
+            await world.approve(run_id)
+            with suppress(Integrity):  # what an engine reports: the store was restored between two attempts
+                await sweep_until_quiet(world)
+        view = await world.deployment.view(TENANT, run_id)
+        assert acted
+        assert (view.state == "completed", outage.calls, world.refunds()) == (False, attempt - 1, [])
         world.close()
 
     run(act())

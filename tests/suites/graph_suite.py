@@ -149,6 +149,18 @@ class GraphSuite:
         assert graph.step("a", predicate="owns", at=1) == graph.step("z") == graph.step() == []
         assert [one["edge_id"] for one in graph.step("a", predicate="owns")] == ["e5"]
 
+    def test_a_step_from_a_source_that_is_named_twice_finds_each_edge_once(self, world: GraphWorld) -> None:
+        graph = world.graph()
+        graph.put([edge("a", "b", "e1"), edge("a", "c", "e2"), edge("b", "a", "e3"), edge("a", "d", "e4")])
+        graph.put([{"retracts": "e4", "evidence_ref": "artifact:a#2"}])
+        for predicate in ("knows", None):
+            found = graph.step("a", "b", "a", predicate=predicate)
+            assert [one["edge_id"] for one in found] == ["e1", "e2", "e3"]
+            found = graph.step("a", "b", "a", predicate=predicate, limit=2)
+            assert [one["edge_id"] for one in found] == ["e1", "e2"]
+            found = graph.step("a", "b", "a", predicate=predicate, ended=True)
+            assert [one["edge_id"] for one in found] == ["e4"]
+
     def test_a_step_along_any_predicate_goes_on_behind_an_edge(self, world: GraphWorld) -> None:
         graph = world.graph()
         graph.put([edge("a", "b", "e2"), edge("b", "a", "e3"), edge("a", "d", "e5", predicate="owns")])

@@ -239,6 +239,40 @@ def test_an_edge_that_ended_is_looked_for_at_each_commit_and_around_each_seed(tm
     run(go())
 
 
+@pytest.mark.parametrize("beside", ["customer:cus_77", "order:near", "order:middle"])
+def test_an_edge_that_ended_is_looked_for_around_each_node_from_which_a_walk_went_on(
+    beside: str, tmp_path: Path
+) -> None:
+    """Somebody writes the end of an edge into its row alone, and the walk goes on as if the edge were not there."""
+
+    class Ended:
+        def __init__(self, graph: Any) -> None:
+            self.graph = graph
+
+        async def neighbourhood(self, *seeds: Any, **bounds: Any) -> Any:
+            return [one for one in await self.graph.neighbourhood(*seeds, **bounds) if one["edge_id"] != LAST]
+
+        async def step(self, sources: Any, *one: Any, ended: bool, **bounds: Any) -> Any:
+            found = await self.graph.step(sources, *one, **bounds)
+            return [edge for edge in found if (edge["edge_id"] == LAST) is ended]
+
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        walk = [fact(FIRST) | {"dst": "order:near"}, fact("e2") | {"src": "order:near", "dst": "order:middle"}]
+        newest = await world.put_facts([*walk, fact(LAST) | {"src": beside, "dst": "order:far"}])
+        graphs: list[Any] = [world.stores.graph(TENANT), Ended(world.stores.graph(TENANT))]
+        honest, ended = (
+            ProvedGraph(TENANT, one, world.stores.tenant(TENANT), world.keys, ProvedFacts()) for one in graphs
+        )
+        bounds = {"at": newest, "hops": 3, "fan_out": 9, "limit": 9}
+        found = await honest.neighbourhood(["customer:cus_77"], **bounds)
+        assert {one["edge_id"] for one in found} == {FIRST, "e2", LAST}
+        with pytest.raises(Integrity, match=f"`{LAST}` of the graph was withdrawn by"):
+            await ended.neighbourhood(["customer:cus_77"], **bounds)
+
+    run(go())
+
+
 def test_a_key_that_is_no_longer_trusted_seals_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         world = await open_world(tmp_path, seed_graph=False)

@@ -1210,28 +1210,45 @@ def test_a_lost_payment_is_sent_again_under_its_key_and_paid_for_once(tmp_path: 
     run(go())
 
 
-def test_a_change_that_an_adapter_makes_to_its_arguments_is_not_sent_again(tmp_path: Path) -> None:
+def altered(args: Any) -> None:
+    args["note"]["text"] = "something else"
+
+
+@pytest.mark.parametrize(
+    "fault", [LostReply("no answer"), Unavailable("adp_payments", "away")], ids=["lost", "not sent"]
+)
+@pytest.mark.parametrize("change", [altered, dict.clear], ids=["altered", "emptied"])
+def test_a_change_that_an_adapter_makes_to_its_arguments_is_not_sent_again(
+    change: Callable[[Any], None], fault: Exception, tmp_path: Path
+) -> None:
     def with_note(body: Body) -> None:
         body["decision_layer"]["task_templates"][0]["steps"][2]["params"]["note"] = {"text": "as agreed"}
 
     async def go() -> None:
         world, wrapped = await opened(tmp_path, Case("completed", "completed", pack=with_note))
-        payments, sent = wrapped["adp_payments"], []
+        payments, sent = wrapped["adp_payments"], list[Any]()
         definition = payments.inner.describe().to_json()
         definition["capabilities"][0]["input_schema"]["properties"]["note"] = {"type": "object"}
         payments.definition = AdapterDefinition.model_validate(definition)
 
         async def spoiling(capability: str, args: Any, context: CallContext) -> AdapterReply:
-            sent.append(args["note"]["text"])
-            args["note"]["text"] = "something else"
-            reply = await payments.inner.call(capability, {k: v for k, v in args.items() if k != "note"}, context)
+            sent.append(copy.deepcopy(args))
+            known = {name: value for name, value in args.items() if name != "note"}
+            change(args)
+            if len(sent) == 1 and isinstance(fault, Unavailable):
+                raise fault
+            reply = await payments.inner.call(capability, known, context)
             if len(sent) == 1:
-                raise LostReply("the reply was lost after the money moved")
+                raise fault
             return reply
 
         payments.call = spoiling
         view = await world.invoke(request(900, "req_1"))
-        assert (view.state, sent) == ("completed", ["as agreed"] * 2)
+        whole = {"amount_inr": 900, "currency": "INR", "note": {"text": "as agreed"}, "order_id": "ord_881"}
+        assert (view.state, sent) == ("completed", [whole] * 2)
+        entries = await world.stores.tenant(TENANT).read(view.run_id)
+        stated = [orjson.loads(one.body)["envelope"] for one in entries if one.kind == "tool.dispatching"]
+        assert [one["args"] for one in stated if one["capability_id"] == "adp_payments.issue_refund"] == sent
         await audited(world, view)
         world.close()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from contextos import pack
 from contextos.adapters.function.loading import load_function_adapters
-from contextos.errors import ApprovalRefused, InvalidArtifact, InvalidInput
+from contextos.errors import ApprovalRefused, InvalidArtifact, InvalidInput, InvalidSettings
 from contextos.testing import MovableClock, Person, in_memory
 from tests.world import EXAMPLE, TENANT, example, request
 
@@ -85,10 +87,31 @@ def test_each_entering_begins_with_nothing(parts: dict[str, Any]) -> None:
     assert seen[0] == seen[1] > 0
 
 
-def test_a_pack_that_lint_refuses_is_named_and_nothing_stays_open(parts: dict[str, Any]) -> None:
-    parts["packs"][0]["decision_layer"]["intents"][0]["eligible_templates"] = ["nowhere"]
-    with pytest.raises((InvalidArtifact, InvalidInput)), in_memory(**parts):
-        raise AssertionError("it is not open")
+FAILS: dict[str, tuple[Callable[[dict[str, Any]], object], type[Exception]]] = {
+    "a pack is malformed": (
+        lambda parts: parts["packs"][0]["decision_layer"]["intents"][0].update(eligible_templates=["nowhere"]),
+        InvalidInput,
+    ),
+    "lint refuses a pack": (
+        lambda parts: parts["packs"][0]["decision_layer"]["intents"][0].update(eligible_task_templates=["nowhere"]),
+        InvalidArtifact,
+    ),
+    "an adapter comes twice": (lambda parts: parts.update(adapters=[*parts["adapters"]] * 2), InvalidSettings),
+    "a fact is malformed": (lambda parts: parts.update(facts={"edges": [{"src": "a"}]}), InvalidInput),
+}
+
+
+@pytest.mark.parametrize("why", FAILS)
+def test_an_entering_that_fails_says_why_each_time_and_leaves_nothing_open(why: str, parts: dict[str, Any]) -> None:
+    change, error = FAILS[why]
+    change(parts)
+    deployment, before, said = in_memory(**parts), {*threading.enumerate()}, []
+    for _ in range(2):
+        with pytest.raises(error) as refused, deployment:
+            raise AssertionError("it is not open")
+        said.append(str(refused.value))
+        assert [one.name for one in threading.enumerate() if one not in before] == []
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("directory", [{"t": {}}, {"t": []}, {"t": {"users": [{}], "agents": [], "approvers": []}}])

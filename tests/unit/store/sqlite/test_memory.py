@@ -7,12 +7,14 @@ import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from contextos.contracts.journal import Batch, Write
 from contextos.errors import Unavailable
+from contextos.store.sqlite.database import connect_memory
 from contextos.store.sqlite.memory import SqliteMemoryStores
 from tests.suites.graph_suite import GraphSuite, GraphWorld
 from tests.suites.store_suite import SettableClock, StoreSuite, World, entries_after
@@ -85,6 +87,20 @@ def test_two_stores_share_nothing_and_a_closed_one_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         asyncio.run(one.tenant("acme").length("run_a"))
     other.close()
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_nothing_of_a_closed_store_is_left_in_memory(used: bool) -> None:
+    """The database is there while a connection to it is open; one that is opened later by its name finds no table."""
+    stores = SqliteMemoryStores()
+    if used:
+        asyncio.run(stores.tenant("acme").commit(Batch("run_a", entries_after("acme", "run_a", [], 2))))
+        assert asyncio.run(stores.tenant("acme").length("run_a")) == 2
+    with closing(connect_memory(stores.path)) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() > (0,)
+    stores.close()
+    with closing(connect_memory(stores.path)) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
 
 
 def test_nothing_is_written_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -123,6 +124,10 @@ class Held:
     def call(self, args: Any) -> Any:
         return args
 
+    @classmethod
+    def of_class(cls, args: Any) -> Any:
+        return args
+
 
 class Proxy:
     """An object that has every attribute that it is asked for."""
@@ -143,6 +148,11 @@ def of_program(value: Any) -> Any:
 
 def made_by_program(base: type = object) -> Any:
     return of_program(type("Own", (base,), {}))()
+
+
+def of_json(base: type) -> Any:
+    """A class that a module of the standard library has made, which the pin `runtime` covers."""
+    return type("Kind", (base,), {"__module__": "json"})
 
 
 def around(function: Any) -> Any:
@@ -189,6 +199,22 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "a slot of the object of a method": (
         lambda: function(act=Held(1).call),
         lambda one: setattr(one._functions["act"].__self__, "inside", [made_by_program()]),
+    ),
+    "the class of the object of a method": (
+        lambda: function(act=of_json(Held)(1).call),
+        lambda one: unnamed(type(one._functions["act"].__self__)),
+    ),
+    "a base of the class of the object of a method": (
+        lambda: function(act=of_json(of_json(Held))(1).call),
+        lambda one: unnamed(type(one._functions["act"].__self__).__mro__[1]),
+    ),
+    "the class of the object of a method in a closure": (
+        lambda: function(act=around(of_json(Held)(1).call)),
+        lambda one: of_program(type(cell(one._functions["act"]).cell_contents.__self__)),
+    ),
+    "a base of the class whose method is in a closure": (
+        lambda: function(act=around(of_json(of_json(Held)).of_class)),
+        lambda one: of_program(cell(one._functions["act"]).cell_contents.__self__.__mro__[1]),
     ),
     "an entry of a mapping in an attribute": (
         lambda: Wrapper({"a": look, "b": function()}),
@@ -251,6 +277,20 @@ def test_whatever_is_changed_in_place_below_an_adapter_is_other_code(changed: st
     change(adapter)
     assert code.adapter(adapter) != first
     assert code.adapter(adapter) == SourceCode().adapter(adapter), "what was seen before counts for nothing"
+
+
+@pytest.mark.parametrize("held", [lambda slot: slot, around], ids=["as a function", "in a closure"])
+def test_a_method_that_is_written_in_c_counts_as_the_module_of_its_class(held: Callable[[Any], Any]) -> None:
+    # By its name, so that it is not among what this module imports.
+    foreign = importlib.import_module("pydantic_core").SchemaValidator.validate_python
+    code, found = SourceCode(), list[tuple[str | None, str | None]]()
+    for method in (str.upper, load_function_adapters, foreign):
+        adapter = function(act=held(method))
+        imported = code.packages(adapter)
+        assert imported is not None
+        found.append((code.adapter(adapter), imported()))
+    assert None not in found[2]
+    assert found[0] == found[1] != found[2], "the pin `runtime` covers the standard library"
 
 
 def test_a_proxy_is_not_asked_for_what_it_wraps() -> None:

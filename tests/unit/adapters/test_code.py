@@ -124,6 +124,25 @@ class Held:
         return args
 
 
+class HeldAlone(Held):
+    """A holder whose slots are stated as one text, and in a class below."""
+
+    __slots__ = "alone"
+
+    def __init__(self, inside: Any) -> None:
+        self.alone = inside
+
+
+class HeldPrivately(Held):
+    __slots__ = ("__private",)
+
+    def __init__(self, inside: Any) -> None:
+        self.__private = inside
+
+    def put(self, inside: Any) -> None:
+        self.__private = inside
+
+
 class Proxy:
     """An object that has every attribute that it is asked for."""
 
@@ -189,6 +208,14 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "a slot of the object of a method": (
         lambda: function(act=Held(1).call),
         lambda one: setattr(one._functions["act"].__self__, "inside", [made_by_program()]),
+    ),
+    "a slot that is stated as one text": (
+        lambda: function(act=HeldAlone(1).call),
+        lambda one: setattr(one._functions["act"].__self__, "alone", made_by_program()),
+    ),
+    "a private slot": (
+        lambda: function(act=HeldPrivately(1).call),
+        lambda one: one._functions["act"].__self__.put(made_by_program()),
     ),
     "an entry of a mapping in an attribute": (
         lambda: Wrapper({"a": look, "b": function()}),

@@ -162,7 +162,7 @@ def look(mail: str, value: str) -> tuple[str, list[bool]]:
     traced = seen.trace("1/send", {"to": value}, scope, always=False) or {}
     asked = []
     for one in TOOLS.capabilities:
-        capability: Any = SimpleNamespace(adapter=TOOLS, definition=one)
+        capability: Any = SimpleNamespace(adapter=TOOLS, definition=one, destinations=TOOLS.destinations(one))
         step: Any = None
         call = ToolCall("1/send", step, {"to": value}, {}, ())
         call.capability, call.traced, call.saw_untrusted = capability, traced, seen.has_untrusted

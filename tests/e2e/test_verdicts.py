@@ -20,6 +20,7 @@ import pytest
 from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.cli.command_context import exit_code_of
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.plan import Plan
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.contracts.envelopes.verdicts import FailureCode
@@ -446,7 +447,7 @@ def test_a_refusal_is_typed_recorded_and_without_effect(name: str, tmp_path: Pat
         assert world.refunds() == []
         assert not await world.stores.tenant(TENANT).scan("memory")
         assert stopped_as(await world.stores.tenant(TENANT).read(view.run_id)) <= {STOPPED.get(case.code, "blocked")}
-        if not view.record["lineage"]["pins"]:
+        if view.record["lineage"]["pins_digest"] == content_address({}):
             assert (view.record["decision_key"], view.record["decision_version"]) == ("runtime.admission", "1.0.0")
         if case.reaches is not None:
             assert {adapter: len(one.calls) for adapter, one in wrapped.items()} == case.reaches

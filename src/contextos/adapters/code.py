@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, MethodWrapperType
 from typing import Any, Final, get_args
 
 from contextos.adapters.function.adapter import USES
@@ -232,8 +232,12 @@ def _closed_over(function: Any) -> Iterator[Any]:
 def _attributes(value: Any) -> list[Any]:
     own = [*getattr(value, "__dict__", {}).values()]
     if hasattr(type(value), "__slots__"):
-        slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-        own += [getattr(value, name, None) for name in slots]
+        # By what holds them: `__slots__` can be one text, and names a private slot by another name than it has.
+        for kind in type(value).__mro__:
+            for slot in vars(kind).values():
+                if isinstance(slot, MemberDescriptorType):
+                    with suppress(AttributeError):  # it is empty
+                        own.append(slot.__get__(value))
     return own
 
 

@@ -141,7 +141,6 @@ TOOL_CALL: Final = _prefixed("tool call id", "tool_", "0f1e2d3c4b5a6978")
 POLICY_DECISION: Final = _prefixed("policy decision id", "pol_", "0f1e2d3c4b5a6978")
 REPLAY_PACKET: Final = _prefixed("replay packet id", "rp_", "0f1e2d3c4b5a6978")
 PLAN: Final = _prefixed("plan id", "plan_", "0f1e2d3c4b5a6978")
-APPROVAL: Final = _prefixed("approval id", "appr_", "0f1e2d3c4b5a6978")
 ROUTING: Final = _prefixed("routing decision id", "route_", "0f1e2d3c4b5a6978")
 PROPOSAL: Final = _prefixed("memory proposal id", "mwp_", "0f1e2d3c4b5a6978")
 RECORD: Final = Form(

@@ -40,7 +40,7 @@ def permitted_proposals(
     if not proposals or not admitted.policy.asked_at("memory"):
         return tuple(proposals), ()
     decisions = [decide_memory(admitted.policy, admitted.scope.facts, one, "memory") for one in proposals]
-    journal.derive("policy.decided", "memory", {"decisions": [decision.to_json() for decision in decisions]})
+    journal.derive("policy.decided", "memory", {"decisions": [decision.stated() for decision in decisions]})
     escalating = sorted({rule for decision in decisions for rule in decision.must_escalate})
     if escalating:
         return (), tuple(escalating)

@@ -129,6 +129,25 @@ class Held:
         return args
 
 
+class HeldAlone(Held):
+    """A holder whose slots are stated as one text, and in a class below."""
+
+    __slots__ = "alone"
+
+    def __init__(self, inside: Any) -> None:
+        self.alone = inside
+
+
+class HeldPrivately(Held):
+    __slots__ = ("__private",)
+
+    def __init__(self, inside: Any) -> None:
+        self.__private = inside
+
+    def put(self, inside: Any) -> None:
+        self.__private = inside
+
+
 class Proxy:
     """An object that has every attribute that it is asked for."""
 
@@ -215,6 +234,14 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "a base of the class whose method is in a closure": (
         lambda: function(act=around(of_json(of_json(Held)).of_class)),
         lambda one: of_program(cell(one._functions["act"]).cell_contents.__self__.__mro__[1]),
+    ),
+    "a slot that is stated as one text": (
+        lambda: function(act=HeldAlone(1).call),
+        lambda one: setattr(one._functions["act"].__self__, "alone", made_by_program()),
+    ),
+    "a private slot": (
+        lambda: function(act=HeldPrivately(1).call),
+        lambda one: one._functions["act"].__self__.put(made_by_program()),
     ),
     "an entry of a mapping in an attribute": (
         lambda: Wrapper({"a": look, "b": function()}),

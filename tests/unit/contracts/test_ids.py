@@ -29,7 +29,6 @@ PREFIXED = {
     "pol_": ids.POLICY_DECISION,
     "rp_": ids.REPLAY_PACKET,
     "plan_": ids.PLAN,
-    "appr_": ids.APPROVAL,
     "route_": ids.ROUTING,
     "mwp_": ids.PROPOSAL,
 }

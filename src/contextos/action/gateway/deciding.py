@@ -67,7 +67,7 @@ def _decide(
         decision = Controls(gates=frozenset(call.step.requires)).bind(decision)
     if asked_otherwise and not decision.gates:
         decision = Controls(gates=frozenset(asked_otherwise)).bind(decision)
-    context.journal.derive("policy.decided", f"{name}/{call.key}", decision.to_json())
+    context.journal.derive("policy.decided", f"{name}/{call.key}", decision.stated())
     return decision
 
 

@@ -27,7 +27,6 @@ from contextos.cli.command_context import (
 from contextos.cli.runs.requests import outcome_lines, question_lines
 from contextos.cli.terminal import print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.contracts.statements.questions import shown_text
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -267,6 +266,9 @@ def _answer(
 
 def _show(question: OpenQuestion, as_json: bool) -> None:
     """Print the question to stderr before it is answered: as lines, or as one JSON document."""
+    # Late: what only prints help is not to load the contracts.
+    from contextos.contracts.statements.questions import shown_text
+
     content, binding = question.content, question.binding_digest
     gate_id, shown = content["gate_id"], shown_text(content["binding"], content["args"], content["evidence"])
     if as_json:

@@ -77,5 +77,8 @@ def _extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise InvalidSettings(Problem("", "missing_extra", detail, "install `contextos[agentspec]`")) from None
+        if (missing.name or "").partition(".")[0] != "contextos_agentspec":
+            raise
+        detail = "`contextos-agentspec` is not installed"
+        remedy = "install the folder `agentspec` of the source: `pip install ./agentspec`"
+        raise InvalidSettings(Problem("", "missing_extra", detail, remedy)) from None

@@ -117,6 +117,7 @@ class _Filler:
         if isinstance(value, dict):
             return self._object(schema, value, at, later)
         if isinstance(value, list):
+            value = deepcopy(value)
             for part in self._parts(schema, value):
                 first = part.get("prefixItems", ())
                 rest = part.get("items", True)

@@ -55,8 +55,14 @@ _NO_DIGEST: Final = {"__all__": {"digest"}}
 
 def items_from(stated: Sequence[Mapping[str, Any]]) -> tuple[EvidenceItem, ...]:
     """Return items from what the journal states of them (`StatedItem`). Raises `pydantic.ValidationError`."""
-    said = ((one, one.get("subject", ""), one.get("predicate", ""), one.get("value")) for one in stated)
-    return _ITEMS.validate_python([{**one, "digest": fact_digest(*fact)} for one, *fact in said])
+    return _ITEMS.validate_python(
+        [
+            {**one, "digest": fact_digest(one.get("subject", ""), one.get("predicate", ""), one.get("value"))}
+            if isinstance(one, dict)
+            else one
+            for one in stated
+        ]
+    )
 
 
 def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:

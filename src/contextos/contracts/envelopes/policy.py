@@ -300,7 +300,11 @@ class PolicyDecision(Model):
     facts_digest: Digest
 
     def to_json(self) -> dict[str, Any]:
-        """Return this decision as a JSON object that leaves out what is empty, and its bundles, which the run pins."""
+        """Return this decision as a JSON object that leaves out what is empty."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude_defaults=True, by_alias=True)
+
+    def stated(self) -> dict[str, Any]:
+        """Return what the journal states of this decision: all but its bundles, which the run pins."""
         return self.model_dump(
             mode="json", exclude={"bundle_ids"}, exclude_unset=True, exclude_defaults=True, by_alias=True
         )

@@ -488,7 +488,8 @@ class ToolResultEnvelope(StatedResult):
     def of_run(cls, run_id: str, trace_id: str, session_id: str | None, stated: Mapping[str, Any]) -> Self:
         """Return the result of which the journal of this run states `stated`."""
         ids = {"run_id": run_id, "trace_id": trace_id, "session_id": session_id}
-        return cls.model_validate({"envelope_version": "contextos.tool_result.v1", **ids, **stated})
+        # What the run is comes last: a result never names another run than that of its entry.
+        return cls.model_validate({**_EMPTY_RESULT, **stated, "envelope_version": "contextos.tool_result.v1", **ids})
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
         """Yield a fault for a status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope
@@ -506,6 +507,8 @@ class ToolResultEnvelope(StatedResult):
 
 _CALL_FIELDS: Final = set(StatedCall.model_fields)
 _RESULT_FIELDS: Final = set(StatedResult.model_fields)
+_EMPTY_RESULT: Final = {"output": None, "error": None, "artifacts": (), "mutations": (), "risk_tags": ()}
+"""What a result has where the journal states nothing."""
 
 
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:

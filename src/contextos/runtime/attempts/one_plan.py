@@ -85,7 +85,7 @@ def compile_surface(
     """Steps 7 and 8: decide which tools the run can see, and compile its context within the token budget."""
     journal, policy = environment.journal, admitted.policy
     decisions = decide_exposure(admitted.scope, policy, admitted.surface)  # 7
-    journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
+    journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.stated() for d in decisions.values()]})
     controls = admitted.scope.controls.with_compiled(decisions)
     facts = facts_by_name(admitted.items, admitted.scope)
     steps, sources = tuple[KnownStep, ...](), dict[str, Any]()
@@ -163,7 +163,7 @@ async def try_plan(
     steps = steps_of_plan(plan, tools, sources, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())
     decisions = decide_plan_steps(admitted.scope, policy, steps, revision, surface.decisions)
-    if decided := [one.to_json() for one in decisions.values() if one.point == "plan"]:
+    if decided := [one.stated() for one in decisions.values() if one.point == "plan"]:
         journal.derive("policy.decided", f"plan/{revision}", {"decisions": decided})
     scope = changed(
         admitted.scope,

@@ -317,7 +317,7 @@ def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnv
         granted=True,
         decision_id=derive("pol_", scope.run.run_id, "policy.slot", key),
     )
-    environment.journal.derive("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
+    environment.journal.derive("policy.decided", f"slot/{key}", {"decisions": [decision.stated()]})
     if decision.must_escalate and not decision.must_refuse:
         return Failure(code="must_escalate", detail=f"a guardrail escalates: {', '.join(decision.must_escalate)}")
     # A slot step has no approval and no evidence check, so a rule that demands one denies the selection.

@@ -9,16 +9,28 @@ from __future__ import annotations
 import sqlite3
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from contextos.errors import Unavailable
 from contextos.store.shared.clock import SystemClock
-from contextos.store.sqlite.database import BUSY_TIMEOUT_MS, Readers, connect_memory, memory_database, writer_connection
+from contextos.store.sqlite.database import (
+    BUSY_TIMEOUT_MS,
+    PAGE_BYTES,
+    Readers,
+    connect_memory,
+    memory_database,
+    writer_connection,
+)
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.store.sqlite.writer import Writer
 
 if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Clock
+
+
+MAX_MEMORY_BYTES: Final = 992 << 20
+"""SQLite allows a database in memory 1 GiB; what is left is for the commits that are on their way."""
 
 
 class SqliteMemoryStores(SqliteStores):
@@ -34,7 +46,11 @@ class SqliteMemoryStores(SqliteStores):
         self._writer = Writer(partial(_patient_writer, self.path), busy_timeout_ms=BUSY_TIMEOUT_MS)
 
     async def require_room(self) -> None:
-        """Do nothing: memory has no limit of its own."""
+        """Raise `Unavailable` near the GiB that SQLite allows a database in memory."""
+        with self._readers.connection() as connection:
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        if pages * PAGE_BYTES > MAX_MEMORY_BYTES:
+            raise Unavailable("store", "a store in memory holds 1 GiB at most; open one in a file")
 
     def close(self) -> None:
         super().close()

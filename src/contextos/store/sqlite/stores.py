@@ -285,17 +285,22 @@ class SqliteStore:
     ) -> Look:
         tenant = self._tenant
         with self._readers.connection(CONTROL if lines else "") as connection:
+            # Several statements read one state.
+            connection.execute("BEGIN")
             documents = {(row[0], row[1]): Document(*row) for row in _each(connection, _PLACE, tenant, places)}
             for collection, prefix, limit in prefixes:
                 bounds = (tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
                 documents |= {(row[0], row[1]): Document(*row) for row in connection.execute(_SCAN, bounds)}
             found = [Entry(*row) for row in _each(connection, _LINES_OF[CONTROL], tenant, lines)] if lines else []
+            connection.execute("COMMIT")
         return Look(documents, sorted(found, key=_SEQ))
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         behind = [*dict.fromkeys(keys, 0).items()] if stream in SHARED_STREAMS else []
         with self._readers.connection(stream) as connection:
+            connection.execute("BEGIN")
             found = [Entry(*row) for row in _each(connection, _LINES_OF.get(stream, ""), self._tenant, behind)]
+            connection.execute("COMMIT")
         return sorted(found, key=_SEQ)
 
     async def latest_us(self) -> int:

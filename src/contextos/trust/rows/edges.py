@@ -31,8 +31,7 @@ _PAGE: Final = 256
 
 ProvedFacts = partial(RecentlyUsed[Any], KEPT_BYTES)
 """Makes the table of what is proved. By tenant and number: the digests that the sealed act of a commit states for its
-edges, which never change. By an exact line of `control`: that it is sealed. By tenant, question and exact edges: the
-nodes of which these were proved to be all edges.
+edges, which never change. By tenant, question and exact edges: the nodes of which these were proved to be all edges.
 """
 
 

@@ -68,9 +68,11 @@ def test_readers_and_the_writer_of_other_threads_wait_for_each_other(may_block: 
     with ThreadPoolExecutor(6) as threads:
         readers = [threads.submit(asyncio.run, read()) for _ in range(2)]
         writers = [threads.submit(asyncio.run, write(f"run_{number}")) for number in range(3)]
-        for one in writers:
-            one.result()
-        written.set()
+        try:
+            for one in writers:
+                one.result()
+        finally:
+            written.set()
         seen = [pair for one in readers for pair in one.result()]
     assert all(one == other for one, other in seen)
     assert asyncio.run(stores.tenant("acme").length("run_0")) == 40

@@ -275,6 +275,11 @@ def test_the_order_of_bundles_and_rules_changes_nothing(bundles, point, view, ch
 def test_a_decision_is_a_valid_sealed_contract(bundles, point, view):
     decision = decide(policy(*bundles), FACTS, view, point=point)
     assert PolicyDecision.model_validate(decision.to_json()) == decision == decision.sealed()
+    # The run pins the bundles, so the journal does not state them again.
+    assert (
+        decision.stated() | ({"bundle_ids": list(decision.bundle_ids)} if decision.bundle_ids else {})
+        == decision.to_json()
+    )
 
 
 def _looser(after: PolicyDecision, before: PolicyDecision) -> bool:

@@ -24,6 +24,7 @@ from contextos.operations import operator
 from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.identity.jws import detached
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.seal import KeyRing, kid_of, pae
 from tests.world import (
@@ -279,7 +280,8 @@ class Attacker:
         whole = {"verdict", "reason", "assertion"} <= answer.keys() and set(CONTENT) <= question.keys()
         if seed and whole and isinstance(answer["assertion"], dict) and answer["assertion"].get("kind") == "jws":
             said = approval_statement(question, answer["approver"], answer["verdict"], answer["reason"])
-            answer["assertion"] = {"kind": "jws", "token": sign_approval(seed, kid_of(public_key(seed)), said)}
+            token = detached(sign_approval(seed, kid_of(public_key(seed)), said), said)
+            answer["assertion"] = {"kind": "jws", "token": token}
 
     def _sealed(self, file: Opened, line: dict[str, Any]) -> None:
         assert self.ring is not None, "who seals has keys"

@@ -78,13 +78,16 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def test_a_run_supplies_exactly_the_declared_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
-    evaluate = RuleIndex.evaluate
+    outcome = RuleIndex.outcome
 
-    def watched(index: RuleIndex, point: Any, facts: Mapping[str, Any], capability: Any, **named: Any) -> Any:
-        asked.append((point, {**facts, **({"capability": dict(capability.facts)} if capability else {})}))
-        return evaluate(index, point, facts, capability, **named)
+    def watched(
+        index: RuleIndex, point: Any, facts: Mapping[str, Any], served: Any, tool: Any, known: bool = False
+    ) -> Any:
+        if not known:
+            asked.append((point, {**facts, **({"capability": dict(tool.facts)} if tool else {})}))
+        return outcome(index, point, facts, served, tool, known)
 
-    monkeypatch.setattr(RuleIndex, "evaluate", watched)
+    monkeypatch.setattr(RuleIndex, "outcome", watched)
 
     async def go() -> None:
         world = await open_world(tmp_path, pack=at_every_point)

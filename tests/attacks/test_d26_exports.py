@@ -18,7 +18,7 @@ from contextos.errors import InvalidInput, Problem
 from tests.unit.cli.conftest import Shop
 from tests.world import TENANT, TestWorld, open_world, request, run
 
-SMALL = 120_000
+SMALL = 90_000
 """Bytes: less than two runs of the example, more than one."""
 
 

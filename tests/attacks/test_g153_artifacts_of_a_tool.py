@@ -148,7 +148,7 @@ def test_artifacts_are_bounded_together_and_in_number(tmp_path: Path) -> None:
         assert ["content" in one for one in result["artifacts"]] == [True, False]
         world = await open_world(folders[1])
         view, result = await looked_up(world, [{"content": "x"}] * 65)
-        assert (result["status"], result.get("artifacts"), view.state) == ("failed", None, "escalated")
+        assert (result["status"], result.get("artifacts", []), view.state) == ("failed", [], "escalated")
         assert "more than 64 artifacts" in result["error"]["message"]
 
     asyncio.run(go())

@@ -396,7 +396,8 @@ class Forger(RunJournal):
 
     def _take_answer(self, entry: Any, request: Any) -> Any:
         if entry.body is not None:
-            body = json.loads(entry.body) | {"request_digest": content_address(request)}
+            body = json.loads(entry.body)
+            body |= {"request_digest": content_address(request)} if "request_digest" in body else {}
             entry = entry._replace(body=canonical(body))
             self._tape[entry.seq - 1] = entry
         self._take(entry)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contextos.action import secret_arguments
+from contextos.action.gateway.tool_gateway import Gateway
 from contextos.audit.replay import replay
 from contextos.contracts import bindings
 from contextos.contracts.encoding.codec import parse
@@ -17,6 +17,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Draft, Parked, link
+from contextos.contracts.ports.calls import ToolCall
 from contextos.errors import ChainBroken, Unavailable
 from contextos.operations import driver
 from contextos.operations.preview import void_question
@@ -208,14 +209,20 @@ def test_a_change_that_an_adapter_makes_to_its_arguments_reaches_nobody_else(
 def test_arguments_that_are_not_those_that_were_shown_void_the_approval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second line: as if the copies of the first one were missing."""
-    monkeypatch.setattr(secret_arguments, "own_copy", lambda value: value)
+    """The second line: as if the copies of the first one were missing, and an adapter got the runtime's own object."""
     monkeypatch.setattr(bindings, "with_defaults", lambda _schema, args, *_: args)
+    called, call = list[ToolCall](), Gateway.call
+
+    async def watched(gateway: Gateway, made: ToolCall, *more: Any) -> Any:
+        called.append(made)
+        return await call(gateway, made, *more)
+
+    monkeypatch.setattr(Gateway, "call", watched)
     world = run(open_world(tmp_path, pack=with_payee))
     reads, pays = Taking(world.adapters["adp_orders"]), Taking(world.adapters["adp_payments"])
     world.adapters |= {"adp_orders": reads, "adp_payments": pays}  # type: ignore[dict-item]
     view = run(world.invoke(request(4200, "req_shared", payee={"iban": "DE1"})))
-    reads.given[0]["iban"] = "XX9"
+    next(made.args["payee"] for made in called if "payee" in made.args)["iban"] = "XX9"
     view = run(world.approve(view.run_id))
     failure = view.record["rationale"]["failures"][0]
     assert (failure["code"], pays.given, world.refunds()) == ("approval_void", [], [])

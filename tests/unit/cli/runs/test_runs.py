@@ -353,7 +353,10 @@ def test_compile_shows_the_context_and_makes_no_run(shop) -> None:
         one for one in shop.say("runs", "show", run, "--json").json["entries"] if one["kind"] == "context.compiled"
     ]
     made, shown = shop.say("context", "show", run, "--plan", "0", "--json").json, said.json
-    assert made["context_ledger"] == entry["body"]["context_ledger"]
+    ledger, stated = made["context_ledger"], entry["body"]["context_ledger"]
+    digests = stated["stage_digests"]
+    assert stated == {name: ledger[name] for name in stated} | {"stage_digests": digests}
+    assert digests == {name: ledger["stage_digests"][name] for name in digests} != {}
     assert "compiled_prompt" not in entry["body"], "no planner reads it"
     for one in (made, shown):
         # The manifests name the run, and a preview has one of its own.

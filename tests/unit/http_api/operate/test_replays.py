@@ -44,7 +44,10 @@ def test_the_context_of_a_run_that_waits_is_shown_with_its_text(face: HttpFace) 
     assert "You propose" in answer.json()["compiled_prompt"]["system"]
     ledger = face.send("GET", f"/v1/runs/{run}/ledgers/context", by=OPERATOR).json()["items"]
     (recorded,) = [one["body"] for one in ledger if one["kind"] == "context.compiled"]
-    assert answer.json()["context_ledger"] == recorded["context_ledger"]
+    whole, stated = answer.json()["context_ledger"], recorded["context_ledger"]
+    digests = stated["stage_digests"]
+    assert stated == {name: whole[name] for name in stated} | {"stage_digests": digests}
+    assert digests == {name: whole["stage_digests"][name] for name in digests} != {}
     other = face.send("GET", f"/v1/runs/{run}/context?plan=3", by=OPERATOR)
     assert (other.status_code, other.json()["errors"][0]["code"]) == (422, "not_compiled")
     assert face.send("GET", f"/v1/runs/{run}/context", by="usr_772").status_code == 404, "it is not theirs to read"

@@ -43,7 +43,6 @@ DIRECTORY_USED: Final = "directory.used"
 """The kind and the key of the `control` entry that states which version of a signed directory is used."""
 
 SALT_BYTES: Final = 16
-_SALTED: Final = b"%d:%b%d:%b"
 
 VOID_ANSWER: Final = "void"
 """In place of the kind of an answer for which a run waited: what somebody appended does not answer it."""
@@ -96,7 +95,7 @@ def body_digest(salt: bytes, body: bytes) -> str:
 
     So no byte can pass from one to the other. A salt has `SALT_BYTES`.
     """
-    return "sha256:" + sha256(_SALTED % (len(salt), salt, len(body), body)).hexdigest()
+    return "sha256:" + sha256(b"%d:%b%d:%b" % (len(salt), salt, len(body), body)).hexdigest()
 
 
 def erasure_key(run: str, seq: int) -> str:
@@ -112,7 +111,7 @@ def genesis(tenant: str, run: str) -> str:
 def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry:
     """Link `draft` to the end of a stream: return the entry with the number `seq` (from 1)."""
     kind, key, at_us, by, body, salt = draft
-    digest = "sha256:" + sha256(_SALTED % (len(salt), salt, len(body), body)).hexdigest()
+    digest = body_digest(salt, body)
     header = {
         "at_us": at_us,
         "body_digest": digest,

@@ -18,8 +18,6 @@ def independent_reads(plan: Plan, tools: ToolAccess, first: int, done: Collectio
     Each step is a read, depends only on steps in `done`, binds no output of another one, and only the last one has a
     decision checkpoint.
     """
-    if first + 1 == len(plan.steps):
-        return (plan.steps[first],)
     checked = {point.after_step for point in plan.decision_checkpoints}
     group: list[PlanStep] = []
     produced: set[str] = set()

@@ -42,7 +42,7 @@ GraphEdge = Mapping[str, JsonValue]
 GraphEdges = Sequence[GraphEdge]
 
 MAX_STEP_EDGES: Final = 10_000
-"""Edges of one step of a path that are read at most. A path with a step that has more is `cut_off`."""
+"""Edges of one step of a path that are read at most. A path with a step that has more answers nothing."""
 
 _FOUND: Final[RecentlyUsed[tuple[EvidenceItem, ...]]] = RecentlyUsed(KEPT_BYTES)
 """What follows from a query and the exact edges around its seeds, if nothing else was read."""

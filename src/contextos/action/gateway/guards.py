@@ -82,6 +82,7 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
     problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
+    # The arguments were made canonical once.
     if MARK_BEGINS not in call.raw:
         return None
     declared = call.capability.definition.secrets
@@ -232,8 +233,6 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
     # An approval is bound to the consent too: one that is withdrawn meanwhile voids it.
     consents = call.capability.consents
-    if not (of_spec or decision.requires or consents or decision.gates):
-        return None
     required = required_of(definition, decision.requires)
     needed = sorted({*required, *consents, *(call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
@@ -345,7 +344,7 @@ async def within_egress(context: GuardContext, call: ToolCall) -> Refusal | None
     The declared class of the capability decides, whatever mode a rule sets. The adapter gets the list with the call.
     """
     adapter, pinned = call.capability.adapter, context.scope.pinned
-    if not adapter.leaves(call.capability.definition):
+    if not call.capability.leaves:
         return None
     if not adapter.egress:
         detail = f"`{adapter.adapter_id}` leaves the machine and declares no endpoint"

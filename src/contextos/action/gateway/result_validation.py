@@ -8,7 +8,6 @@ from the agent and kept, because it says what happened. A write whose output is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import BreakerAdapter
@@ -314,13 +313,13 @@ class AttemptOutcome:
         }
 
 
-_STATED: Final = ("tool_call_id", "capability_id", "policy_decision_id")
-_stated: Final = attrgetter(*_STATED)
-
-
 def _of_call(envelope: StatedCall) -> dict[str, Any]:
     """What a result states of its call."""
-    return dict(zip(_STATED, _stated(envelope), strict=True))
+    return {
+        "tool_call_id": envelope.tool_call_id,
+        "capability_id": envelope.capability_id,
+        "policy_decision_id": envelope.policy_decision_id,
+    }
 
 
 def result_of_settlement(envelope: StatedCall, settled: Settled) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
             return "it is not canonical JSON"
         if row and row.recorded:
             if not isinstance(body, dict) or not {"answer"} <= body.keys() <= {"request_digest", "answer"}:
-                return "it is no `answer`, with or without a `request_digest`"
+                return "it is not an `answer`, with or without a `request_digest`"
             body = body["answer"]
         _adapter(stream if types is not None else "", kind).validate_python(body)
         if types is CONTROL_BODIES and kind in ACT_ARGUMENTS:

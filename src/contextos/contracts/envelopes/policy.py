@@ -305,9 +305,7 @@ class PolicyDecision(Model):
 
     def stated(self) -> dict[str, Any]:
         """Return what the journal states of this decision: all but its bundles, which the run pins."""
-        return self.model_dump(
-            mode="json", exclude={"bundle_ids"}, exclude_unset=True, exclude_defaults=True, by_alias=True
-        )
+        return {name: one for name, one in self.to_json().items() if name != "bundle_ids"}
 
     @property
     def missing_facts(self) -> tuple[str, ...]:

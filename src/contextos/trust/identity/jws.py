@@ -39,15 +39,15 @@ def signing_input(kid: str, typ: str, payload: Mapping[str, Any], signed_at_s: i
 
 
 def detached(token: str, payload: Mapping[str, Any]) -> str:
-    """Return a token over our spelling of `payload` without it: `header..signature` (RFC 7515, appendix F); another one
-    whole.
+    """Return a token without its payload, `header..signature` (RFC 7515, appendix F), if that is `payload` in canonical
+    JSON. Any other token is returned as it is.
     """
     header, said, signature = token.split(".")
     return f"{header}..{signature}" if said == _segment(payload) else token
 
 
 def attached(token: str, payload: Mapping[str, Any]) -> str:
-    """Return the whole token of one that is `detached` from `payload`; another one as it is."""
+    """Return a token that was `detached` with `payload` in its place again. Any other token is returned as it is."""
     return token.replace("..", f".{_segment(payload)}.", 1)
 
 

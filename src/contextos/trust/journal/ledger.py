@@ -139,7 +139,7 @@ class RunJournal(Tape):
     ) -> None:
         live = self._live
         if live is None:
-            raise self._is_at_end(group[0].kind)
+            raise self._beyond_tape(group[0].kind)
 
         async def one(request: RecordRequest) -> None:
             answer = await request.call()
@@ -366,7 +366,7 @@ class RunJournal(Tape):
     def _go_live(self, kind: str) -> None:
         live = self._live
         if live is None:
-            raise self._is_at_end(kind)
+            raise self._beyond_tape(kind)
         if self._at < self._read_count:
             self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.

@@ -155,7 +155,7 @@ class Tape:
 
     def _expect(self, kind: str, key: str) -> Entry:
         if not self.on_tape:
-            raise self._is_at_end(kind)
+            raise self._beyond_tape(kind)
         entry = self._next()
         if (entry.kind, entry.key) != (kind, key):
             raise ReplayMismatch(
@@ -163,7 +163,7 @@ class Tape:
             )
         return entry
 
-    def _is_at_end(self, kind: str) -> ReplayMismatch:
+    def _beyond_tape(self, kind: str) -> ReplayMismatch:
         """Return the error for a loop that goes on with an entry of a kind where nothing can be recorded."""
         return ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
 

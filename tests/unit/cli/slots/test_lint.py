@@ -33,6 +33,18 @@ def test_without_the_extra_the_command_says_what_to_install(
     assert "pip install ./agentspec" in said.err + said.out
 
 
+def test_a_broken_installation_is_not_taken_for_a_missing_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "contextos_agentspec"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "contextos.slots.oas", None)
+    assert run_command_line(["slots", "lint", str(EXAMPLE)]) == 70
+    said = capsys.readouterr()
+    assert "unexpected `ModuleNotFoundError`" in said.err
+    assert "pip install" not in said.err + said.out
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Two agents that are wired well, and what is no agent of this repository."""

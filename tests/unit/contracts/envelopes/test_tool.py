@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
-from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition, RiskLevel
+from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition, RiskLevel, ToolResultEnvelope
 
 READ: dict[str, Any] = {
     "name": "look",
@@ -82,3 +82,18 @@ def test_a_write_can_never_pass_for_a_read() -> None:
 
 def test_a_read_never_reaches_what_only_a_write_does() -> None:
     assert declared("read") == set(product(("read",), ("read_only", "network", "delegated")))
+
+
+def test_a_result_is_of_the_run_whose_journal_states_it() -> None:
+    stated = {
+        "tool_call_id": "tool_00000000000000aa",
+        "capability_id": "mail.send",
+        "status": "completed",
+        "citations": (),
+        "latency_ms": 1,
+    }
+    other = {"run_id": "run_00000000000000ff", "trace_id": "f" * 32, "session_id": "sess_of_others"}
+    run = "run_00000000000000aa", "a" * 32, None
+    made = ToolResultEnvelope.of_run(*run, {**stated, **other})
+    assert (made.run_id, made.trace_id, made.session_id) == run
+    assert made.to_json()["mutations"] == made.to_json()["artifacts"] == []

@@ -14,6 +14,7 @@ import pytest
 
 from contextos.contracts.journal import Batch, Write
 from contextos.errors import Unavailable
+from contextos.store.sqlite import memory
 from contextos.store.sqlite.database import connect_memory
 from contextos.store.sqlite.memory import SqliteMemoryStores
 from tests.suites.graph_suite import GraphSuite, GraphWorld
@@ -117,3 +118,12 @@ def test_nothing_is_written_to_a_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(tmp_path.iterdir())
     stores.close()
     gc.collect()
+
+
+def test_a_store_that_is_nearly_full_says_so_before_sqlite_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = SqliteMemoryStores()
+    asyncio.run(stores.require_room())
+    monkeypatch.setattr(memory, "MAX_MEMORY_BYTES", 1 << 10)
+    with pytest.raises(Unavailable, match="a store in memory holds 1 GiB at most; open one in a file"):
+        asyncio.run(stores.require_room())
+    stores.close()

@@ -7,6 +7,7 @@ import random
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -93,6 +94,44 @@ def test_a_look_finds_what_has_exactly_a_name_and_nothing_of_a_name_that_no_stor
     with pytest.raises(UnicodeEncodeError):
         asyncio.run(stores.tenant("\ud800").look([("keys", "x")]))
     stores.close()
+
+
+@pytest.mark.parametrize("asked", ["documents", "lines"])
+def test_a_look_of_several_statements_finds_one_state(tmp_path: Path, asked: str) -> None:
+    """Another process commits both the first and the last that is asked for, between two statements of the look."""
+    last, pending = f"k{2 * PAIRS_AT_ONCE}", list[str]()
+    other = SqliteStores(tmp_path / "store.db")
+    both = Batch(
+        "run_a",
+        writes=tuple(Write("keys", key, 0, b"v") for key in ("k0", last)),
+        shared=tuple((CONTROL, draft(key=key)) for key in ("k0", last)),
+    )
+
+    class Between(sqlite3.Connection):
+        def execute(self, statement: str, *more: object) -> sqlite3.Cursor:
+            if pending and statement.startswith("SELECT") and pending.pop() == "then":
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(asyncio.run, other.tenant("acme").commit(both)).result()
+            return super().execute(statement, *more)
+
+    def connector(path: Path) -> sqlite3.Connection:
+        return sqlite3.connect(path, factory=Between, isolation_level=None, check_same_thread=False)
+
+    stores = SqliteStores(tmp_path / "store.db", connector=connector)
+    store, keys = stores.tenant("acme"), [f"k{number}" for number in range(2 * PAIRS_AT_ONCE + 1)]
+
+    def found() -> list[str]:
+        if asked == "lines":
+            return [one.key for one in asyncio.run(store.lines(CONTROL, *keys))]
+        return [key for _, key in asyncio.run(store.look([("keys", key) for key in keys])).documents]
+
+    assert found() == []
+    pending += ["then", "first"]
+    assert found() == []
+    assert not pending
+    assert found() == ["k0", last]
+    stores.close()
+    other.close()
 
 
 TABLES = ("journal", "segments", "heads")

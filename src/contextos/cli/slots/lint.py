@@ -1,5 +1,5 @@
 """`slots lint` and `slots agent`: check agents in Open Agent Spec before they are published, and print the selection
-agent. The extra `agentspec` holds what both need.
+agent. The distribution `contextos-agentspec` holds what both need.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def slots_lint_command(
 ) -> int:
     """Check the context slots of agents and how they are wired.
 
-    Needs the extra `agentspec`.
+    Needs the distribution `contextos-agentspec`.
     """
     with _extra():
         from contextos_agentspec.agents import lint_agents
@@ -63,7 +63,7 @@ def slots_lint_command(
 def slots_agent_command(as_json: JsonOption = False) -> int:
     """Print the selection agent, an Open Agent Spec flow.
 
-    Needs the extra `agentspec`.
+    Needs the distribution `contextos-agentspec`.
     """
     with _extra():
         flow = files("contextos_agentspec").joinpath("selection_agent.json").read_text("utf-8")

@@ -5,7 +5,8 @@ With `--functions` by function; `--write` writes the table.
 Bytecode instructions of Python (opcodes) that a refund, a refund with approval and a `gate.call` of a read take, and
 how often each does what is dear. The same code gives the same numbers on any machine with the same minor version of
 Python, so `tests/test_cost.py` compares them with `benchmarks/cost.toml`. Each flow has run before, so its caches are
-warm, and counts as its cheapest of three times. The opcodes of the event loop and of threads that wait are left out: how often these look is a matter of time.
+warm, and counts as its cheapest of three times. The opcodes of the event loop and of threads that wait are left out:
+how often these look is a matter of time.
 """
 
 from __future__ import annotations

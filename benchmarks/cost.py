@@ -30,7 +30,7 @@ from benchmarks import outside, refund_pack, sessions
 from contextos.adapters.function import trees
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import link
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 from contextos.runtime import code_pins
 from contextos.trust import seal
 from contextos.trust.policy.policy_set import PolicySet

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import outside, refund_pack
-from contextos.engine.lease_owner import LeasedOwner
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 from contextos.store.postgres.stores import PostgresStores
+from contextos.workspace.engine.lease_owner import LeasedOwner
 
 AMOUNT_INR = 900
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, is_quick, note, report_bar
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 
 CASES = {"no gate": 900, "approval": 4200}
 

@@ -17,21 +17,21 @@ from typing import Any
 
 from benchmarks import outside, refund_pack
 from contextos.adapters.directory import FileDirectory
-from contextos.app import App
-from contextos.app.engines import local_engine
-from contextos.app.logins.bearer import BearerTokens
 from contextos.cli.operations.worker import spare_collections
 from contextos.contracts.admission_limits import AdmissionLimits
-from contextos.engine.admission_controller import AdmissionController
-from contextos.engine.concurrency import AsyncioConcurrency
-from contextos.engine.lease_owner import Owner
-from contextos.engine.run_watch import RunWatch
-from contextos.http_api.assembly import http_api
-from contextos.http_api.hosting import serve_api
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
+from contextos.server.assembly import http_api
+from contextos.server.hosting import serve_api
 from contextos.server.serving import listen
 from contextos.settings import Settings
 from contextos.trust.identity.development import mint_development_token
+from contextos.workspace import App
+from contextos.workspace.engine.admission_controller import AdmissionController
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
+from contextos.workspace.engine.lease_owner import Owner
+from contextos.workspace.engine.run_watch import RunWatch
+from contextos.workspace.engines import local_engine
+from contextos.workspace.logins.bearer import BearerTokens
 
 AGENT, USER = "agt_support", "usr_771"
 

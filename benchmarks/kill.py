@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, note, report_bar, skip
 from benchmarks.peers import OURS, python, shared
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 
 AMOUNT_INR = 4200
 TIMEOUT_S = 2

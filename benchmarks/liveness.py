@@ -102,8 +102,8 @@ def takeovers(path: Path, store: str) -> None:
 
 async def settled_twin(path: Path) -> float:
     """Return the seconds from a settlement to the end of the run that it blocked."""
-    from contextos.engine.local import LocalEngine
     from contextos.store.shared.clock import SystemClock
+    from contextos.workspace.engine.local import LocalEngine
     from tests.attacks.test_d23_blocked_runs import Lost
     from tests.attacks.test_g111_a_blocked_run_wakes_when_its_twin_is_settled import SETTLED
     from tests.world import TENANT, open_world, request
@@ -133,7 +133,7 @@ async def settled_twin(path: Path) -> float:
 async def returned_receiver(path: Path) -> float:
     """Return the seconds of the clock from the return of a receiver that was down to the last notice that it missed."""
     from contextos.errors import Unavailable
-    from tests.unit.application.outbox.test_sending import Receiver, outbox
+    from tests.unit.service.outbox.test_sending import Receiver, outbox
     from tests.world import open_world, request
 
     world, desk = await open_world(path), Receiver()
@@ -155,10 +155,10 @@ async def returned_receiver(path: Path) -> float:
 
 async def begin_long_deploys(path: Path) -> None:
     """The workspace of deploys, whose agent can make a thousand calls."""
-    from contextos.app import open_unchecked
     from contextos.cli.demo.templates import copy_template
-    from contextos.operations.acts.act import Actor
+    from contextos.deployment.acts.act import Actor
     from contextos.settings import Settings
+    from contextos.workspace import open_unchecked
 
     copy_template("deploy_rollback", path)
     [pack] = (path / "packs").glob("*.yaml")

@@ -40,8 +40,8 @@ from contextos.adapters.mcp.definitions import McpConnection, ToolOperation, too
 from contextos.adapters.mcp.messages import MessageReader
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import Gate
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.gate.gate import Gate
 
 CALLS = sessions.CALLS
 BAR = 1.5

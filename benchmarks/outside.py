@@ -18,7 +18,7 @@ from benchmarks import refund_pack
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Document, Entry, Look, StoredRun
 from contextos.contracts.ports.storage import Store
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 
 THRESHOLD_INR = 3000
 FAILPOINT = "BENCH_FAILPOINT"

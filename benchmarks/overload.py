@@ -26,11 +26,11 @@ from benchmarks.bars import folder, is_quick, note, report_bar
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
-from contextos.engine.admission_controller import AdmissionController
+from contextos.deployment.deployment import Deployment
 from contextos.errors import Overloaded
-from contextos.operations.deployment import Deployment
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import KeyRing, seal
+from contextos.workspace.engine.admission_controller import AdmissionController
 
 NOISY, QUIET = refund_pack.TENANT, "tenant_quiet"
 LOAD = 10

@@ -20,8 +20,8 @@ from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.audit.replay import replay
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.ports.planning import PlanRequest
-from contextos.engine.concurrency import AsyncioConcurrency
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
 
 READ_S = 0.05
 READS = 4

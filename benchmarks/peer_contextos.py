@@ -19,7 +19,7 @@ from harness import Peer, check, main, timed_import  # noqa: E402
 
 with timed_import():
     from benchmarks import outside, refund_pack
-    from contextos.operations.deployment import Deployment
+    from contextos.deployment.deployment import Deployment
 
 
 TOKEN_REF = outside.request(0, 900)["user"]["delegation"]["token_ref"]

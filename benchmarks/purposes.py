@@ -21,8 +21,8 @@ from benchmarks.bars import folder, is_quick, note
 from benchmarks.floor import CASES, governed
 from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.action.gateway.tool_gateway import Gateway
-from contextos.operations import driver
-from contextos.operations.deployment import Deployment
+from contextos.deployment import driver
+from contextos.deployment.deployment import Deployment
 from contextos.runtime import loop
 from contextos.runtime.attempts import one_plan
 from contextos.trust.journal.ledger import RunJournal

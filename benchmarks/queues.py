@@ -31,7 +31,7 @@ from benchmarks.refund_pack import TENANT
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Advance
 from contextos.control.artifacts import PACK_TYPE
-from contextos.operations.deployment import Deployment, wake_orphans
+from contextos.deployment.deployment import Deployment, wake_orphans
 from contextos.trust.seal import seal
 from tests.postgres import Database, awaited, own_server
 
@@ -333,8 +333,8 @@ async def work(engine: str, url: str, owner: str, path: Path) -> None:
 
 async def work_claims(deployment: Deployment, url: str, _owner: str, drive: Drive, stop: asyncio.Event) -> None:
     from contextos.contracts.ports.claims import ClaimLimits
-    from contextos.engine.shared import SharedEngine, SharedLimits
     from contextos.store.postgres.claims import PostgresClaims
+    from contextos.workspace.engine.shared import SharedEngine, SharedLimits
 
     limits = ClaimLimits(per_tenant=int(os.environ.get(PER_TENANT, AT_ONCE)))
     ports = deployment.ports

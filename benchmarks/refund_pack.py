@@ -19,21 +19,21 @@ from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.control.artifacts import PACK_TYPE
-from contextos.engine.admission_controller import AdmissionController
-from contextos.engine.lease_owner import LeasedOwner, Owner
-from contextos.operations import operator
-from contextos.operations.acts.act import Actor
-from contextos.operations.acts.facts import write_facts
-from contextos.operations.acts.governance import activate_policies, pin_packs, publish_artifact
-from contextos.operations.deployment import Deployment, DeploymentConfig
-from contextos.operations.ports import Ports
-from contextos.operations.signing import act_signer
+from contextos.deployment import operator
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.facts import write_facts
+from contextos.deployment.acts.governance import activate_policies, pin_packs, publish_artifact
+from contextos.deployment.deployment import Deployment, DeploymentConfig
+from contextos.deployment.ports import Ports
+from contextos.deployment.signing import act_signer
 from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos.workspace.engine.admission_controller import AdmissionController
+from contextos.workspace.engine.lease_owner import LeasedOwner, Owner
 
 # By a statement: code that loads other code by its path is bound to every file that this process could import.
 from examples.support_refund import shop

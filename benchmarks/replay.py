@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, is_quick, note, ratio, report_bar
 from contextos.audit.replay import replay
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 
 CASES = {"no gate": 900, "approval": 4200}
 OUTSIDE = ("open", "sqlite3.connect", "socket.", "subprocess.", "os.listdir", "os.scandir")

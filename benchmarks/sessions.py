@@ -26,13 +26,13 @@ from contextos.contracts.envelopes.identity import UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.ports.planning import PlanRequest
 from contextos.control.artifacts import PACK_TYPE
-from contextos.engine.lease_owner import Owner
-from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import Done, Gate
-from contextos.operations.gate.opening import open_session
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.gate.gate import Done, Gate
+from contextos.deployment.gate.opening import open_session
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.seal import seal
+from contextos.workspace.engine.lease_owner import Owner
 
 LOOKUP = "adp_orders.lookup"
 CALLS = 10

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, is_quick, report_bar
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 
 RUNS = 1000
 MESSAGE_CHARACTERS = 400

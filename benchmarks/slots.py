@@ -20,10 +20,10 @@ import asyncpg
 
 from benchmarks.bars import folder as data_folder
 from benchmarks.bars import is_quick, ratio, report_bar, skip
+from contextos.context.slots.resolve import resolve_context_slot
+from contextos.context.slots.select import selection_id
 from contextos.contracts.envelopes.artifacts import ExtensionManifest
 from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SelectionOrigin, SlotActor
-from contextos.slots.resolve import resolve_context_slot
-from contextos.slots.select import selection_id
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.shared import artifact_rows as rows
 from contextos.store.shared.artifact_rules import selection_fingerprint

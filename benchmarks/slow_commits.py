@@ -18,9 +18,9 @@ from statistics import median
 from benchmarks import outside, queues
 from benchmarks.bars import note, ratio, report_bar
 from benchmarks.deployed import AMOUNT_INR, closed, new_folder, opened
-from contextos.engine.shared import SharedLimits
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 from contextos.store.postgres.connections import connect_postgres
+from contextos.workspace.engine.shared import SharedLimits
 from tests.postgres import Database
 
 AT_ONCE = 64

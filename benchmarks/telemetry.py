@@ -20,7 +20,7 @@ from statistics import median
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, is_quick, note, ratio, report_bar
 from benchmarks.floor import CASES, governed
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
 from contextos.telemetry.exporter import Telemetry, otlp
 
 BLOCK = 100

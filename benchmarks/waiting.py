@@ -47,7 +47,7 @@ async def idle(database: Database) -> str:
 
 async def answered(world: TestWorld, submit: list[str]) -> list[float]:
     """Return the ms from each answer's commit to the end of its run."""
-    from contextos.engine.local import EngineLimits, LocalEngine
+    from contextos.workspace.engine.local import EngineLimits, LocalEngine
     from tests.world import TENANT
 
     ended: dict[str, asyncio.Event] = {}
@@ -87,8 +87,8 @@ async def start_runs(world: TestWorld, numbers: range) -> list[str]:
 
 
 async def measure(path: Path, database: Database, count: int) -> None:
-    from contextos.engine.local import LocalEngine
     from contextos.store.shared.clock import SystemClock
+    from contextos.workspace.engine.local import LocalEngine
     from tests.world import open_world
 
     world = await open_world(path, stores=database.app, clock=SystemClock())

@@ -25,7 +25,7 @@ _REF: Final = "#/components/schemas/"
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of the API, without a deployment."""
-    from contextos.http_api.assembly import routed_api
+    from contextos.server.assembly import routed_api
 
     return routed_api().openapi()
 

@@ -137,7 +137,6 @@ def _settings() -> Iterator[str]:
 
 def _ports() -> Iterator[str]:
     """The settings that are tables of a `kind`, the issuer of logins, and the destinations of notices."""
-    from contextos.application.outbox.setting import MailSetting, WebhookSetting
     from contextos.port_settings import (
         ApprovalLoginsSetting,
         AttachmentsSetting,
@@ -151,6 +150,7 @@ def _ports() -> Iterator[str]:
     from contextos.port_settings.browser_logins import BrowserLoginsSetting
     from contextos.port_settings.hops import HopIssuerSetting, HopsSetting
     from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
+    from contextos.service.outbox.setting import MailSetting, WebhookSetting
     from contextos.telemetry.setting import CollectorSetting, TelemetrySetting
 
     yield from ("", "## `[directory]`", "", "Beside a plain file; see [Operations](../operations.md#the-directory).")

@@ -56,18 +56,18 @@ from contextos.contracts.documents.subscriptions import (
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.artifacts import ExtensionManifest
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.errors import ContextOSError
-from contextos.intelligence.memory import list_candidates
-from contextos.operations.acts.curation import (
+from contextos.deployment.acts.curation import (
     add_artifact,
     add_revision,
     archive_assertion,
     classify_artifact,
     register_extension,
 )
-from contextos.operations.acts.memories import review_memory
-from contextos.operations.operator import request_cancel
-from contextos.operations.restore import record_restore
+from contextos.deployment.acts.memories import review_memory
+from contextos.deployment.operator import request_cancel
+from contextos.deployment.restore import record_restore
+from contextos.errors import ContextOSError
+from contextos.intelligence.memory import list_candidates
 from contextos.store.postgres.database_identity import DATABASE_IDENTITY
 from contextos.trust.rows.unvouched_writes import SignedWrites
 from contextos.trust.seal import seal

@@ -9,7 +9,7 @@ from typing import Any
 import contextos
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import POLICY_TYPE
-from contextos.operations.acts.governance import activate_policies
+from contextos.deployment.acts.governance import activate_policies
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from contextos.trust.seal import seal
 from tests.deployers import TENANT, people

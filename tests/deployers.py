@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from contextos.app import make_keys
-from contextos.app.application import App
-from contextos.app.opening import Opening
 from contextos.contracts.envelopes.identity import UserClaims
 from contextos.testing import InMemory, in_memory
 from contextos.trust.seal import kid_of
+from contextos.workspace import make_keys
+from contextos.workspace.application import App
+from contextos.workspace.opening import Opening
 from tests.world import public_key
 
 TENANT = "tenant_dev"

@@ -20,8 +20,8 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.kinds import LedgerHeads
 from contextos.contracts.journal import Draft, Entry, genesis, header_hash, link
 from contextos.contracts.statements.questions import CONTENT, approval_statement
-from contextos.operations import operator
-from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
+from contextos.deployment import operator
+from contextos.deployment.acts.ended_runs import close_decision, reopen_run, resolve_escalation
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.identity.jws import detached
@@ -103,7 +103,7 @@ async def reopened(path: Path) -> bytes:
 
 async def session(path: Path) -> bytes:
     """The session of an agent that refunds, and finishes."""
-    from contextos.operations.gate.gate import Done
+    from contextos.deployment.gate.gate import Done
     from tests.sessions import REFUND, chosen_by_agent, read_first, refund_args, refund_session
 
     world = await open_world(path, pack=chosen_by_agent)

@@ -21,14 +21,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 
 import contextos
-from contextos.app import App, open_unchecked
-from contextos.app.logins.development_tokens import development_token
 from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
-from contextos.http_api.assembly import http_api
-from contextos.operations.acts.act import Actor
+from contextos.deployment.acts.act import Actor
+from contextos.server.assembly import http_api
 from contextos.server.serving import listen
 from contextos.settings import Settings
+from contextos.workspace import App, open_unchecked
+from contextos.workspace.logins.development_tokens import development_token
 
 TENANT = "tenant_acme_prod"
 OTHER_TENANT = "tenant_other"

@@ -20,20 +20,20 @@ from joserfc import jws
 
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import SignedIn
-from contextos.app import open_unchecked
-from contextos.app.logins.bearer import BearerTokens
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import NotFound, SignatureInvalid, Unavailable
-from contextos.server.mcp_server import governed_server
-from contextos.server.mcp_sessions import ServedSessions
-from contextos.server.oauth import oauth_resource
+from contextos.server.mcp.oauth import oauth_resource
+from contextos.server.mcp.serving import governed_server
+from contextos.server.mcp.sessions import ServedSessions
 from contextos.server.serving import listen, serve_oauth
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.seal import seal
+from contextos.workspace import open_unchecked
+from contextos.workspace.logins.bearer import BearerTokens
 from tests.http_face import REQUESTER, TENANT, HttpFace, http_face
 from tests.issuer import keys, segment
 from tests.loopback import Answer, Asked

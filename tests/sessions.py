@@ -8,8 +8,8 @@ from typing import Any
 
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.identity import UserClaims
-from contextos.operations.gate.gate import Done, Gate
-from contextos.operations.gate.opening import open_session
+from contextos.deployment.gate.gate import Done, Gate
+from contextos.deployment.gate.opening import open_session
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 LOOKUP, EVAL, REFUND = "adp_orders.lookup", "adp_policy.eval", "adp_payments.issue_refund"

@@ -90,7 +90,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("source", PLANTED.values(), ids=PLANTED)
 def test_a_planted_violation_is_found(source: str) -> None:
-    assert list(violations("operations/planted.py", source))
+    assert list(violations("deployment/planted.py", source))
 
 
 def test_what_only_looks_like_one_is_not() -> None:
@@ -101,4 +101,4 @@ def test_what_only_looks_like_one_is_not() -> None:
         "from contextos.contracts.journal import Batch, Write",
         'fields = ("keys", "names")',
     ):
-        assert not list(violations("operations/planted.py", source)), source
+        assert not list(violations("deployment/planted.py", source)), source

@@ -24,8 +24,8 @@ SAYS = "is not allowed to import"
 PLANTED = [
     ("contracts/planted_up.py", "import contextos.trust", f"contextos.contracts {SAYS} contextos.trust"),
     ("trust/planted_sibling.py", "import contextos.action", f"contextos.trust {SAYS} contextos.action"),
-    ("decision/planted_app.py", "import contextos.app", f"contextos.decision {SAYS} contextos.app"),
-    ("store/planted_twin.py", "import contextos.engine", f"contextos.store {SAYS} contextos.engine"),
+    ("decision/planted_app.py", "import contextos.workspace", f"contextos.decision {SAYS} contextos.workspace"),
+    ("store/planted_twin.py", "import contextos.adapters", f"contextos.store {SAYS} contextos.adapters"),
     ("planted_module.py", "", "- contextos.planted_module"),
     ("control/planted_time.py", "import time", f"contextos.control {SAYS} time"),
     ("context/planted_os.py", "import os.path", f"contextos.context {SAYS} os"),
@@ -100,7 +100,7 @@ def test_only_layers_that_are_not_built_are_in_parentheses(rule: configparser.Co
 @pytest.mark.requirement("C-PURE")
 def test_everything_that_drives_a_run_takes_time_and_chance_from_ports(rule: configparser.ConfigParser) -> None:
     order = layers(rule)
-    below = order[order.index(["audit", "application"]) :]
+    below = order[order.index(["audit", "service"]) :]
     down = {name.strip("()") for layer in below for name in layer} - {"errors"}
     sources = rule["importlinter:contract:ports-only"]["source_modules"].split()
     judged = {name.removeprefix("contextos.") for name in sources}

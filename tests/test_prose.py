@@ -66,19 +66,7 @@ def literals(source: str) -> Iterator[str]:
 
 
 IS_NO = re.compile(r"(?<![Tt]here )\b(?:is|are) no (?!longer\b|more\b|matter\b)[`\w]+")
-STILL = (
-    "action",
-    "adapters",
-    "audit",
-    "contracts",
-    "control",
-    "decision",
-    "queries",
-    "runtime",
-    "slots",
-    "store",
-    "trust",
-)
+STILL = ("action", "adapters", "audit", "contracts", "control", "decision", "runtime", "store", "trust")
 """Packages where some messages say it still. What `action`, `decision` and `runtime` say is recorded: other words would
 differ in a replay.
 """

@@ -24,10 +24,10 @@ MODULE_LINES_MAX = 300
 MODULE_LINES_MEDIAN_MAX = 130
 FUNCTION_LINES_MAX = 70
 PACKAGE_DEPTH_MAX = 3
-PACKAGE_MODULES_MAX = 14
+PACKAGE_MODULES_MAX = 18
 ROOT_MODULES_MAX = 6
 UNFORMATTED_MAX = 20
-NAMES_NOT_USED = {"util", "helper", "manager", "handler", "service", "common", "misc", "data", "info", "base"}
+NAMES_NOT_USED = {"util", "helper", "manager", "handler", "common", "misc", "data", "info", "base"}
 EDGES = ("cli", "server")
 SCRIPTS = Path("store/postgres/migrations")
 """Alembic runs these by their path; nothing imports them."""
@@ -156,9 +156,9 @@ def test_no_package_is_crowded() -> None:
 
 
 def test_a_crowded_package_is_found() -> None:
-    assert len(list(crowded_packages(Path(f"trust/m{number}.py") for number in range(15)))) == 1
+    assert len(list(crowded_packages(Path(f"trust/m{number}.py") for number in range(19)))) == 1
     assert len(list(crowded_packages(Path(f"m{number}.py") for number in range(7)))) == 1
-    assert not list(crowded_packages(Path(f"trust/m{number}.py") for number in range(14)))
+    assert not list(crowded_packages(Path(f"trust/m{number}.py") for number in range(18)))
 
 
 def test_only_a_few_tables_are_kept_from_the_formatter() -> None:
@@ -179,7 +179,7 @@ PLANTED = [
     (deep_packages, "trust/postgres/migrations/keys.py", ""),
     (forbidden_names, "trust/helpers.py", ""),
     (forbidden_names, "trust/base_rules.py", ""),
-    (forbidden_names, "services/seal.py", ""),
+    (forbidden_names, "managers/seal.py", ""),
     (forbidden_names, "trust/seal.py", "class SealManager: ..."),
     (broad_excepts, "trust/seal.py", "try:\n    f()\nexcept:\n    pass"),
     (broad_excepts, "trust/seal.py", "try:\n    f()\nexcept Exception as e:\n    raise"),

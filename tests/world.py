@@ -18,32 +18,32 @@ from contextos import __version__
 from contextos.adapters.code import SourceCode
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import load_function_adapters
-from contextos.application.runs import Runs
 from contextos.audit.replay import derived_context
 from contextos.context.estimator import BytesDiv4
+from contextos.context.slots.steps import ArtifactSlots
 from contextos.contracts.acts import PackPin
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import PACK_TYPE
-from contextos.engine.concurrency import AsyncioConcurrency
-from contextos.engine.lease_owner import LeasedOwner, Owner
-from contextos.engine.run_watch import RunWatch
-from contextos.operations import operator
-from contextos.operations.acts.act import Actor
-from contextos.operations.acts.facts import write_facts
-from contextos.operations.acts.governance import activate_policies, pin_packs, publish_artifact, withdraw_artifact
-from contextos.operations.deployment import Deployment, DeploymentConfig
-from contextos.operations.ports import Ports
-from contextos.operations.signing import act_signer
-from contextos.queries.run_view import RunView
+from contextos.deployment import operator
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.facts import write_facts
+from contextos.deployment.acts.governance import activate_policies, pin_packs, publish_artifact, withdraw_artifact
+from contextos.deployment.deployment import Deployment, DeploymentConfig
+from contextos.deployment.ports import Ports
+from contextos.deployment.queries.run_view import RunView
+from contextos.deployment.signing import act_signer
 from contextos.runtime.environment import RunLimits
-from contextos.slots.steps import ArtifactSlots
+from contextos.service.runs import Runs
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
+from contextos.workspace.engine.lease_owner import LeasedOwner, Owner
+from contextos.workspace.engine.run_watch import RunWatch
 from contextos_sim.memory.stores import MemoryStores
 from contextos_sim.ports import UnboundedAdmission
 

@@ -5,7 +5,8 @@ Owns: the agents in files and directories (`agents`); a document's flows as grap
 (`consumers`), of the whole wiring (`wiring`), and of the agent's `package.json` (`package`); the steps of the selection
 agent for one run (`session`); flows on WayFlow (`wayflow`); and the selection agent itself (`selection_agent.json`).
 
-Does not own: which slots a document declares (`contextos.slots.oas`), and what a selection pins (`contextos.slots`).
+Does not own: which slots a document declares (`contextos.context.slots.oas`), and what a selection pins
+(`contextos.context.slots`).
 
 Stable
 ------

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from contextos.cli.command_context import about, read_file
+from contextos.context.slots.oas import cinatra, declared_slots
 from contextos.contracts.encoding.yaml_text import in_lines, read_document
 from contextos.errors import InvalidInput, Problem
-from contextos.slots.oas import cinatra, declared_slots
 from contextos_agentspec.components import text_of
 from contextos_agentspec.package import lint_package, lint_reimport
 from contextos_agentspec.wiring import lint_wiring

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from contextos.context.slots.oas import MAX_SLOTS, DocumentPath, cinatra
 from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES, JsonValue
 from contextos.errors import Problem
-from contextos.slots.oas import MAX_SLOTS, DocumentPath, cinatra
 
 COMPONENT_REF: Final = "$component_ref"
 DEFINED: Final = "$referenced_components"

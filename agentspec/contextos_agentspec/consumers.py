@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from contextos.context.slots.oas import DocumentPath
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.oas import DocumentPath
 from contextos_agentspec.components import Component, FlowGraph, ValueEdge, graph_of, names_slots
 from contextos_agentspec.selection_node import BINDINGS, END, OUTPUTS, SelectionNode, steps_doing
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any, Final, cast
 
+from contextos.context.slots.oas import DocumentPath, cinatra, declared_slots
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.oas import DocumentPath, cinatra, declared_slots
 from contextos_agentspec.components import text_of
 from contextos_agentspec.selection_node import SELECTION_AGENT
 

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from contextos.context.slots.oas import DocumentPath
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.oas import DocumentPath
 from contextos_agentspec.addresses import ADDRESS_REMEDY, address_fault
 from contextos_agentspec.components import Component, FlowGraph
 from contextos_agentspec.names import overwritten, start_faults

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from contextos.context.slots.oas import DocumentPath
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.slots.oas import DocumentPath
 from contextos_agentspec.components import Component, FlowGraph, graph_of, text_of
 
 SELECTION_AGENT: Final = "@cinatra-ai/context-selection-agent"

@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from contextos.context.slots.oas import require_package, slot_of
+from contextos.context.slots.resolve import is_foreign, require_organisation
+from contextos.context.slots.steps import ArtifactSlots
 from contextos.contracts.encoding.codec import JsonValue, parse
 from contextos.contracts.encoding.display_escape import escape_for_display
 from contextos.contracts.envelopes.slots import (
@@ -25,9 +28,6 @@ from contextos.contracts.envelopes.slots import (
 from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import InvalidInput, Problem
-from contextos.slots.oas import require_package, slot_of
-from contextos.slots.resolve import is_foreign, require_organisation
-from contextos.slots.steps import ArtifactSlots
 
 
 @dataclass(frozen=True, slots=True)

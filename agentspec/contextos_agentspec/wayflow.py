@@ -22,13 +22,13 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
+from contextos.context.slots.select import bind_selection
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.yaml_text import read_document
 from contextos.contracts.envelopes.slots import PickRefused
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Problem, RepeatedAct
-from contextos.slots.select import bind_selection
 from contextos.telemetry.logs import error_fields
 from contextos_agentspec.selection_node import ANSWER
 from contextos_agentspec.session import SelectionSession, SlotCall

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
+from contextos.context.slots.oas import DeclaredSlots, DocumentPath, cinatra, declared_slots
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.errors import Problem
-from contextos.slots.oas import DeclaredSlots, DocumentPath, cinatra, declared_slots
 from contextos_agentspec.components import (
     Component,
     FlowGraph,

@@ -14,10 +14,10 @@ from typing import Any, Final
 import contextos
 from benchmarks.agentdojo.people import Answer, Question
 from benchmarks.agentdojo.tools import SuiteTools
-from contextos.app import make_keys
 from contextos.control.lint.money import EACH_IS_ASKED, money_of
-from contextos.operations.gate.gate import CallAnswer, Done, Waiting
+from contextos.deployment.gate.gate import CallAnswer, Done, Waiting
 from contextos.testing import Person
+from contextos.workspace import make_keys
 
 TENANT: Final = "household"
 ASKED: Final = Person("liam")

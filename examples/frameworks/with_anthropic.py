@@ -16,8 +16,8 @@ from pathlib import Path
 from anthropic import AsyncAnthropic
 
 import contextos
+from contextos.deployment.gate.gate import Waiting
 from contextos.frameworks.loops import anthropic_answers, anthropic_tools
-from contextos.operations.gate.gate import Waiting
 
 sys.path.insert(0, str(Path(__file__).parent))
 from desk import decorated, opened

@@ -15,9 +15,9 @@ from pathlib import Path
 from openai import AsyncOpenAI
 
 import contextos
+from contextos.deployment.gate.gate import Waiting
 from contextos.frameworks.loops import openai_answers
 from contextos.frameworks.offers import function_tools
-from contextos.operations.gate.gate import Waiting
 
 sys.path.insert(0, str(Path(__file__).parent))
 from desk import decorated, opened

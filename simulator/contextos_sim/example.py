@@ -16,8 +16,8 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import Approver, ApproverKey, KnownAgent, KnownDelegation, KnownUser
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment.acts.act import Actor
 from contextos.errors import NotFound
-from contextos.operations.acts.act import Actor
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.seal import KeyRing, seal
 from contextos_sim.payments import SERVICE_DEFAULTS, ShopOrder

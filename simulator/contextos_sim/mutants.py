@@ -23,8 +23,8 @@ from contextos.contracts.journal import CONTROL, Batch, Entry, genesis
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.decision import critic
+from contextos.deployment import driver, operator
 from contextos.errors import InvalidSettings, Problem
-from contextos.operations import driver, operator
 from contextos.runtime import conclusion, wiring
 from contextos.trust.approvals import assertion
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals

@@ -6,8 +6,8 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from contextos.contracts.documents.operations import OperationDocument
+from contextos.deployment.deployment import Deployment
 from contextos.errors import ApprovalRefused, Integrity, Unavailable
-from contextos.operations.deployment import Deployment
 from contextos_sim import example, plans
 from contextos_sim.actors import callers, people
 from contextos_sim.actors.intruder import intruder

@@ -18,10 +18,10 @@ from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import POLICY_TYPE
-from contextos.operations.acts.facts import write_facts
-from contextos.operations.acts.governance import activate_policies, pin_packs, publish_artifact, withdraw_artifact
-from contextos.operations.deployment import Deployment, DeploymentConfig
-from contextos.operations.ports import Ports
+from contextos.deployment.acts.facts import write_facts
+from contextos.deployment.acts.governance import activate_policies, pin_packs, publish_artifact, withdraw_artifact
+from contextos.deployment.deployment import Deployment, DeploymentConfig
+from contextos.deployment.ports import Ports
 from contextos.runtime.environment import RunLimits
 from contextos.trust.seal import seal
 from contextos_sim import example, scenario

@@ -24,12 +24,12 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.adapters.signed_directory`: sign a directory
 - `contextos.contracts.envelopes.*`: the documents that cross a boundary; their JSON form is fixed by `schemas/`
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
-- `contextos.application.*`: what `App` offers an application: runs, approvals, facts, subscriptions
-- `contextos.operations.acts.facts`: write facts into the graph
-- `contextos.operations.gate.gate`: the gate of an agent's session
-- `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
+- `contextos.service.*`: what `App` offers an application: runs, approvals, facts, subscriptions
+- `contextos.deployment.acts.facts`: write facts into the graph
+- `contextos.deployment.gate.gate`: the gate of an agent's session
+- `contextos.deployment.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
-- `contextos.tools.declared`: tools from functions
+- `contextos.packs.tools.declared`: tools from functions
 - `contextos.client`: a client of the HTTP API of a server (extra `client`)
 - `contextos.client.connection`: what a client does
 - `contextos.client.event_stream`: the events of a run
@@ -45,8 +45,8 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.packs.facts`: conditions as Python objects
 - `contextos.packs.printing`: conditions as text
 - `contextos.packs.expansion`: the whole pack of a short form, with the origin of each field
-- `contextos.slots.oas`: the slots that an agent's document declares
-- `contextos.server.mcp_slots`: context-slot selection as an MCP server (extra `mcp`)
+- `contextos.context.slots.oas`: the slots that an agent's document declares
+- `contextos.server.mcp.slots`: context-slot selection as an MCP server (extra `mcp`)
 """
 
 from __future__ import annotations
@@ -56,27 +56,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextos.adapters.function.adapter import BusinessError, FunctionAdapter, Running
-    from contextos.app.application import App
-    from contextos.app.opening import open
     from contextos.audit.export import export_runs
     from contextos.audit.exported import read_export, replay_export
     from contextos.audit.replay import replay
     from contextos.audit.verify import verify_tenant
     from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+    from contextos.deployment.acts.act import Actor
+    from contextos.deployment.deployment import Deployment
+    from contextos.deployment.operator import answer_approval
+    from contextos.deployment.ports import Ports
+    from contextos.deployment.queries.run_view import RunView
+    from contextos.deployment.signing import answer_signer
     from contextos.errors import ContextOSError
-    from contextos.operations.acts.act import Actor
-    from contextos.operations.deployment import Deployment
-    from contextos.operations.operator import answer_approval
-    from contextos.operations.ports import Ports
-    from contextos.operations.signing import answer_signer
     from contextos.packs.building import pack, read_pack
-    from contextos.queries.run_view import RunView
+    from contextos.packs.tools.declared import read, write
+    from contextos.packs.tools.signatures import Key
+    from contextos.packs.tools.toolset import tools_of, toolset
     from contextos.runtime.environment import RunLimits
     from contextos.settings import Settings
-    from contextos.tools.declared import read, write
-    from contextos.tools.signatures import Key
-    from contextos.tools.toolset import tools_of, toolset
     from contextos.trust.seal import KeyRing, seal
+    from contextos.workspace.application import App
+    from contextos.workspace.opening import open
 
 __version__ = "0.1.0"
 
@@ -84,37 +84,37 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
-    "Actor": "contextos.operations.acts.act",
+    "Actor": "contextos.deployment.acts.act",
     "AdapterDefinition": "contextos.contracts.envelopes.tool",
     "AdapterReply": "contextos.contracts.envelopes.tool",
-    "App": "contextos.app.application",
+    "App": "contextos.workspace.application",
     "BusinessError": "contextos.adapters.function.adapter",
     "CallContext": "contextos.contracts.envelopes.tool",
     "ContextOSError": "contextos.errors",
-    "Deployment": "contextos.operations.deployment",
+    "Deployment": "contextos.deployment.deployment",
     "FunctionAdapter": "contextos.adapters.function.adapter",
-    "Key": "contextos.tools.signatures",
+    "Key": "contextos.packs.tools.signatures",
     "KeyRing": "contextos.trust.seal",
-    "Ports": "contextos.operations.ports",
+    "Ports": "contextos.deployment.ports",
     "RunLimits": "contextos.runtime.environment",
-    "RunView": "contextos.queries.run_view",
+    "RunView": "contextos.deployment.queries.run_view",
     "Running": "contextos.adapters.function.adapter",
     "Settings": "contextos.settings",
-    "answer_approval": "contextos.operations.operator",
-    "answer_signer": "contextos.operations.signing",
+    "answer_approval": "contextos.deployment.operator",
+    "answer_signer": "contextos.deployment.signing",
     "export_runs": "contextos.audit.export",
-    "open": "contextos.app.opening",
+    "open": "contextos.workspace.opening",
     "pack": "contextos.packs.building",
     "read_pack": "contextos.packs.building",
-    "read": "contextos.tools.declared",
+    "read": "contextos.packs.tools.declared",
     "read_export": "contextos.audit.exported",
     "replay": "contextos.audit.replay",
     "replay_export": "contextos.audit.exported",
     "seal": "contextos.trust.seal",
-    "tools_of": "contextos.tools.toolset",
-    "toolset": "contextos.tools.toolset",
+    "tools_of": "contextos.packs.tools.toolset",
+    "toolset": "contextos.packs.tools.toolset",
     "verify_tenant": "contextos.audit.verify",
-    "write": "contextos.tools.declared",
+    "write": "contextos.packs.tools.declared",
 }
 
 __all__ = [

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from contextos.application.outbox.setting import OutboxSetting, check_outbox, read_outbox
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
@@ -41,6 +40,7 @@ from contextos.port_settings.hops import HopsSetting
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
+from contextos.service.outbox.setting import OutboxSetting, check_outbox, read_outbox
 from contextos.telemetry.setting import TelemetrySetting, check_telemetry, read_telemetry
 from contextos.trust.identity.claims import MAX_TTL_S
 

@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextos.context.slots.oas import declared_slots, slot_of
 from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES
 from contextos.contracts.encoding.yaml_text import read_document, write_yaml
 from contextos.errors import InvalidInput, MalformedJson
-from contextos.slots.oas import declared_slots, slot_of
 from contextos_agentspec.package import lint_package
 from contextos_agentspec.wiring import lint_wiring
 from tests.agentspec.planted import EXAMPLE, good

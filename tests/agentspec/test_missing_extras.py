@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from contextos.errors import InvalidInput, InvalidSettings
-from contextos.server.mcp_slots import slots_server
+from contextos.server.mcp.slots import slots_server
 from contextos_agentspec.session import SelectionSession
 from contextos_agentspec.wayflow import load_flow, selection_tools
 from contextos_sim.memory.stores import MemoryStores

@@ -20,8 +20,8 @@ from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import APPROVER as LEAD
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import Draft, Entry, link
+from contextos.deployment import operator
 from contextos.errors import ApprovalRefused, Integrity
-from contextos.operations import operator
 from tests.attacks.conftest import DatabaseOwner
 from tests.e2e.test_settlements import DID_NOT, uncertain
 from tests.world import APPROVER, TENANT, TestWorld, open_world, request, run

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from contextos.app import GivenPorts, build, open_app, open_unchecked
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch, Draft
 from contextos.control.artifacts import POLICY_TYPE
+from contextos.deployment.acts.governance import activate_policies
+from contextos.deployment.signing import act_signer
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, InvalidArtifact, InvalidSettings, Unavailable
-from contextos.operations.acts.governance import activate_policies
-from contextos.operations.signing import act_signer
 from contextos.settings import Settings
 from contextos.trust.seal import seal
+from contextos.workspace import GivenPorts, build, open_app, open_unchecked
 from tests.attacks.conftest import DatabaseOwner
 from tests.attacks.shop import Shop
 from tests.unit.control.example import policy_json

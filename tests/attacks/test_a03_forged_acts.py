@@ -17,8 +17,8 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import ApproverKey
 from contextos.contracts.journal import CONTROL, Batch, Draft, Entry
 from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment.signing import act_signer
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity
-from contextos.operations.signing import act_signer
 from contextos.trust.approvals.acts import ACT_ROLES
 from contextos.trust.seal import kid_of, seal
 from tests.attacks.conftest import DatabaseOwner

@@ -15,7 +15,6 @@ import pytest
 
 from contextos.action.registry import Registry
 from contextos.adapters.key_files import KeyFiles
-from contextos.application.reasks import reask_question
 from contextos.audit.export import export_runs
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.acts import PackPin
@@ -26,11 +25,9 @@ from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest,
 from contextos.contracts.envelopes.slots import CandidateQuery, SlotActor
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.errors import ApprovalRefused, OtherEnvironment
-from contextos.intelligence.memory import list_candidates
-from contextos.operations import dead_letters
-from contextos.operations.acts.act import Actor, unsafe_local_assertion
-from contextos.operations.acts.curation import (
+from contextos.deployment import dead_letters
+from contextos.deployment.acts.act import Actor, unsafe_local_assertion
+from contextos.deployment.acts.curation import (
     add_artifact,
     add_revision,
     archive_assertion,
@@ -38,22 +35,25 @@ from contextos.operations.acts.curation import (
     delete_artifact,
     register_extension,
 )
-from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
-from contextos.operations.acts.facts import write_facts
-from contextos.operations.acts.governance import (
+from contextos.deployment.acts.ended_runs import close_decision, reopen_run, resolve_escalation
+from contextos.deployment.acts.facts import write_facts
+from contextos.deployment.acts.governance import (
     activate_policies,
     pin_packs,
     publish_artifact,
     withdraw_artifact,
     withdraw_pin,
 )
-from contextos.operations.acts.keys import rotate_key
-from contextos.operations.acts.memories import review_memory
-from contextos.operations.acts.quarantines import release_capability
-from contextos.operations.deployment import Deployment
-from contextos.operations.operator import erase_entry, request_cancel, retry_run
-from contextos.operations.restore import record_restore
-from contextos.operations.signing import act_signer, answer_signer, settlement_signer
+from contextos.deployment.acts.keys import rotate_key
+from contextos.deployment.acts.memories import review_memory
+from contextos.deployment.acts.quarantines import release_capability
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.operator import erase_entry, request_cancel, retry_run
+from contextos.deployment.restore import record_restore
+from contextos.deployment.signing import act_signer, answer_signer, settlement_signer
+from contextos.errors import ApprovalRefused, OtherEnvironment
+from contextos.intelligence.memory import list_candidates
+from contextos.service.reasks import reask_question
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
 from tests.e2e.test_approvals import VOIDS

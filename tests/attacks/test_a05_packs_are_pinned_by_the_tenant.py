@@ -15,8 +15,8 @@ import pytest
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
+from contextos.deployment.acts.governance import pin_packs, withdraw_pin
 from contextos.errors import InvalidArtifact
-from contextos.operations.acts.governance import pin_packs, withdraw_pin
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
 from tests.unit.control.example import changed, pack_json, policy_json

@@ -14,9 +14,9 @@ import pytest
 from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
+from contextos.deployment.operator import SettlementInput
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import LostReply
-from contextos.operations.operator import SettlementInput
-from contextos.queries.run_view import RunView
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run
 
 CAPABILITY = "adp_payments.issue_refund"

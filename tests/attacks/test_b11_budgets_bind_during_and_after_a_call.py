@@ -14,8 +14,8 @@ import pytest
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.deployment.operator import SettlementInput
 from contextos.errors import LostReply
-from contextos.operations.operator import SettlementInput
 from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
 from tests.e2e.test_planner import RefundPlanner, planned_by

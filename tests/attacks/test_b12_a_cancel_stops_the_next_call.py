@@ -12,9 +12,9 @@ import pytest
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import CallContext
+from contextos.deployment import operator
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, LostReply, Unavailable
-from contextos.operations import operator
-from contextos.queries.run_view import RunView
 from tests.e2e.test_planner import RefundPlanner, planned_by
 from tests.world import TENANT, TestWorld, open_world, request, run
 

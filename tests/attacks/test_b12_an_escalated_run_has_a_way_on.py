@@ -18,10 +18,10 @@ from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import CONTROL, INDEX, Batch
+from contextos.deployment.acts.ended_runs import close_decision, reopen_run, resolve_escalation
+from contextos.deployment.queries.decisions import decision_of
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, ChainBroken, InvalidInput
-from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
-from contextos.queries.decisions import decision_of
-from contextos.queries.run_view import RunView
 from contextos.trust.journal.chain import append
 from tests.attacks.attackers import Attacker
 from tests.world import OPERATOR_KEY, TENANT, TestWorld, open_world, request

@@ -14,8 +14,8 @@ from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Batch, Draft, Entry, link
 from contextos.contracts.ports.storage import Store
+from contextos.deployment.queries.checked_run import read_checked
 from contextos.errors import ChainBroken
-from contextos.queries.checked_run import read_checked
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.signed_heads import head_payload
 from tests.attacks.test_b12_an_escalated_run_has_a_way_on import bounded, on_world

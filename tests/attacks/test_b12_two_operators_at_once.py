@@ -13,11 +13,11 @@ import pytest
 
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import CONTROL, INDEX
+from contextos.deployment.acts import act as acting
+from contextos.deployment.acts import ended_runs
+from contextos.deployment.acts.ended_runs import close_decision, reopen_run, resolve_escalation
+from contextos.deployment.queries.checked_run import read_checked
 from contextos.errors import Conflict
-from contextos.operations.acts import act as acting
-from contextos.operations.acts import ended_runs
-from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
-from contextos.queries.checked_run import read_checked
 from tests.attacks.test_b12_an_escalated_run_has_a_way_on import (
     REASON,
     bounded,

@@ -15,7 +15,7 @@ import pytest
 
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.queries.timeline import tell_story
+from contextos.deployment.queries.timeline import tell_story
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 Body = dict[str, Any]

@@ -21,8 +21,8 @@ from contextos.audit.checkpoint import Checkpoint, OpenRun, joined, read_checkpo
 from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft
+from contextos.deployment import operator
 from contextos.errors import ChainBroken, InvalidInput, SignatureInvalid
-from contextos.operations import operator
 from contextos.trust import pages
 from contextos.trust.seal import KeyRing
 from tests.attacks.attackers import Attacker

@@ -18,9 +18,9 @@ import pytest
 from contextos.audit import export, verify
 from contextos.audit.replay import replay
 from contextos.contracts.journal import CONTROL, INDEX, Batch
+from contextos.deployment import operator
+from contextos.deployment.queries.checked_run import read_checked
 from contextos.errors import ChainBroken, Integrity, InvalidSettings, ReplayMismatch
-from contextos.operations import operator
-from contextos.queries.checked_run import read_checked
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.shared.segments import zstd

@@ -17,9 +17,9 @@ from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, body_digest, genesis, link
+from contextos.deployment import operator
+from contextos.deployment.queries.checked_run import read_checked
 from contextos.errors import ChainBroken
-from contextos.operations import operator
-from contextos.queries.checked_run import read_checked
 from contextos.trust.journal.chain import verify_chain
 from tests.attacks.attackers import REFUSED, Attacker
 from tests.exports import ATTACKERS

@@ -18,9 +18,9 @@ from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.journal import CONTROL, Batch
+from contextos.deployment.operator import request_cancel
+from contextos.deployment.queries.timeline import tell_story
 from contextos.errors import ChainBroken, Integrity
-from contextos.operations.operator import request_cancel
-from contextos.queries.timeline import tell_story
 from contextos.runtime import wiring
 from contextos.trust.journal.chain import append
 from contextos.trust.seal import KeyRing

@@ -21,10 +21,10 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import fact_digest
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.journal import CONTROL
+from contextos.deployment.acts.act import commit_act
+from contextos.deployment.acts.memories import review_memory
 from contextos.errors import ChainBroken, Integrity
 from contextos.intelligence.memory import list_candidates, review_proposal
-from contextos.operations.acts.act import commit_act
-from contextos.operations.acts.memories import review_memory
 from contextos.trust.seal import KeyRing
 from tests.attacks.conftest import DatabaseOwner
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run

@@ -19,9 +19,9 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.deployment.gate.opening import recorded_request
+from contextos.deployment.operator import SettlementInput
 from contextos.errors import ChainBroken, Integrity, LostReply
-from contextos.operations.gate.opening import recorded_request
-from contextos.operations.operator import SettlementInput
 from contextos.runtime.admission import request_fingerprint
 from contextos.trust.rows.edges import ProvedGraph
 from contextos.trust.seal import KeyRing

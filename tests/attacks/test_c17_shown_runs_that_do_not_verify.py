@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.app import open_app
 from contextos.contracts.journal import INDEX, Draft, Entry, link
 from contextos.settings import Settings
+from contextos.workspace import open_app
 from tests.attacks.conftest import DatabaseOwner
 from tests.attacks.shop import Shop
 from tests.world import TENANT

@@ -17,12 +17,12 @@ import pytest
 import contextos
 from contextos.contracts.documents.epochs import PUBLISHED_HEADS
 from contextos.contracts.journal import CONTROL, Batch
+from contextos.deployment.restore import record_restore
+from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import Integrity
-from contextos.operations.restore import record_restore
-from contextos.operations.witness import WitnessPublisher
 from contextos.store.witness.file import FileWitness
 from tests.unit.cli.conftest import Shop
-from tests.unit.operations.test_restore import backup, restore
+from tests.unit.deployment.test_restore import backup, restore
 from tests.world import TENANT, SystemEntropy, TestWorld, open_world, request, run
 
 

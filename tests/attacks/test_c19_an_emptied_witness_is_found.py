@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from contextos.contracts.journal import CONTROL
+from contextos.deployment.restore import record_restore
+from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import Integrity
-from contextos.operations.restore import record_restore
-from contextos.operations.witness import WitnessPublisher
 from contextos.store.witness.file import FileWitness
 from tests.unit.cli.conftest import Shop
 from tests.world import TENANT, SystemEntropy, TestWorld, open_world, request

@@ -18,9 +18,9 @@ from contextos.contracts.documents.runs import LEASES, Lease
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment.acts.memories import review_memory
 from contextos.errors import SignatureInvalid
 from contextos.intelligence.memory import list_candidates
-from contextos.operations.acts.memories import review_memory
 from contextos.trust.seal import KeyRing, seal
 from tests.attacks.test_a06_nobody_acts_for_a_user_unasked import REF, token
 from tests.attacks.test_b10_many_small_effects import denied, limited, refund

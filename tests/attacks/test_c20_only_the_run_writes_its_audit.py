@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from contextos.audit.verify import verify_tenant
+from contextos.context.slots.steps import ArtifactSlots
 from contextos.contracts.envelopes.slots import SelectionAct, selection_id
 from contextos.contracts.journal import Batch
+from contextos.deployment.acts.act import Actor, unsafe_local_assertion
+from contextos.deployment.signing import act_signer
+from contextos.deployment.slot_answers import answer_slot, read_offer
 from contextos.errors import ApprovalRefused, ChainBroken, ContextOSError
-from contextos.operations.acts.act import Actor, unsafe_local_assertion
-from contextos.operations.signing import act_signer
-from contextos.operations.slot_answers import answer_slot, read_offer
-from contextos.slots.steps import ArtifactSlots
 from contextos.store.shared.artifact_rules import selection_fingerprint
 from contextos.trust.approvals.acts import slot_answer_arguments
 from contextos.trust.journal.chain import append

@@ -10,9 +10,9 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterReply, ToolError
+from contextos.deployment.queries.run_view import RunView
+from contextos.deployment.queries.timeline import tell_story
 from contextos.errors import LostReply, Unavailable
-from contextos.queries.run_view import RunView
-from contextos.queries.timeline import tell_story
 from tests.attacks.test_d21_keyed_write_survives_an_outage import asked, sweep_until_quiet
 from tests.world import TENANT, TestWorld, open_world, run
 

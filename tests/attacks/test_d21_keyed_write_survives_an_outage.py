@@ -20,10 +20,10 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.contracts.journal import Batch
 from contextos.control.artifacts import POLICY_TYPE
+from contextos.deployment import operator
+from contextos.deployment.queries.timeline import tell_story
+from contextos.deployment.restore import record_restore
 from contextos.errors import Integrity, LostReply, Unavailable
-from contextos.operations import operator
-from contextos.operations.restore import record_restore
-from contextos.queries.timeline import tell_story
 from contextos.runtime.environment import RunLimits
 from contextos.trust.seal import seal
 from contextos_sim.memory.stores import MemoryStore

@@ -21,11 +21,11 @@ import pytest
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.contracts.envelopes.tool import AdapterReply
-from contextos.engine.local import LocalEngine
+from contextos.deployment.dead_letters import list_dead_letters
+from contextos.deployment.deployment import Deployment, due_runs
 from contextos.errors import InvalidSettings, LostReply, Unavailable
-from contextos.operations.dead_letters import list_dead_letters
-from contextos.operations.deployment import Deployment, due_runs
 from contextos.trust.journal.ledger import RunJournal
+from contextos.workspace.engine.local import LocalEngine
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.operations.dead_letters import list_dead_letters
-from contextos.operations.deployment import Deployment, due_runs
+from contextos.deployment.dead_letters import list_dead_letters
+from contextos.deployment.deployment import Deployment, due_runs
 from contextos.trust.journal.ledger import RunJournal
+from contextos.workspace.engine.local import EngineLimits, LocalEngine
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from contextos.cli import run_command_line
-from contextos.operations import operator
-from contextos.queries.run_list import list_runs, list_waiting_runs
+from contextos.deployment import operator
+from contextos.deployment.queries.run_list import list_runs, list_waiting_runs
 from tests.attacks.shop import Shop
 from tests.world import TENANT, TestWorld, open_world, request, run
 

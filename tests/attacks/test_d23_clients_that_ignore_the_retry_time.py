@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
-from contextos.engine.admission_controller import AdmissionController
 from contextos.errors import Overloaded
+from contextos.workspace.engine.admission_controller import AdmissionController
 from tests.attacks.test_d23_names_places_and_time import stored
 from tests.world import TENANT, TestWorld, open_world, request, run
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from contextos.deployment.restore import record_restore
+from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import ApprovalRefused
-from contextos.operations.restore import record_restore
-from contextos.operations.witness import WitnessPublisher
 from contextos.store.witness.file import FileWitness
 from tests.attacks.shop import Shop
 from tests.world import TENANT, TestWorld, open_world, request, run

@@ -12,8 +12,8 @@ import pytest
 
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import INDEX
+from contextos.deployment.deployment import Deployment
 from contextos.errors import Unavailable
-from contextos.operations.deployment import Deployment
 from tests.attacks.test_d23_names_places_and_time import Ahead, Slow
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 

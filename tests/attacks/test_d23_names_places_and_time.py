@@ -13,11 +13,11 @@ import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.journal import CONTROL, INDEX
-from contextos.engine.admission_controller import AdmissionController
+from contextos.deployment import operator
+from contextos.deployment.deployment import Deployment
 from contextos.errors import Conflict, InvalidInput, Overloaded, Unavailable
-from contextos.operations import operator
-from contextos.operations.deployment import Deployment
 from contextos.store.shared.clock import SystemClock
+from contextos.workspace.engine.admission_controller import AdmissionController
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 

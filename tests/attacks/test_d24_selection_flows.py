@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from jsonschema_rs import Draft202012Validator
 
+from contextos.context.slots.steps import ArtifactSlots
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.yaml_text import read_document
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.contracts.schemas import published
 from contextos.errors import InvalidInput
-from contextos.slots.steps import ArtifactSlots
 from contextos.store.shared.clock import SystemClock
 from contextos_agentspec.wiring import lint_wiring
 from tests.agentspec.planted import (

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from contextos.context.slots.steps import ArtifactSlots
 from contextos.contracts.envelopes.slots import MAX_SLOT_BYTES, MAX_SLOT_REFS, PickRefused, Selected
 from contextos.errors import NotFound
-from contextos.slots.steps import ArtifactSlots
 from contextos.store.postgres.connections import Connections
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical
+from contextos.deployment import operator
 from contextos.errors import ApprovalRefused, InvalidSettings
-from contextos.operations import operator
 from contextos.trust.approvals.assertion import APPROVAL_TYP, sign_approval
 from contextos.trust.identity.jws import verify_compact
 from contextos.trust.seal import KeyRing, kid_of, verify_signature

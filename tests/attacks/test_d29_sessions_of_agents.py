@@ -10,8 +10,8 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Batch
+from contextos.deployment.gate.gate import Done, Refused
 from contextos.errors import ConflictingRequest, Integrity, InvalidInput
-from contextos.operations.gate.gate import Done, Refused
 from contextos.runtime.attempts import agent_session
 from contextos.trust.journal.chain import append
 from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session

@@ -18,13 +18,13 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
+from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.deployment.queries.observations import read_sessions
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, NotFound, ReplayMismatch, SignatureInvalid
-from contextos.mining.draft import mined_yaml
-from contextos.mining.miner import mine
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.packs.expansion import expand
+from contextos.packs.mining.draft import mined_yaml
+from contextos.packs.mining.miner import mine
 from contextos.packs.reading import read_declaration
-from contextos.queries.observations import read_sessions
 from contextos.settings import Settings, check_settings
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.seal import seal

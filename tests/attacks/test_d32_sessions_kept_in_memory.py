@@ -21,9 +21,9 @@ from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import CallContext
+from contextos.deployment.gate.gate import Done, Gate, Refused
+from contextos.deployment.operator import erase_entry, request_cancel
 from contextos.errors import ConflictingRequest, Integrity
-from contextos.operations.gate.gate import Done, Gate, Refused
-from contextos.operations.operator import erase_entry, request_cancel
 from tests.sessions import (
     EVAL,
     LOOKUP,

@@ -21,9 +21,9 @@ from contextos.adapters.openapi.adapter import openapi_adapter
 from contextos.adapters.openapi.draft import draft_openapi
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition, ToolError
-from contextos.operations.gate.gate import Done, Waiting
-from contextos.operations.operator import SettlementInput, settle_effect
-from contextos.queries.run_view import RunView
+from contextos.deployment.gate.gate import Done, Waiting
+from contextos.deployment.operator import SettlementInput, settle_effect
+from contextos.deployment.queries.run_view import RunView
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from contextos.trust.approvals.settlement import sign_settlement
 from tests.attacks.test_d36_openapi_adapters import LIES

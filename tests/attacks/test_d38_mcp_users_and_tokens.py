@@ -36,7 +36,7 @@ from tests.mcp_face import (
     served,
     with_client,
 )
-from tests.unit.server.test_mcp_server import Polling, ask_about
+from tests.unit.server.mcp.test_serving import Polling, ask_about
 
 pytestmark = pytest.mark.slow
 

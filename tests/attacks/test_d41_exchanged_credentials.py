@@ -26,15 +26,15 @@ import contextos
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.oauth.token_exchange import TokenExchange
 from contextos.adapters.outbound import destination
-from contextos.app import make_keys
 from contextos.audit.export import export_runs
 from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.testing import TEST_OPERATOR, MemoryDirectory, Person, in_memory
+from contextos.workspace import make_keys
 from tests.authorization_server import (
     AUDIENCE,
     CLIENT,

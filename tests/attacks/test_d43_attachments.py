@@ -11,7 +11,7 @@ import pytest
 
 from contextos.action.attachments import MAX_ATTACHMENT_BYTES, MAX_TEXT_BYTES
 from contextos.audit.replay import replay
-from contextos.operations.preview import preview
+from contextos.deployment.preview import preview
 from tests.attached_files import NOTE, Files, attaching, bodies, decided
 from tests.world import TENANT, request, run
 

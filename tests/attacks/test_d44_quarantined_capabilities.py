@@ -22,10 +22,10 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.contracts.journal import CONTROL, Batch, Draft
+from contextos.deployment.acts.quarantines import release_capability
+from contextos.deployment.queries.run_names import run_named
+from contextos.deployment.queries.timeline import tell_story
 from contextos.errors import ApprovalRefused, InvalidInput, LostReply, NotFound, Unavailable
-from contextos.operations.acts.quarantines import release_capability
-from contextos.queries.run_names import run_named
-from contextos.queries.timeline import tell_story
 from tests.attacks.attackers import Attacker
 from tests.attacks.conftest import DatabaseOwner
 from tests.world import APPROVER, APPROVER_KEY, TENANT, TestWorld, open_world, request, run

@@ -33,11 +33,11 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.deployment.operator import SettlementInput, settle_effect
+from contextos.deployment.signing import settlement_signer
 from contextos.errors import ConflictingRequest, InvalidInput, InvalidTool, LostReply, Unavailable
-from contextos.operations.gate.gate import Done, Refused, Waiting
-from contextos.operations.operator import SettlementInput, settle_effect
-from contextos.operations.signing import settlement_signer
-from contextos.server.mcp_calls import SessionCalls
+from contextos.server.mcp.calls import SessionCalls
 from contextos.telemetry.logs import configure
 from contextos.testing import in_memory
 from tests.attacks.test_d42_planted_secrets import kept

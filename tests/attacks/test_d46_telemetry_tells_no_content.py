@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext, ToolError
+from contextos.deployment.operator import answer_approval
 from contextos.errors import Unavailable
-from contextos.operations.operator import answer_approval
 from contextos.telemetry.exporter import Telemetry, otlp
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.seal import kid_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from contextos.application.approvals import ApprovalQuestions, Question
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import ApprovalRefused, Integrity, InvalidInput, NotFound
+from contextos.service.approvals import ApprovalQuestions, Question
 from contextos.trust.identity.jws import sign_compact
 from contextos.trust.seal import kid_of
 from tests.world import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from contextos.deployment.queries.positions import line_at
 from contextos.errors import ChainBroken, InvalidInput
-from contextos.queries.positions import line_at
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 OTHER = "tenant_other_prod"

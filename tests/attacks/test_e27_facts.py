@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from contextos.application.facts import Facts
+from contextos.deployment.acts.act import Actor, unsafe_local_assertion
 from contextos.errors import ApprovalRefused, Integrity
-from contextos.operations.acts.act import Actor, unsafe_local_assertion
+from contextos.service.facts import Facts
 from tests.attacks.attackers import sql_in_file
 from tests.world import APPROVER, APPROVER_KEY, OPERATOR, OPERATOR_KEY, TENANT, TestWorld, open_world, run
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from contextos.application.approvals import ApprovalQuestions, ApprovalStatement, Question
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
 from contextos.contracts.statements.questions import approval_statement
+from contextos.deployment.operator import answer_approval
+from contextos.deployment.ports import ApprovalLogins
 from contextos.errors import ApprovalRefused, ChainBroken, Unavailable
-from contextos.operations.operator import answer_approval
-from contextos.operations.ports import ApprovalLogins
+from contextos.service.approvals import ApprovalQuestions, ApprovalStatement, Question
 from contextos.trust.approvals.assertion import approval_fault
 from contextos.trust.journal.chain import append
 from tests.issuer import ISSUER, TRUSTED, issuer, jwks, token

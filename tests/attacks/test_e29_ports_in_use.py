@@ -13,7 +13,6 @@ import contextos
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.encrypted_keys import make_pkcs8_keys
 from contextos.adapters.signed_directory import sign_directory
-from contextos.app import GivenPorts, open_unchecked
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
@@ -21,6 +20,7 @@ from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import InvalidSettings
 from contextos.settings import UNSAFE_PORTS, Settings
 from contextos.trust.seal import PURPOSES, KeyRing, seal
+from contextos.workspace import GivenPorts, open_unchecked
 from tests.postgres import Database
 from tests.world import TENANT, public_key, request
 

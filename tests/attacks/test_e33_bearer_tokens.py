@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
-from contextos.app.logins.bearer import BearerTokens
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid, Unavailable
 from contextos.trust.identity.callers import Caller
 from contextos.trust.identity.claims import mint_subject_token
 from contextos.trust.seal import KeyRing
+from contextos.workspace.logins.bearer import BearerTokens
 from contextos_sim.memory.stores import MemoryStores
 from tests.attacks.test_e28_oidc_tokens import ATTACKS
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, claims, jwks, segment, token
@@ -314,7 +314,7 @@ def test_a_person_sees_their_own_runs_alone() -> None:
 
 
 def test_a_thousand_tokens_are_not_kept_for_ever(tmp_path: Path, clock: StillClock, monkeypatch: Any) -> None:
-    monkeypatch.setattr("contextos.app.logins.bearer.MAX_KEPT_TOKENS", 3)
+    monkeypatch.setattr("contextos.workspace.logins.bearer.MAX_KEPT_TOKENS", 3)
     tokens = tokens_at(tmp_path, clock)
     for number in range(10):
         run(tokens.acting(called(tokens, nonce=str(number)), agent=AGENT))

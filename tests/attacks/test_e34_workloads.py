@@ -12,11 +12,11 @@ import pytest
 from joserfc.jwk import ECKey
 
 from contextos.adapters.jwks import PinnedJwks
-from contextos.app.logins.bearer import BearerTokens, TrustedDomain
 from contextos.contracts.envelopes.identity import KnownDelegation
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid, Unavailable
 from contextos.trust.identity.svid import TrustDomain
 from contextos.trust.seal import KeyRing
+from contextos.workspace.logins.bearer import BearerTokens, TrustedDomain
 from contextos_sim.memory.stores import MemoryStores
 from tests.issuer import NOW_S, segment
 from tests.spire import AUDIENCE, DOMAIN, WORKLOAD, bundle, domain_keys, svid

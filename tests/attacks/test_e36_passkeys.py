@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from contextos.application.approvals import ApprovalQuestions, ApprovalStatement, Question
 from contextos.audit.export import signed_exports
 from contextos.audit.exported import read_export, replay_export
 from contextos.audit.replay import replay
@@ -17,6 +16,7 @@ from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
 from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused
+from contextos.service.approvals import ApprovalQuestions, ApprovalStatement, Question
 from contextos.trust.approvals.passkeys import challenge_of, passkey_assertion
 from contextos.trust.journal.chain import append
 from tests.passkeys import ORIGIN, PRESENT, VERIFIED, Passkey, base64url

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from contextos.application.outbox.notices import NOTICE_TYPES, Notice
-from contextos.application.outbox.sending import Outbox
 from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX, Batch, Draft
+from contextos.service.outbox.notices import NOTICE_TYPES, Notice
+from contextos.service.outbox.sending import Outbox
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 LINK = "https://console.acme.example/runs/{run}"

@@ -17,7 +17,6 @@ import httpx
 import pytest
 from fido2 import cbor
 
-from contextos.application.passkeys import MAX_REGISTRATIONS
 from contextos.audit.export import signed_exports
 from contextos.audit.exported import read_export, replay_export
 from contextos.audit.verify import verify_tenant
@@ -25,7 +24,8 @@ from contextos.contracts.documents.identities import PASSKEY_REGISTRATIONS, Seal
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch, Draft, Entry, genesis, link
 from contextos.errors import ReplayMismatch
-from contextos.http_api.rates import RequestRates
+from contextos.server.rates import RequestRates
+from contextos.service.passkeys import MAX_REGISTRATIONS
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.seal import decode_base64
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from contextos.app.logins.development_tokens import development_token
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.trace import (
@@ -27,6 +26,7 @@ from contextos.contracts.trace import (
     parse_traceparent,
     parse_tracestate,
 )
+from contextos.workspace.logins.development_tokens import development_token
 from tests.http_face import OTHER_TENANT, TENANT, HttpFace, http_face
 
 TRACE, SPAN = "12345678901234567890123456789012", "1234567890123456"

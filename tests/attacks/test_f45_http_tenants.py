@@ -46,8 +46,8 @@ def routes_with_a_name(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | 
     found = []
     for path, operations in face.api.openapi()["paths"].items():
         for method, operation in operations.items():
-            # Sessions are named by their user: `tests/unit/http_api/routes/test_sessions.py`. What a tenant governs is
-            # named by references of its own: `test_f48_http_control.py`.
+            # Sessions are named by their user: `tests/unit/server/routes/test_sessions.py`. What a
+            # tenant governs is named by references of its own: `test_f48_http_control.py`.
             probed = ("{run}", "{session}", *GOVERNED)
             assert "{" not in path or any(one in path for one in probed), f"nothing probes {path}"
             if "{run}" in path:
@@ -100,8 +100,8 @@ def test_the_owner_of_the_run_and_its_lead_are_answered(face: HttpFace, run: str
     """Else the tests above would pass for a route that answers nobody."""
     for method, path, body in routes_with_a_name(face):
         if path.endswith(("/events", "/decision")):
-            # A run that waits has a stream without an end (`tests/unit/http_api/routes/test_events.py`) and has decided
-            # nothing (`tests/spec/test_flow.py`).
+            # A run that waits has a stream without an end (`tests/unit/server/routes/test_events.py`) and
+            # has decided nothing (`tests/spec/test_flow.py`).
             continue
         by = LEAD if "/approvals/" in path else REQUESTER
         assert probe(face, method, path, body, run, by=by).status_code != 404, (method, path)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from contextos.errors import Integrity
-from contextos.http_api.bodies import MAX_BODY_BYTES
+from contextos.server.bodies import MAX_BODY_BYTES
 from tests.http_face import OPERATOR, HttpFace, http_face
 
 JSON = {"Content-Type": "application/json"}
@@ -177,7 +177,7 @@ def fails(error: BaseException) -> Any:
 def test_a_fault_of_ours_shows_no_stack_no_path_and_no_query(
     face: HttpFace, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("contextos.application.runs.Runs.list", fails(error))
+    monkeypatch.setattr("contextos.service.runs.Runs.list", fails(error))
     answer = face.send("GET", "/v1/runs")
     assert is_problem(answer, 500)
     assert answer.json()["detail"].startswith("the request could not be answered")

@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 import pytest
 
-from contextos.app.logins.development_tokens import development_token
-from contextos.http_api.bodies import MAX_BODY_BYTES
-from contextos.http_api.control import children, work
-from contextos.http_api.control.groups import CONTROL_ROUTES, GOVERNED_BODIES
+from contextos.server.bodies import MAX_BODY_BYTES
+from contextos.server.control import children, work
+from contextos.server.control.groups import CONTROL_ROUTES, GOVERNED_BODIES
+from contextos.workspace.logins.development_tokens import development_token
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
-from tests.unit.http_api.control.test_packs import PACK, SHORT, signed, version_of
+from tests.unit.server.control.test_packs import PACK, SHORT, signed, version_of
 
 NOWHERE: dict[str, str] = {"ref": "ctxpack.nothing@1.0.0", "proposal": "mwp_0000000000000000"}
 NOW_US = time.time_ns() // 1_000
@@ -353,7 +353,7 @@ def test_a_child_has_limits_of_its_own_and_its_defect_says_nothing(
     cpu_s = 1 if cost.startswith("while") else work.MAX_CPU_S
     script.write_text(
         f"""
-from contextos.http_api.control import work
+from contextos.server.control import work
 
 def costly(task):
     {cost}

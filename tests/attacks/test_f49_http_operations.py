@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from contextos.contracts.journal import CONTROL
-from contextos.http_api.callers import authenticated
+from contextos.server.callers import authenticated
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace, http_face
 from tests.segments import drop_triggers, entries_as_rows
 

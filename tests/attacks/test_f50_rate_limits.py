@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 
 from contextos.contracts.admission_limits import AdmissionLimits
-from contextos.http_api import connections
-from contextos.http_api.operate.work import WorkTime
-from contextos.http_api.rates import MAX_LISTS_PER_TENANT, MAX_STREAMS, MAX_STREAMS_PER_TENANT, Places, RequestRates
+from contextos.server import connections
+from contextos.server.operate.work import WorkTime
+from contextos.server.rates import MAX_LISTS_PER_TENANT, MAX_STREAMS, MAX_STREAMS_PER_TENANT, Places, RequestRates
 from contextos.server.serving import listen
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
 

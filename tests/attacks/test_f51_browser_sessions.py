@@ -15,13 +15,13 @@ from urllib.parse import parse_qsl, urlencode
 import httpx
 import pytest
 
-from contextos.app.logins.browser_logins import MAX_SESSIONS, SESSIONS_TYPE
 from contextos.contracts.documents.identities import BROWSER_SESSIONS, SealedIdentity
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.http_api.routes import events
+from contextos.server.routes import events
 from contextos.trust.seal import KeyRing, decode_base64, seal
+from contextos.workspace.logins.browser_logins import MAX_SESSIONS, SESSIONS_TYPE
 from tests.attacks.test_f45_http_tenants import routes_with_a_name
 from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face, served_url
 from tests.issuer import NOW_S, mac_with, segment, token

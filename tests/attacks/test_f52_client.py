@@ -22,7 +22,7 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ContextOSError, InvalidInput, Overloaded, RequestRefused, Unavailable, UnfitAnswer
-from contextos.http_api.documents import QuestionDocument
+from contextos.service.views import QuestionDocument
 from tests.loopback import Answer, Asked, serving
 from tests.raw_http import raw_server
 

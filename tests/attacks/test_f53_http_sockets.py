@@ -1,7 +1,7 @@
 """F53: bytes that no client library would send reach a real server. Each is answered as HTTP says or ends the
 connection; nothing is stored, no other resource is reached, and the log has no stack.
 
-What is late, too much or not read is attacked in `tests/unit/http_api/test_connections.py`.
+What is late, too much or not read is attacked in `tests/unit/server/test_connections.py`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import pytest
 
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import Batch
-from contextos.operations import operator
-from contextos.operations.deployment import Deployment
+from contextos.deployment import operator
+from contextos.deployment.deployment import Deployment
 from tests.attacks.test_d23_blocked_runs import Lost
 from tests.world import TENANT, TestWorld, open_world, request, run
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from contextos.deployment.gate.gate import Done
+from contextos.deployment.gate.opening import find_session
 from contextos.errors import InvalidInput
-from contextos.operations.gate.gate import Done
-from contextos.operations.gate.opening import find_session
 from tests.attacks.test_d32_sessions_kept_in_memory import Process, between, roomy
 from tests.http_face import begin_deploys, http_face
 from tests.sessions import LOOKUP, assert_replays, refund_session

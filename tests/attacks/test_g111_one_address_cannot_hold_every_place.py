@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from contextos.errors import Overloaded
-from contextos.http_api import connections
-from contextos.http_api.rates import MAX_HELD_CALLS, MAX_STREAMS, Places, client_address
+from contextos.server import connections
+from contextos.server.rates import MAX_HELD_CALLS, MAX_STREAMS, Places, client_address
 from tests.http_face import TENANT, HttpFace, http_face
-from tests.unit.http_api.test_connections import HEALTH, rest, served
+from tests.unit.server.test_connections import HEALTH, rest, served
 from tests.world import run
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.journal import INDEX
+from contextos.deployment.gate.gate import Done, Gate, Waiting
 from contextos.errors import Overloaded
-from contextos.operations.gate.gate import Done, Gate, Waiting
 from tests.http_face import begin_deploys, begin_refunds, http_face
 from tests.mcp_face import LOOKUP, ORDER, refund_workspace, stdio, with_client
 from tests.sessions import REFUND, assert_replays, chosen_by_agent, in_world, read_first, refund_args, refund_session
-from tests.unit.http_api.routes.test_sessions import ACME, WHERE, call, opened
+from tests.unit.server.routes.test_sessions import ACME, WHERE, call, opened
 from tests.world import TENANT, TestWorld, request
 
 SESSIONS = "[pressure]\nmax_open_sessions_per_agent = 2\n"

@@ -13,9 +13,9 @@ from contextos.audit.replay import replay as replayed
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.operations import UNVOUCHED_WRITES
 from contextos.contracts.journal import Batch
+from contextos.deployment.gate.gate import Waiting
+from contextos.deployment.operator import erase_entry
 from contextos.errors import ChainBroken, Integrity
-from contextos.operations.gate.gate import Waiting
-from contextos.operations.operator import erase_entry
 from contextos.testing import TEST_OPERATOR, Person
 from tests.attacks.conftest import DatabaseOwner
 from tests.attacks.test_g86_what_was_written_untrusted_is_read_untrusted import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contextos.mining.bounds import bound_of
+from contextos.packs.mining.bounds import bound_of
 from contextos.trust.policy.constraints import check_args, lint_constraint
 
 ACCOUNTS = [f"acc_{number:05d}" for number in range(10_100, 10_130)]

@@ -14,7 +14,6 @@ import pytest
 
 import contextos
 from contextos.adapters.key_files import KeyFiles
-from contextos.app import open_unchecked
 from contextos.cli.demo.workspace import HOUSE_POLICY, example_operator
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
@@ -23,10 +22,11 @@ from contextos.errors import InvalidArtifact
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import seal
+from contextos.workspace import open_unchecked
 from tests.attacks.faults import FAULTS, Plant, Workspace
 from tests.attacks.shop import Shop
 from tests.http_face import OPERATOR, HttpFace, http_face
-from tests.unit.http_api.control.test_packs import signed, version_of
+from tests.unit.server.control.test_packs import signed, version_of
 from tests.world import INTENT, TENANT
 
 OLD, NEW = "ctxpack.support@5.2.0", "ctxpack.support@5.3.0"

@@ -20,16 +20,16 @@ import pytest
 
 import contextos
 from contextos.adapters.key_files import KeyFiles
-from contextos.app import telemetry as app_telemetry
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.contracts.encoding.jcs import canonical
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import InvalidSettings
-from contextos.http_api.routes.health import get_readiness
-from contextos.queries.run_view import RunView
+from contextos.server.routes.health import get_readiness
 from contextos.settings import Settings, check_settings
 from contextos.store.shared.clock import SystemClock
 from contextos.telemetry.setting import CollectorSetting, TelemetrySetting, parsed_headers
 from contextos.trust.seal import seal
+from contextos.workspace import telemetry as app_telemetry
 from tests.otlp import Collector, attributes_of, collecting
 from tests.unit.telemetry import runs
 from tests.world import TENANT, request

@@ -14,9 +14,9 @@ import pytest
 
 from contextos.contracts.envelopes.identity import KnownAgent
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.deployment.gate.gate import Refused
 from contextos.errors import ApprovalRefused, ContextOSError
 from contextos.frameworks.offers import function_tools
-from contextos.operations.gate.gate import Refused
 from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session
 from tests.world import TENANT, TestWorld, open_world, request, run
 

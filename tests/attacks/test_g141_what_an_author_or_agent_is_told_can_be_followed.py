@@ -10,8 +10,8 @@ import pytest
 from pydantic import Field
 
 import contextos
+from contextos.deployment.gate.gate import Done, Refused
 from contextos.errors import InvalidInput
-from contextos.operations.gate.gate import Done, Refused
 from contextos.testing import in_memory
 from tests.attacks.test_d39_untrusted_destinations import PEOPLE, gate_of
 from tests.deployers import TENANT

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from contextos.app.build import open_app
-from contextos.app.configuration import Configuration
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import POLICY_TYPE
+from contextos.deployment.acts.governance import pin_packs, withdraw_pin
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.operator import SettlementInput, settle_effect
+from contextos.deployment.slot_answers import answer_slot, read_offer
 from contextos.errors import InvalidArtifact, OtherEnvironment
-from contextos.operations.acts.governance import pin_packs, withdraw_pin
-from contextos.operations.deployment import Deployment
-from contextos.operations.operator import SettlementInput, settle_effect
-from contextos.operations.slot_answers import answer_slot, read_offer
 from contextos.settings import Settings
 from contextos.trust.seal import seal
+from contextos.workspace.build import open_app
+from contextos.workspace.configuration import Configuration
 from tests.attacks.shop import Shop
 from tests.attacks.test_a01_approver_signs_what_is_proved import SignerSpy
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, uncertain

@@ -19,9 +19,9 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolResultEnvelope
 from contextos.contracts.refs import parse_ref
+from contextos.deployment.gate.gate import Waiting
 from contextos.frameworks.offers import answer_text
-from contextos.http_api.routes.sessions import _answered
-from contextos.operations.gate.gate import Waiting
+from contextos.server.routes.sessions import _answered
 from contextos.testing import in_memory
 from tests.attacks.test_g85_what_states_no_integrity_is_untrusted import PEOPLE, Office, gate_of, pack_of, send
 from tests.exports import exported

@@ -20,8 +20,8 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.journal import CONTROL
+from contextos.deployment.acts.ended_runs import close_decision, reopen_run, resolve_escalation
 from contextos.errors import ChainBroken
-from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
 from contextos.trust.journal.entry_acts import acts_on_end
 from tests.export_verifier import Refused, verified
 from tests.exports import ATTACKERS, RUNTIME, Opened, raw_keys

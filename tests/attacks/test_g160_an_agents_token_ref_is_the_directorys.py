@@ -13,8 +13,8 @@ import pytest
 
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import AgentIdentity
+from contextos.deployment.preview import preview
 from contextos.errors import ApprovalRefused, ConflictingRequest, ContextOSError, InvalidInput
-from contextos.operations.preview import preview
 from tests.http_face import http_face
 from tests.sessions import in_world, refund_session
 from tests.world import TENANT, TestWorld, open_world, request, run

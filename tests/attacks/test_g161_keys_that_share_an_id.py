@@ -18,12 +18,12 @@ import pytest
 
 from contextos.adapters.jwks import PinnedJwks
 from contextos.adapters.oidc_directory import OidcDirectory
-from contextos.app.logins.bearer import BearerTokens, TrustedDomain
 from contextos.errors import SignatureInvalid
 from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
 from contextos.trust.identity.refusals import refusal_line, shown
 from contextos.trust.identity.svid import TrustDomain
 from contextos.trust.seal import KeyRing
+from contextos.workspace.logins.bearer import BearerTokens, TrustedDomain
 from contextos_sim.memory.stores import MemoryStores
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, TRUSTED, claims, keys, segment, token
 from tests.issuer import signed as signed_bytes

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app.foreign_adapters import load_adapter_file
 from contextos.cli import run_command_line
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import digest
@@ -23,6 +22,7 @@ from contextos.control.artifacts import ADAPTER_TYPE, PACK_TYPE
 from contextos.errors import InvalidSettings
 from contextos.settings import Settings
 from contextos.trust.seal import KeyRing, listed_key, seal
+from contextos.workspace.foreign_adapters import load_adapter_file
 from tests.servers.adapters import agent_at
 from tests.servers.processes import hostile_skill
 

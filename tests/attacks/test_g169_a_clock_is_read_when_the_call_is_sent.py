@@ -14,8 +14,8 @@ import pytest
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.ports.credentials import Credential
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import Unavailable
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import MovableClock, Person, in_memory
 from tests.authorization_server import adapter_of, authorization_server, egress_of, file_of, port_of, shop, trusts
 from tests.authorization_server import pack_of as shop_pack

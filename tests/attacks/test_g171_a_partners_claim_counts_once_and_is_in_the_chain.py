@@ -27,9 +27,9 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import HopClaim
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import CONTROL, Batch
+from contextos.deployment.gate.gate import CallGate, Done
+from contextos.deployment.preview import preview
 from contextos.errors import ChainBroken, InvalidInput, InvalidSettings, SignatureInvalid
-from contextos.operations.gate.gate import CallGate, Done
-from contextos.operations.preview import preview
 from contextos.port_settings.hops import check_hops, read_hops
 from contextos.testing import in_memory
 from contextos.trust.identity.claims import mint_hop_claim, sign_token

@@ -20,7 +20,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import approval_statement, question_disagreement
 from contextos.errors import ApprovalRefused, ContextOSError, UnfitAnswer
-from contextos.http_api.documents import QuestionDocument
+from contextos.service.views import QuestionDocument
 from tests.altering_proxy import Alteration, alterations, altering
 from tests.http_face import LEAD, OPERATOR, TENANT, HttpFace, begin_refunds, http_face, served_url
 

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.deployment.operator import answer_approval, open_question
 from contextos.errors import ApprovalRefused, Integrity
-from contextos.operations.operator import answer_approval, open_question
 from contextos.trust.approvals.question import question_fault
 from tests.altering_proxy import alterations
 from tests.attacks.conftest import DatabaseOwner

@@ -47,11 +47,11 @@ from contextos.audit.replay import replay
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.reading import read_body
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool
 from contextos.frameworks.wrapping import govern
-from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.packs.tools.exact import as_json
 from contextos.testing import Person, in_memory
-from contextos.tools.exact import as_json
 from tests.attacks.test_d39_untrusted_destinations import PEOPLE, gate_of
 from tests.deployers import TENANT
 

@@ -25,12 +25,12 @@ from contextos.contracts.encoding.defaults import MAX_FILLED_BYTES, with_default
 from contextos.contracts.encoding.yaml_text import read_document, write_yaml
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.ports.gates import checked_call
+from contextos.deployment.gate.gate import Done, Refused
 from contextos.errors import InvalidInput, MalformedJson
 from contextos.frameworks.offers import ask
-from contextos.operations.gate.gate import Done, Refused
 from contextos.packs.reading import read_declaration
+from contextos.server.mcp.stdio import read_line
 from contextos.server.serving import refused_json
-from contextos.server.stdio import read_line
 from contextos.testing import in_memory
 from tests.attacks.test_d39_untrusted_destinations import PEOPLE, gate_of
 from tests.attacks.test_g56_arguments_have_one_form import bodies_of

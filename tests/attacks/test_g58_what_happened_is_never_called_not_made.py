@@ -31,17 +31,17 @@ from contextos.audit.replay import replay
 from contextos.client.sessions import answer_of
 from contextos.contracts.envelopes.artifacts import Withheld
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.deployment.gate.gate import Done, Refused
+from contextos.deployment.queries.observations import session_calls
+from contextos.deployment.queries.timeline import tell_story
 from contextos.frameworks.langgraph import gate_node
 from contextos.frameworks.loops import anthropic_answers, openai_answers
 from contextos.frameworks.offers import answer_text
 from contextos.frameworks.openai_agents import gate_tools
 from contextos.frameworks.pydantic_ai import GateToolset
-from contextos.http_api.documents import CallDocument
-from contextos.http_api.routes.sessions import _answered
-from contextos.operations.gate.gate import Done, Refused
-from contextos.queries.observations import session_calls
-from contextos.queries.timeline import tell_story
-from contextos.server.mcp_answers import call_result
+from contextos.server.mcp.answers import call_result
+from contextos.server.routes.sessions import _answered
+from contextos.service.views import CallDocument
 from contextos.testing import in_memory
 from tests.servers.adapters import adapter_of
 from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session

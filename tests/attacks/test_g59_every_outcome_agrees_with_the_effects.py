@@ -21,11 +21,11 @@ import pytest
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.run import RuntimeHints
+from contextos.deployment import operator
+from contextos.deployment.acts.ended_runs import resolve_escalation
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply
 from contextos.frameworks.offers import ask, offered_tools
-from contextos.operations import operator
-from contextos.operations.acts.ended_runs import resolve_escalation
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import TEST_OPERATOR, MovableClock, Person, in_memory
 from contextos.trust.approvals.settlement import sign_settlement
 from tests.evidence import BOOKS, keep_books

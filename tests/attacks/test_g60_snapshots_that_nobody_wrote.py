@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.application.facts import Facts
 from contextos.audit.verify import verify_facts, verify_tenant
 from contextos.errors import ChainBroken, Integrity
+from contextos.service.facts import Facts
 from contextos.trust.rows.edges import ProvedGraph
 from tests.attacks.attackers import Attacker
 from tests.attacks.conftest import DatabaseOwner

@@ -16,9 +16,9 @@ from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.kinds import UNSIGNED_KINDS
 from contextos.contracts.journal import Batch, Draft, link
+from contextos.deployment.operator import SettlementInput
+from contextos.deployment.queries.timeline import tell_story
 from contextos.errors import ChainBroken, InvalidInput
-from contextos.operations.operator import SettlementInput
-from contextos.queries.timeline import tell_story
 from tests.e2e.test_settlements import uncertain
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
 

@@ -20,9 +20,9 @@ from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.acts import PackPin
 from contextos.contracts.journal import CONTROL, PERSON_LISTED
+from contextos.deployment import deployment
+from contextos.deployment.acts.governance import pin_packs
 from contextos.errors import ApprovalRefused, ChainBroken
-from contextos.operations import deployment
-from contextos.operations.acts.governance import pin_packs
 from contextos.trust.approvals import people
 from contextos.trust.seal import PURPOSES, KeyRing
 from tests.e2e.test_settlements import HAPPENED, uncertain

@@ -13,10 +13,10 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.operations import DENIALS, Denial, bound_denial
+from contextos.deployment import operator
+from contextos.deployment.queries.timeline import story_document, tell_story
+from contextos.deployment.why.explaining import explain
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, InvalidInput
-from contextos.operations import operator
-from contextos.queries.timeline import story_document, tell_story
-from contextos.queries.why.explaining import explain
 from contextos.telemetry.ended_run import ended_parts
 from contextos.telemetry.events import run_events
 from contextos.telemetry.measurements import run_measurements

@@ -23,9 +23,9 @@ from contextos.audit.exported import Export, read_export, replay_export
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.journal import Draft, link
+from contextos.deployment import operator
+from contextos.deployment.acts.ended_runs import reopen_run
 from contextos.errors import ContextOSError
-from contextos.operations import operator
-from contextos.operations.acts.ended_runs import reopen_run
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.seal import kid_of

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from contextos.application.approvals import ApprovalQuestions
-from contextos.application.reasks import reask_question
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import content_address
@@ -19,10 +17,12 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.artifacts import ToolArtifact
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.journal import SEMANTICS
+from contextos.deployment import operator
+from contextos.deployment.gate.gate import Done, Waiting
+from contextos.deployment.ports import Ports
 from contextos.errors import ApprovalRefused, ChainBroken, UnknownSemantics
-from contextos.operations import operator
-from contextos.operations.gate.gate import Done, Waiting
-from contextos.operations.ports import Ports
+from contextos.service.approvals import ApprovalQuestions
+from contextos.service.reasks import reask_question
 from contextos.trust.approvals.gate_approvals import VoidQuestion
 from tests.attacks.test_a04_swapped_code_moves_nothing import Attacked
 from tests.e2e.test_approvals import VOIDS, in_shop

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from contextos.application.facts import Facts
 from contextos.contracts.encoding.instants import unix_us, utc_time
 from contextos.contracts.envelopes.identity import KnownDelegation
 from contextos.contracts.ids import TIMESTAMP
+from contextos.deployment.acts.facts import MAX_WRITER_AHEAD_US, write_facts
 from contextos.errors import InvalidInput
-from contextos.operations.acts.facts import MAX_WRITER_AHEAD_US, write_facts
+from contextos.service.facts import Facts
 from tests.world import TENANT, TestWorld, open_world, run
 
 READ = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from contextos.deployment.gate.opening import session_tools
 from contextos.errors import ConflictingRequest
-from contextos.operations.gate.opening import session_tools
 from tests.sessions import LOOKUP, in_world, refund_session
 from tests.world import TENANT, TestWorld, open_world, request, run
 

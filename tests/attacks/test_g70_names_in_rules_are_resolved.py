@@ -12,9 +12,9 @@ import contextos
 from contextos import Actor
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import POLICY_TYPE
+from contextos.deployment.acts import governance
+from contextos.deployment.acts.unmatched_rules import unmatched_in_force
 from contextos.errors import InvalidArtifact
-from contextos.operations.acts import governance
-from contextos.operations.acts.unmatched_rules import unmatched_in_force
 from contextos.trust.seal import seal
 from tests.attacks.shop import OPERATOR_FILE, Shop
 from tests.sessions import in_world

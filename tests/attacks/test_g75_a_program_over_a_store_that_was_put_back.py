@@ -13,12 +13,12 @@ import pytest
 
 import contextos
 from contextos.adapters.directory import FileDirectory
-from contextos.app import read_seed
 from contextos.cli.demo.workspace import APPROVER, make_workspace
+from contextos.deployment import operator
 from contextos.errors import ApprovalRefused, Integrity
-from contextos.operations import operator
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.seal import kid_of
+from contextos.workspace import read_seed
 from tests.attacks.backups import Backup
 from tests.attacks.shop import Shop
 from tests.world import TENANT, public_key, request

@@ -12,8 +12,8 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.envelopes.tool import AdapterReply, ToolError
+from contextos.deployment.restore import record_restore
 from contextos.errors import LostReply, Unavailable
-from contextos.operations.restore import record_restore
 from contextos.store.shared.clock import SystemClock
 from tests.attacks.backups import Backup
 from tests.e2e.test_verdicts import Wrapped

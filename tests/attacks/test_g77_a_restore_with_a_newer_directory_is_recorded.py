@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contextos.adapters.signed_directory import sign_directory
-from contextos.app import read_seed, write_seed
 from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID
 from contextos.trust.seal import listed_key
+from contextos.workspace import read_seed, write_seed
 from tests.attacks.backups import backup_of_file
 from tests.attacks.shop import Shop
 from tests.postgres import Database

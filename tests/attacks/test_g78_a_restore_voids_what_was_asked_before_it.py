@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from contextos.application.approvals import ApprovalQuestions
-from contextos.application.reasks import reask_question
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
+from contextos.deployment.restore import record_restore
+from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import ApprovalRefused
-from contextos.operations.restore import record_restore
-from contextos.operations.witness import WitnessPublisher
+from contextos.service.approvals import ApprovalQuestions
+from contextos.service.reasks import reask_question
 from contextos.store.witness.file import FileWitness
 from tests.attacks.backups import Backup
 from tests.attacks.shop import Shop

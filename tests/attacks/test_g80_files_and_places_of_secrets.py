@@ -8,11 +8,11 @@ import pytest
 
 from contextos.adapters.openapi.calls import CredentialSource
 from contextos.adapters.openapi.secrets import ConnectionSecrets
-from contextos.app.logins.development_tokens import development_fault
 from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidSettings
 from contextos.settings import Settings
+from contextos.workspace.logins.development_tokens import development_fault
 
 TOKEN = "a-token-that-is-long-enough-to-be-one"
 

@@ -12,7 +12,7 @@ import pytest
 import contextos
 from contextos.cli.operations.worker import running_engine
 from contextos.contracts.ports.outside import Witness
-from contextos.operations.witness import WitnessPublisher
+from contextos.deployment.witness import WitnessPublisher
 from contextos.store.witness.file import FileWitness
 from tests.attacks.test_e29_ports_in_use import own, workspace
 from tests.http_face import HttpFace, http_face

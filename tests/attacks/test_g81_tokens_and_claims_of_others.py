@@ -9,8 +9,8 @@ import pytest
 
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import UserClaims
+from contextos.deployment.gate.opening import open_session, session_tools
 from contextos.errors import ConflictingRequest
-from contextos.operations.gate.opening import open_session, session_tools
 from contextos.runtime.environment import RunLimits
 from tests.attacks.test_a06_nobody_acts_for_a_user_unasked import issue
 from tests.attacks.test_a06_nobody_acts_for_a_user_unasked import token as delegation

@@ -14,8 +14,8 @@ import pytest
 from contextos.contracts.encoding.secret_shapes import without_secrets
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.deployment.stream.vocabulary import told
 from contextos.errors import LostReply
-from contextos.queries.stream.vocabulary import told
 from contextos.runtime.redaction import cleanse_output
 from contextos.trust.redact import redact
 from contextos.trust.seal import KeyRing

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contextos.contracts.entries.reading import read_body
+from contextos.deployment.operator import SettlementInput
 from contextos.errors import InvalidInput
-from contextos.operations.operator import SettlementInput
 from tests.e2e.test_sessions import losing_the_reply
 from tests.evidence import BOOKS, keep_books
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run

@@ -14,16 +14,16 @@ import pytest
 from contextos.adapters.foreign.adapter_file import credential_names
 from contextos.adapters.openapi.adapter import openapi_adapter
 from contextos.adapters.openapi.draft import draft_openapi
-from contextos.app import App, make_keys, open_app
-from contextos.app.adapter_files import publish_adapter_file
 from contextos.audit.replay import replay
 from contextos.cli import run_command_line
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.deployment.gate.gate import Done
 from contextos.errors import InvalidSettings
-from contextos.http_api.routes.health import Readiness, get_readiness
-from contextos.operations.gate.gate import Done
+from contextos.server.routes.health import Readiness, get_readiness
 from contextos.settings import Settings
+from contextos.workspace import App, make_keys, open_app
+from contextos.workspace.adapter_files import publish_adapter_file
 from tests.attacks.test_d34_runs_outlive_hostile_tools import TENANT as LAB_TENANT
 from tests.attacks.test_d34_runs_outlive_hostile_tools import session
 from tests.openapi_documents import OK, document

@@ -18,8 +18,8 @@ from contextos.audit.replay import replay
 from contextos.contracts.envelopes.identity import HeldRoles
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import merge
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidTool
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.packs.checking import KnownHere, artifact_problems
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, in_store, people

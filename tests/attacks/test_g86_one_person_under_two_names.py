@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from contextos.deployment.operator import SettlementInput
 from contextos.errors import ApprovalRefused
-from contextos.operations.operator import SettlementInput
 from tests.e2e.test_sessions import losing_the_reply
 from tests.world import APPROVER, OPERATOR, TestWorld, open_world, request, run
 

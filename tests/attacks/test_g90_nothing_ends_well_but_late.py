@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from contextos.application.subscriptions import PROBE_US
 from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS, UNDELIVERED
+from contextos.deployment.deployment import wake_orphans
 from contextos.errors import ContextOSError, DestinationGone, InvalidInput, LostReply, Problem, Unavailable
-from contextos.operations.deployment import wake_orphans
+from contextos.service.subscriptions import PROBE_US
 from tests.e2e.test_heartbeats import two
-from tests.unit.application.outbox.test_sending import Receiver, outbox
+from tests.unit.service.outbox.test_sending import Receiver, outbox
 from tests.world import TENANT, open_world, request, run
 
 POLL_US = 500_000

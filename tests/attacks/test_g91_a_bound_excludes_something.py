@@ -10,8 +10,8 @@ from pydantic import Field
 
 import contextos
 from contextos.contracts.envelopes.identity import HeldRoles
+from contextos.deployment.gate.gate import Done, Waiting
 from contextos.errors import Problem
-from contextos.operations.gate.gate import Done, Waiting
 from contextos.packs.checking import KnownHere, artifact_problems
 from tests.attacks.test_g77_apply_lints_first import deployed
 

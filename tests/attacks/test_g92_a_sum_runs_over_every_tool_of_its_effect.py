@@ -9,8 +9,8 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
+from contextos.deployment.gate.gate import Done, Refused
 from contextos.errors import InvalidArtifact, InvalidInput
-from contextos.operations.gate.gate import Done, Refused
 from tests.bank import PAY, TENANT, WIRE, in_bank, open_gate
 
 OVER: dict[str, dict[str, Any]] = {

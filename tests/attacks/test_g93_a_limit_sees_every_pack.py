@@ -10,8 +10,8 @@ import pytest
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment.acts.governance import pin_packs, withdraw_pin
 from contextos.errors import InvalidArtifact
-from contextos.operations.acts.governance import pin_packs, withdraw_pin
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from contextos.trust.seal import seal
 from tests.bank import PAY, TENANT, WIRE, bank_pack

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import contextos
 from contextos.adapters.function.loading import source_digest
-from contextos.app import read_seed
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
+from contextos.workspace import read_seed
 
 TENANT, AGENT, USER, DELEGATION = "acme", "agt_deploy", "ana", "tok_ana"
 SUITE_TOOLS = Path(__file__).with_name("suite_tools.py")

@@ -20,10 +20,10 @@ from contextos.contracts.controls import KnownFacts
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.contracts.scope import PinnedInputs
-from contextos.engine import lease_owner
 from contextos.runtime import code_pins, environment, loop, wiring
 from contextos.runtime.attempts import agent_session, one_plan
 from contextos.trust.policy import policy_set, rule_index
+from contextos.workspace.engine import lease_owner
 from tests import world
 from tests.golden import make
 

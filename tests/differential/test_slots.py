@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contextos.context.slots.resolve import resolve_context_slot
 from contextos.contracts.envelopes.artifacts import ArtifactRef, Assertion, ExtensionManifest, Outranked, Revision
 from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SlotActor, selection_id
 from contextos.errors import IncoherentSelection, InvalidInput, NotFound
-from contextos.slots.resolve import resolve_context_slot
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores
 from contextos_sim.memory.stores import MemoryStores

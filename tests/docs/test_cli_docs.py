@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from contextos.app import open_app
 from contextos.cli import COMMANDS, run_command_line
-from contextos.operations import dead_letters
+from contextos.deployment import dead_letters
 from contextos.settings import Settings
+from contextos.workspace import open_app
 from docsgen import reference
 from tests.docs.pages import make_shim
 from tests.openapi_documents import OK, document

@@ -52,7 +52,7 @@ def test_a_page_imports_only_stable_names(page) -> None:
     [
         "from contextos.store.sqlite.stores import SqliteStores",
         "from contextos import _HOMES",
-        "import contextos.app",
+        "import contextos.workspace",
         "from contextos_agentspec.components import graph_of",
     ],
 )

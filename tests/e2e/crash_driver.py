@@ -26,14 +26,14 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.contracts.journal import CONTROL, PERSON_LISTED, Batch, Entry
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import Store
-from contextos.engine.local import LocalEngine
-from contextos.engine.resume import drive_due_runs
+from contextos.deployment.gate.gate import Done, Waiting
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, ContextOSError
-from contextos.operations.gate.gate import Done, Waiting
-from contextos.queries.run_view import RunView
 from contextos.runtime import state_machine
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.approvals.people import read_person
+from contextos.workspace.engine.local import LocalEngine
+from contextos.workspace.engine.resume import drive_due_runs
 from tests.sessions import refund_calls, refund_session
 from tests.world import TENANT, TestWorld, open_world, place_of, request
 

@@ -25,8 +25,8 @@ from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.entries.reading import read_body
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, Conflict, NotFound, ReplayMismatch, Unavailable
-from contextos.queries.run_view import RunView
 from contextos.store.shared.clock import SystemClock
 from tests.e2e.storm_payments import PAYMENTS, WildPayments
 from tests.postgres import Server, own_server

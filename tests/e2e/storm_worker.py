@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from contextos.contracts.ports.claims import ClaimLimits
-from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.engine.shared import SharedEngine, SharedLimits
+from contextos.deployment.deployment import wake_orphans
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ClockOff, Unavailable
-from contextos.operations.deployment import wake_orphans
-from contextos.queries.run_view import RunView
 from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.shared.clock import SystemClock
+from contextos.workspace.engine.local import EngineLimits, LocalEngine
+from contextos.workspace.engine.shared import SharedEngine, SharedLimits
 from tests.e2e.storm_payments import PAYMENTS, WildPayments
 from tests.world import TENANT, TestWorld, open_world, request
 

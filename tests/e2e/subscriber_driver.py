@@ -16,10 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from contextos.application.subscriptions import Subscriber
-from contextos.engine.event_delivery import EventDelivery
-from contextos.queries.run_events import RUN_EVENTS, RunEvent
+from contextos.deployment.queries.run_events import RUN_EVENTS, RunEvent
+from contextos.service.subscriptions import Subscriber
 from contextos.store.shared.clock import SystemClock
+from contextos.workspace.engine.event_delivery import EventDelivery
 from tests.world import TENANT, open_world, place_of, run
 
 

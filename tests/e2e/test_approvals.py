@@ -24,9 +24,9 @@ from contextos.contracts.envelopes.policy import PolicyBundle
 from contextos.contracts.journal import Batch, Entry, Write
 from contextos.contracts.statements.questions import approval_statement
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
+from contextos.deployment import operator
+from contextos.deployment.acts.act import unsafe_local_assertion
 from contextos.errors import ApprovalRefused, Conflict, InvalidInput
-from contextos.operations import operator
-from contextos.operations.acts.act import unsafe_local_assertion
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.people import signer
 from contextos.trust.journal.chain import append

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 import contextos
 from contextos.contracts.envelopes.policy import BusinessHours
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidArtifact
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from tests.policies import leveled, policy, rule, var
 from tests.sessions import (
     EVAL,

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app import App
 from contextos.cli import run_command_line
 from contextos.contracts.documents.collection import find_documents
+from contextos.deployment.gate.gate import Refused
+from contextos.deployment.gate.opening import recorded_request
+from contextos.deployment.queries import run_names
+from contextos.deployment.queries.run_names import MAX_REQUESTS_OF_AN_ID
 from contextos.errors import ConflictingRequest
-from contextos.operations.gate.gate import Refused
-from contextos.operations.gate.opening import recorded_request
-from contextos.queries import run_names
-from contextos.queries.run_names import MAX_REQUESTS_OF_AN_ID
 from contextos.testing import in_memory
+from contextos.workspace import App
 from tests.deployers import TENANT as DEPLOYERS
 from tests.deployers import people
 from tests.http_face import TENANT, begin_refunds

@@ -19,8 +19,8 @@ from contextos.audit.verify import verify_tenant
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterReply, ToolError
 from contextos.contracts.journal import Batch
+from contextos.deployment import operator
 from contextos.errors import Unavailable
-from contextos.operations import operator
 from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, TestWorld, open_world, request, run
 

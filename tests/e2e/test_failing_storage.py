@@ -19,9 +19,9 @@ import pytest
 import tests.world
 from contextos.audit import verify
 from contextos.audit.replay import replay
+from contextos.deployment.deployment import due_runs
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, Unavailable
-from contextos.operations.deployment import due_runs
-from contextos.queries.run_view import RunView
 from contextos.store.sqlite.stores import SqliteStores
 from tests.e2e.faulty_storage import FaultyPostgres, FaultySqlite
 from tests.postgres import Database

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.deployment.deployment import Deployment, due_runs
 from contextos.errors import Unavailable
-from contextos.operations.deployment import Deployment, due_runs
 from tests.e2e.test_sessions import long
 from tests.world import TENANT, TestWorld, open_world, request, run
 

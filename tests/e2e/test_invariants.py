@@ -27,8 +27,8 @@ from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.refs import EVIDENCE
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import Integrity
-from contextos.queries.run_view import RunView
 from contextos.trust.journal.record import build_packet
 from tests.e2e.test_verdicts import Wrapped
 from tests.world import TENANT, TestWorld, open_world, request, run

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES
+from contextos.deployment.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES
 from contextos.store.shared.clock import SystemClock
+from contextos.workspace.engine.local import EngineLimits, LocalEngine
 from tests.e2e.faulty_storage import FaultyPostgres
 from tests.postgres import Database
 from tests.world import TENANT, TestWorld, open_world, request, run

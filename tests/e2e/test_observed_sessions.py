@@ -13,8 +13,8 @@ from contextos.audit.replay import replay
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.control.lint.pack import lint_pack
-from contextos.operations.gate.gate import Done, Refused
-from contextos.queries.timeline import tell_story
+from contextos.deployment.gate.gate import Done, Refused
+from contextos.deployment.queries.timeline import tell_story
 from tests.observed.recording import INTERN, TENANT, deployed, observing, open_gate, played, unobserved
 from tests.observed.shop import World, recorded_calls, tools_of
 from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, chosen_by_agent, in_world, refund_args, refund_session

@@ -18,20 +18,20 @@ from typing import Any
 
 import pytest
 
-from contextos.app.engines import publish_heads
 from contextos.audit.replay import replay
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX
 from contextos.control.artifacts import PACK_TYPE
-from contextos.engine.admission_controller import AdmissionController
+from contextos.deployment import deployment, lru
+from contextos.deployment.acts.governance import activate_policies
+from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import Overloaded, Unavailable
-from contextos.operations import deployment, lru
-from contextos.operations.acts.governance import activate_policies
-from contextos.operations.witness import WitnessPublisher
 from contextos.store.shared.clock import SystemClock
 from contextos.store.witness.file import FileWitness
 from contextos.trust.seal import seal
+from contextos.workspace.engine.admission_controller import AdmissionController
+from contextos.workspace.engines import publish_heads
 from contextos_sim.ports import UnboundedAdmission
 from tests.world import TENANT, ManualClock, TestWorld, example, open_world, request, run
 

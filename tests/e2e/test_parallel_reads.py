@@ -25,12 +25,12 @@ from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.decision import parallel_reads
-from contextos.engine.admission_controller import AdmissionController
-from contextos.engine.concurrency import AsyncioConcurrency
-from contextos.engine.local import LocalEngine
-from contextos.engine.resume import drive_due_runs
 from contextos.errors import Unavailable
 from contextos.runtime.environment import RunLimits
+from contextos.workspace.engine.admission_controller import AdmissionController
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
+from contextos.workspace.engine.local import LocalEngine
+from contextos.workspace.engine.resume import drive_due_runs
 from tests.e2e.test_business_hours import OFFICE, at
 from tests.e2e.test_verdicts import Wrapped
 from tests.sessions import LOOKUP

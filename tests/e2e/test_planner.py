@@ -13,8 +13,8 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.ports.planning import PlanRequest
+from contextos.deployment.deployment import Deployment
 from contextos.errors import InvalidSettings, Unavailable
-from contextos.operations.deployment import Deployment
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 ORDER = {"order_id": {"from": "request", "pointer": "/input/context/order_id"}}
@@ -198,7 +198,7 @@ def test_a_planner_that_fails_is_a_dependency_that_is_away(tmp_path: Path, error
 
 
 def asyncio_concurrency() -> Any:
-    from contextos.engine.concurrency import AsyncioConcurrency
+    from contextos.workspace.engine.concurrency import AsyncioConcurrency
 
     return AsyncioConcurrency()
 

@@ -14,18 +14,18 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.app import open_app, open_unchecked
 from contextos.audit import export, exported, verify
 from contextos.cli import run_command_line as command
 from contextos.cli.demo.workspace import Workspace, example_operator, seed_graph
 from contextos.contracts.journal import Batch, Write
-from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.deployment.restore import record_restore
+from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import ChainBroken
-from contextos.operations.restore import record_restore
-from contextos.operations.witness import WitnessPublisher
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.store.witness.file import FileWitness
+from contextos.workspace import open_app, open_unchecked
+from contextos.workspace.engine.local import EngineLimits, LocalEngine
 from tests.e2e.test_heartbeats import TTL_US, two
 from tests.postgres import Database, Server, own_server
 from tests.world import TENANT, TestWorld, open_world, request, run

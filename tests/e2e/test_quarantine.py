@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app.adapter_files import publish_adapter_file
-from contextos.app.foreign_adapters import load_adapter_file
 from contextos.audit.replay import replay
-from contextos.operations.gate.gate import Done, Refused
+from contextos.deployment.gate.gate import Done, Refused
+from contextos.workspace.adapter_files import publish_adapter_file
+from contextos.workspace.foreign_adapters import load_adapter_file
 from tests.deployers import SEEDS, TENANT, ana, make_workspace
 from tests.servers.adapters import calls, drafted, hostile
 

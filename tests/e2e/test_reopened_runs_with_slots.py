@@ -10,9 +10,9 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
+from contextos.deployment.acts.ended_runs import reopen_run
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import ChainBroken, InvalidInput
-from contextos.operations.acts.ended_runs import reopen_run
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.trust.journal.chain import append
 from tests.e2e.test_slots_in_runs import bodies, declaring, directory, on, opened, pick_of
 from tests.sessions import LOOKUP, REFUND, chosen_by_agent, read_first, refund_args, refund_session

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import contextos
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidEnvelope, InvalidInput
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
 from tests.servers.adapters import FOLDER, adapter_of, drafted
 from tests.servers.desk_server import OUTSIDER

@@ -16,12 +16,12 @@ from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Batch
 from contextos.control.artifacts import PACK_TYPE
-from contextos.engine.local import LocalEngine
+from contextos.deployment.deployment import Deployment, due_runs
+from contextos.deployment.operator import SettlementInput
 from contextos.errors import ApprovalRefused, LostReply, Unavailable
-from contextos.operations.deployment import Deployment, due_runs
-from contextos.operations.operator import SettlementInput
 from contextos.runtime.environment import RunLimits
 from contextos.trust.seal import seal
+from contextos.workspace.engine.local import LocalEngine
 from contextos_sim.memory.stores import MemoryStore
 from tests.e2e.test_interrupted_callers import ENOUGH, Faults, watched
 from tests.world import OPERATOR, TENANT, TestWorld, example, open_world, request, run

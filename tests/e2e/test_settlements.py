@@ -19,9 +19,9 @@ from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Write
+from contextos.deployment import operator
+from contextos.deployment.acts.act import unsafe_local_assertion
 from contextos.errors import ApprovalRefused, ChainBroken, InvalidInput, LostReply, Unavailable
-from contextos.operations import operator
-from contextos.operations.acts.act import unsafe_local_assertion
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.journal.chain import append

@@ -22,10 +22,10 @@ from contextos.contracts.envelopes.artifacts import (
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.slots import PickRefused, SelectionAct
 from contextos.contracts.journal import Batch
+from contextos.deployment import operator
+from contextos.deployment.preview import preview
+from contextos.deployment.slot_answers import answer_slot, read_offer
 from contextos.errors import ApprovalRefused, InvalidArtifact, NotFound, Unavailable
-from contextos.operations import operator
-from contextos.operations.preview import preview
-from contextos.operations.slot_answers import answer_slot, read_offer
 from contextos.trust.journal.chain import append
 from contextos_sim.memory.artifacts import MemoryArtifacts
 from tests.world import TENANT, TestWorld, open_world, request, run

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app.adapter_files import draft_mcp, publish_adapter_file
-from contextos.app.foreign_adapters import load_adapter_file
 from contextos.contracts.ports.outside import Adapter
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidArtifact
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
+from contextos.workspace.adapter_files import draft_mcp, publish_adapter_file
+from contextos.workspace.foreign_adapters import load_adapter_file
 from tests.adopting import type_section
 from tests.loopback import Answer, Asked, serving
 from tests.npm import npm_folder

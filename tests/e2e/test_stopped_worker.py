@@ -16,7 +16,7 @@ import pytest
 from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.contracts.journal import CLOCK_MARGIN_US, Batch
-from contextos.engine.lease_owner import LeasedOwner
+from contextos.workspace.engine.lease_owner import LeasedOwner
 from tests.postgres import Database
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from contextos.application.subscriptions import Subscriber
 from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
 from contextos.contracts.journal import INDEX
-from contextos.queries.run_events import RUN_EVENTS, RunEvent
+from contextos.deployment.queries.run_events import RUN_EVENTS, RunEvent
+from contextos.service.subscriptions import Subscriber
 from contextos.store.shared.clock import SystemClock
 from tests.processes import ended, whole_lines
 from tests.world import TENANT, open_world, place_of, publish_world, request, run

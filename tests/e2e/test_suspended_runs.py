@@ -18,10 +18,10 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Draft, Parked, link
 from contextos.contracts.ports.calls import ToolCall
+from contextos.deployment import driver
+from contextos.deployment.preview import void_question
+from contextos.deployment.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES, SuspendedRuns
 from contextos.errors import ChainBroken, Unavailable
-from contextos.operations import driver
-from contextos.operations.preview import void_question
-from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES, SuspendedRuns
 from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.loop import invoke_agent

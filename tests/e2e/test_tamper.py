@@ -29,8 +29,8 @@ from contextos.audit.exported import read_export
 from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX, Draft, Entry, genesis, link
+from contextos.deployment import operator
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, NotFound, ReplayMismatch, SignatureInvalid
-from contextos.operations import operator
 from contextos.store.shared.segments import hash_bytes
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.seal import KeyRing

@@ -15,7 +15,7 @@ from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.trace import parse_traceparent
-from contextos.queries.run_view import RunView
+from contextos.deployment.queries.run_view import RunView
 from contextos.telemetry.exporter import Telemetry, otlp
 from tests.otlp import Collector, attributes_of, children_of, collecting
 from tests.world import TENANT, open_world, request

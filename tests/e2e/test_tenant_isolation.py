@@ -19,12 +19,12 @@ import pytest
 from contextos.audit import export, verify
 from contextos.audit.replay import replay
 from contextos.contracts.journal import CONTROL, INDEX
+from contextos.deployment import dead_letters, operator
+from contextos.deployment.acts.governance import activate_policies, withdraw_artifact
+from contextos.deployment.acts.memories import review_memory
 from contextos.errors import ContextOSError
 from contextos.intelligence.memory import list_candidates
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.operations import dead_letters, operator
-from contextos.operations.acts.governance import activate_policies, withdraw_artifact
-from contextos.operations.acts.memories import review_memory
 from contextos.store.postgres.connections import connect_postgres
 from tests.postgres import Database
 from tests.suites.store_suite import erased

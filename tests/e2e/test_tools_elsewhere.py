@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app import read_seed
-from contextos.app.adapter_files import publish_adapter_file
 from contextos.audit.replay import replay
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Entry
-from contextos.operations.gate.gate import Done, Waiting
+from contextos.deployment.gate.gate import Done, Waiting
+from contextos.workspace import read_seed
+from contextos.workspace.adapter_files import publish_adapter_file
 from tests.examples.people import answer
 from tests.servers.adapters import foreign_adapter
 from tests.servers.listening import load_module

@@ -26,9 +26,9 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.contracts.envelopes.verdicts import FailureCode
 from contextos.contracts.journal import Entry
 from contextos.decision.planners import template
+from contextos.deployment import operator
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply, NotFound, Unavailable
-from contextos.operations import operator
-from contextos.queries.run_view import RunView
 from contextos.runtime.attempts import planning
 from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock

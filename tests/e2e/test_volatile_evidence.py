@@ -13,8 +13,8 @@ import pytest
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import ApprovalRefused, InvalidTool
-from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, people
 from tests.e2e.test_approvals import edge, in_shop

@@ -19,9 +19,9 @@ from typing import Any
 import httpx
 import pytest
 
-from contextos.app import open_unchecked
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.settings import Settings
+from contextos.workspace import open_unchecked
 from tests.postgres import Database
 from tests.world import TENANT, run
 

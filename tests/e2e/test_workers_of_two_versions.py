@@ -16,7 +16,7 @@ import pytest
 
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import SEMANTICS
-from contextos.operations.dead_letters import list_dead_letters
+from contextos.deployment.dead_letters import list_dead_letters
 from contextos.store.shared.clock import SystemClock
 from tests.e2e.version_worker import knowing
 from tests.postgres import Database, Server, own_server

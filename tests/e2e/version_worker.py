@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from contextos.engine.shared import SharedEngine, SharedLimits
-from contextos.operations.deployment import Deployment, wake_orphans
+from contextos.deployment.deployment import Deployment, wake_orphans
 from contextos.runtime.environment import RunEnvironment
 from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.journal import chain
+from contextos.workspace.engine.shared import SharedEngine, SharedLimits
 from tests.world import open_world
 
 

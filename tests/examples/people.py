@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any
 
 import contextos
-from contextos.app import make_keys
-from contextos.operations.gate.gate import Waiting
+from contextos.deployment.gate.gate import Waiting
 from contextos.trust.seal import kid_of
+from contextos.workspace import make_keys
 from tests.world import public_key
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

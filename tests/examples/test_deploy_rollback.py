@@ -10,10 +10,10 @@ from types import ModuleType
 import pytest
 
 import contextos
-from contextos.app import read_seed
 from contextos.cli import run_command_line
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
-from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.workspace import read_seed
 from tests.examples.people import EXAMPLES, answer, lines_of
 
 MOST_LINES = 120

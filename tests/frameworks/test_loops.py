@@ -13,9 +13,9 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI, OpenAI
 
 import contextos
+from contextos.deployment.gate.gate import Waiting
 from contextos.frameworks.loops import anthropic_answers, anthropic_tools, openai_answers
 from contextos.frameworks.offers import function_tools
-from contextos.operations.gate.gate import Waiting
 from examples.frameworks import desk
 from tests.frameworks.model_server import served
 from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace

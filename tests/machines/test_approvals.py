@@ -22,9 +22,9 @@ from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment import operator
+from contextos.deployment.deployment import Deployment, DeploymentConfig
 from contextos.errors import ApprovalRefused
-from contextos.operations import operator
-from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.trust.seal import seal
 from tests.e2e.test_approvals import OWNER_KEY, SECOND, SECOND_KEY, STRANGER_KEY, edge, with_keys
 from tests.e2e.test_verdicts import Wrapped, edited

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.deployment import operator
 from contextos.errors import ApprovalRefused, Conflict, LostReply, Unavailable
-from contextos.operations import operator
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request
 
 FAULTS: tuple[tuple[str, ...], ...] = (

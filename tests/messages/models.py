@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import contextos
 from contextos.frameworks.loops import anthropic_answers, openai_answers
-from contextos.server.mcp_answers import call_result, error_result
+from contextos.server.mcp.answers import call_result, error_result
 from contextos.testing import in_memory
 from tests.messages.rows import Row
 

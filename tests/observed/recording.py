@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from contextos import pack
 from contextos.contracts.ports.outside import Adapter
-from contextos.operations.gate.gate import CallAnswer
+from contextos.deployment.gate.gate import CallAnswer
 from contextos.packs.building import DeclaredPack
 from contextos.runtime.environment import RunLimits
 from contextos.testing import InMemory, in_memory

@@ -18,9 +18,9 @@ from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
-from contextos.app.foreign_adapters import make_adapter
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
+from contextos.workspace.foreign_adapters import make_adapter
 
 FOLDER = Path(__file__).resolve().parent
 KEY_HEADER = "Idempotency-Key"

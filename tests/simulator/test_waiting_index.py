@@ -8,7 +8,7 @@ import pytest
 
 from contextos.contracts.documents.runs import BLOCKED_RUNS
 from contextos.contracts.journal import INDEX, Batch
-from contextos.queries.run_view import run_view
+from contextos.deployment.queries.run_view import run_view
 from contextos.runtime.state_machine import TABLE
 from contextos.trust.journal.ledger import ASKING_STATES
 from contextos_sim import simulate_seed

@@ -11,10 +11,10 @@ import pytest
 from contextos.audit import verify
 from contextos.contracts.journal import CONTROL, INDEX, WitnessedHead
 from contextos.contracts.ports.outside import Witness
+from contextos.deployment.restore import record_restore
+from contextos.deployment.witness import WitnessPublisher, restorations, witnessed_lengths
 from contextos.errors import ChainBroken, ContextOSError
-from contextos.operations.restore import record_restore
-from contextos.operations.witness import WitnessPublisher, restorations, witnessed_lengths
-from tests.unit.operations.test_restore import backup, restore
+from tests.unit.deployment.test_restore import backup, restore
 from tests.world import TENANT, open_world, request, run
 
 Make = Callable[[], Witness]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from contextos.app import open_app
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.errors import InvalidSettings, Problem
 from contextos.runtime.environment import RunLimits
@@ -22,6 +21,7 @@ from contextos.settings import (
     Settings,
     check_settings,
 )
+from contextos.workspace import open_app
 
 
 def read(path: Path, text: str) -> Settings:

@@ -13,11 +13,11 @@ from zlib import crc32
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.envelopes.verdicts import SessionOutcome
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
+from contextos.deployment.gate.opening import open_session
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import Conflict, ConflictingRequest, ContextOSError, Integrity, InvalidInput, Unavailable
-from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
-from contextos.operations.gate.opening import open_session
-from contextos.queries.run_view import RunView
 from contextos_sim import example
 from contextos_sim.scenario import PlannedRequest
 from contextos_sim.scheduler import HostDown, TaskCoroutine, join, pause

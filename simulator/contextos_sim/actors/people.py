@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from contextos.audit.verify import verify_tenant
+from contextos.deployment import operator
+from contextos.deployment.acts.facts import write_facts
+from contextos.deployment.deployment import Deployment
 from contextos.errors import ApprovalRefused, Unavailable
-from contextos.operations import operator
-from contextos.operations.acts.facts import write_facts
-from contextos.operations.deployment import Deployment
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos_sim import example

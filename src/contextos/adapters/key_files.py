@@ -23,9 +23,9 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.facts import name_remedy
 from contextos.contracts.model import MAX_COUNT, Count, Model, Name, Seq
 from contextos.contracts.ports.outside import Clock
+from contextos.deployment.acts.keys import OVERLAP_US, NewKey, overtaken
 from contextos.errors import InvalidInput, InvalidSettings, Problem
 from contextos.files import read_private_file, read_regular_file, why
-from contextos.operations.acts.keys import OVERLAP_US, NewKey, overtaken
 from contextos.trust.seal import KEY_BYTES, MAX_KEYS_PER_PURPOSE, PURPOSES, KeyRing
 
 RING_FILE: Final = "runtime.json"

@@ -17,8 +17,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from contextos.application.pages import Page
 from contextos.errors import InvalidInput, Problem
+from contextos.service.pages import Page
 
 ReturnT = TypeVar("ReturnT")
 RootT = TypeVar("RootT")

@@ -6,7 +6,7 @@
 - `export`, `exported`: runs with what proves them, which anyone can verify and replay with public keys.
 
 Does not own: how entries are chained and heads are signed (`trust.journal`), or when heads are published to a witness
-(`operations.witness`).
+(`deployment.witness`).
 
 Invariants, with the tests that prove them:
 

@@ -17,8 +17,8 @@ from contextos.contracts.journal import CONTROL, Entry, genesis
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import ACTIVE_SET_TYPE
+from contextos.deployment.acts.keys import is_introduced
 from contextos.errors import ChainBroken, InvalidInput, SignatureInvalid
-from contextos.operations.acts.keys import is_introduced
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import ListedPeople
 from contextos.trust.approvals.signers import actor_fault

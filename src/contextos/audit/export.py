@@ -22,10 +22,10 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER
 from contextos.control.catalog import pinned_refs
+from contextos.deployment.acts.act import Actor, prove_act
+from contextos.deployment.acts.checks import no_run
+from contextos.deployment.deployment import Deployment
 from contextos.errors import Integrity, InvalidInput, Problem
-from contextos.operations.acts.act import Actor, prove_act
-from contextos.operations.acts.checks import no_run
-from contextos.operations.deployment import Deployment
 from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts

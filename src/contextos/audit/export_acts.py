@@ -22,9 +22,9 @@ from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.control.catalog import ACTIVE_POLICIES, pinned_refs
+from contextos.deployment.queries.decisions import DecisionView, decision_in
+from contextos.deployment.queries.run_view import run_view
 from contextos.errors import ChainBroken
-from contextos.queries.decisions import DecisionView, decision_in
-from contextos.queries.run_view import run_view
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import counts_between
 from contextos.trust.approvals.signers import signers_of

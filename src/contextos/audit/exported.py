@@ -43,8 +43,8 @@ from contextos.contracts.journal import CONTROL, PERSON_LISTED, Document, Entry,
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.scope import ADAPTER
 from contextos.control.catalog import Catalog, pinned_refs
+from contextos.deployment.queries.decisions import DecisionView
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch, SignatureInvalid
-from contextos.queries.decisions import DecisionView
 from contextos.runtime.environment import DeploymentFacts, RunArtifacts, RunEnvironment, RunLimits
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import ListedPeople

@@ -22,9 +22,9 @@ from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import Entry
 from contextos.contracts.model import Model
+from contextos.deployment.acts.checks import no_run
+from contextos.deployment.deployment import Deployment
 from contextos.errors import Integrity, InvalidInput, Problem, ReplayMismatch
-from contextos.operations.acts.checks import no_run
-from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
 from contextos.runtime.environment import ContextSources, RunEnvironment, RunPorts
 from contextos.runtime.loop import invoke_agent

@@ -23,8 +23,8 @@ from contextos.contracts.ids import RUN
 from contextos.contracts.journal import CONTROL, ENTRY_ERASED, INDEX, Entry, WitnessedHead, genesis
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Graph, Store
+from contextos.deployment.witness import verify_witnessed
 from contextos.errors import ChainBroken, InvalidInput, Problem
-from contextos.operations.witness import verify_witnessed
 from contextos.trust.approvals.cancel_requests import verify_cancels
 from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import verified_pages, verify_chain

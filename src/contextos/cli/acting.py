@@ -19,7 +19,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.operations.acts.act import Actor
+    from contextos.deployment.acts.act import Actor
 
 PASSPHRASE_VARIABLE: Final = "CONTEXTOS_PASSPHRASE_FILE"
 
@@ -34,7 +34,7 @@ ExpectOption = Annotated[
 
 def named_actor(by: str, key: Path | None) -> Actor:
     """Return the actor, who signs with the key in the file `key`, or is only named if it is None."""
-    from contextos.operations.acts.act import Actor, unsafe_local_assertion
+    from contextos.deployment.acts.act import Actor, unsafe_local_assertion
 
     def only_named(statement: Mapping[str, Any]) -> Mapping[str, Any]:
         print_note(f"unsafe: {displayed(by)} is named and not proved; sign with --key FILE")
@@ -53,7 +53,7 @@ def person_key(path: Path) -> bytes:
         InvalidSettings: the file or its passphrase is wrong.
         InvalidInput: there is no terminal to ask at.
     """
-    from contextos.app import read_person_key, read_secret
+    from contextos.workspace import read_person_key, read_secret
 
     def passphrase() -> bytes:
         named = os.environ.get(PASSPHRASE_VARIABLE, "")
@@ -71,7 +71,7 @@ def new_passphrase(file: Path | None) -> bytes:
         InvalidSettings: the file cannot be read, is empty, or others can read it.
         InvalidInput: there is no terminal to ask at.
     """
-    from contextos.app import read_secret
+    from contextos.workspace import read_secret
 
     if file is not None:
         return read_secret(file, "", "/passphrase")

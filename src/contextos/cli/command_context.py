@@ -21,11 +21,11 @@ from contextos.errors import ContextOSError, Integrity, InvalidInput, NotFound, 
 from contextos.files import NewFiles, read_private_file, read_regular_file, why_unwritten
 
 if TYPE_CHECKING:
-    from contextos.app import App
     from contextos.contracts.ports.storage import Store
-    from contextos.operations.deployment import Deployment
-    from contextos.queries.run_view import RunView
+    from contextos.deployment.deployment import Deployment
+    from contextos.deployment.queries.run_view import RunView
     from contextos.settings import Settings
+    from contextos.workspace import App
 
 ReturnT = TypeVar("ReturnT")
 
@@ -75,7 +75,7 @@ class CommandContext:
 
     async def run_id(self, named: str) -> str:
         """Return the id of a run, which is named by it or by the id of its request. Raises as `run_named`."""
-        from contextos.queries.run_names import run_named
+        from contextos.deployment.queries.run_names import run_named
 
         return await run_named(self.store, named)
 
@@ -107,7 +107,7 @@ def with_context(
         ContextOSError: the workspace cannot be opened, its store has other policies in force than the settings name,
             or `act` raised it.
     """
-    from contextos.app import open_app
+    from contextos.workspace import open_app
 
     async def checked(context: CommandContext) -> ReturnT:
         await _check_witness(context)
@@ -128,7 +128,7 @@ def with_unchecked_context(
     Raises:
         ContextOSError: the workspace cannot be opened, a journal is cut (with `ask_witness`), or `act` raised it.
     """
-    from contextos.app import open_unchecked
+    from contextos.workspace import open_unchecked
 
     async def checked(context: CommandContext) -> ReturnT:
         if ask_witness:
@@ -150,7 +150,7 @@ def with_read_context(
     Raises:
         ContextOSError: the workspace cannot be opened, a journal is cut (with `ask_witness`), or `act` raised it.
     """
-    from contextos.app import open_unchecked
+    from contextos.workspace import open_unchecked
 
     async def checked(context: CommandContext) -> ReturnT:
         if ask_witness:
@@ -168,7 +168,7 @@ def with_authors_context(
     Raises:
         ContextOSError: the workspace cannot be opened, or `act` raised it.
     """
-    from contextos.app import open_for_authors
+    from contextos.workspace import open_for_authors
 
     return _run(workspace, tenant, act, open_for_authors)
 

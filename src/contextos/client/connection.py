@@ -29,7 +29,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.statements.acts import SETTLEMENT, acts_disagreement
 from contextos.contracts.statements.settlements import SETTLEMENT_TYP
 from contextos.errors import ApprovalRefused, InvalidInput, LostReply, Problem, Unavailable, UnfitAnswer
-from contextos.http_api.documents import (
+from contextos.service.views import (
     EVENT_STREAM,
     ActDocument,
     AnswerReceipt,

@@ -31,7 +31,7 @@ from contextos.errors import (
     UnknownSemantics,
     Untimely,
 )
-from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument
+from contextos.service.views import PROBLEM_JSON, ProblemDocument
 
 MAX_PROBLEM_BYTES: Final = 262_144
 MAX_PROBLEM_TEXT_CHARS: Final = 1_000

@@ -28,7 +28,7 @@ from contextos.contracts.encoding.codec import MAX_DEPTH, loads, problems_of
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.errors import ContextOSError, InvalidInput, LostReply, MalformedJson, Problem, Unavailable, UnfitAnswer
-from contextos.http_api.documents import JSON, PROBLEM_JSON
+from contextos.service.views import JSON, PROBLEM_JSON
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 BearerToken = str | Callable[[], str | Awaitable[str]]

@@ -12,14 +12,7 @@ from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.contracts.ports.gates import CallAnswer, Done, Reason, Refused, Waiting, checked_call, refused_call
 from contextos.errors import InvalidInput, UnfitAnswer
-from contextos.http_api.documents import (
-    MAX_HELD_S,
-    CallDocument,
-    RequestOutcome,
-    RunDocument,
-    SessionDocument,
-    ToolDocument,
-)
+from contextos.service.views import MAX_HELD_S, CallDocument, RequestOutcome, RunDocument, SessionDocument, ToolDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from contextos.contracts.statements.acts import ACT_ROUTES, SETTLEMENT
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused, InvalidInput, Problem, UnfitAnswer
-from contextos.http_api.documents import QuestionDocument, StatementDocument
+from contextos.service.views import QuestionDocument, StatementDocument
 
 Sign = Callable[[bytes], bytes | Awaitable[bytes]]
 """bytes to sign -> the Ed25519 signature of 64 bytes, such as `Ed25519PrivateKey.sign`."""

@@ -3,7 +3,7 @@
 Documents: `pins/<ref>` (digest, kind and publisher; written once, never changed), `artifacts/<digest>` (the DSSE
 envelope of an artifact, or the canonical definition of an adapter), `active/artifacts` (the policies in force above
 every pack, the tenant pins and the withdrawn refs, sealed by the runtime). A change is returned as a `ProposedAct`,
-which `operations.acts` proves and commits.
+which `deployment.acts` proves and commits.
 
 `pin` returns the set that a run is bound to. `load` turns that set into artifacts: from the cache, or, in a replay
 years later, from the documents. An artifact whose digest or signature does not match is never loaded.

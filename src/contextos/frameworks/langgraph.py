@@ -22,8 +22,8 @@ from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.tools.exact import exactly, refuse_unseen_parameters
-from contextos.tools.schemas import refuse_tool
+from contextos.packs.tools.exact import exactly, refuse_unseen_parameters
+from contextos.packs.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
 _NO_SETTING: Final = "remove it, or decorate a function of your own"

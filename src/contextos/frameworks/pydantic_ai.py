@@ -27,7 +27,7 @@ from contextos.contracts.ports.gates import MAX_ARGS_BYTES, Refused, ToolGate, W
 from contextos.errors import MalformedJson
 from contextos.frameworks.offers import answer_text, ask, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.tools.exact import exactly, refuse_unseen_parameters
+from contextos.packs.tools.exact import exactly, refuse_unseen_parameters
 
 _ANY: Final = SchemaValidator(core_schema.any_schema())
 

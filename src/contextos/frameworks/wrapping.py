@@ -1,6 +1,6 @@
 """`govern`: a tool object of a framework becomes a governed tool. Its own function is called, with its own validation.
 
-The schema of its arguments is the one that the framework shows, closed and bounded as `contextos.tools` does it.
+The schema of its arguments is the one that the framework shows, closed and bounded as `contextos.packs.tools` does it.
 Refuses what would be lost without a word, such as a function that takes the framework's run context.
 """
 
@@ -18,10 +18,10 @@ from contextos.adapters.function.adapter import USES, BusinessError
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.evidence import IntegrityLevel
-from contextos.tools.declared import Tool, provenance_of, tool_of
-from contextos.tools.exact import refuse_inexact
-from contextos.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
-from contextos.tools.signatures import Argument, Key, ToolSignature, adapted, read_return
+from contextos.packs.tools.declared import Tool, provenance_of, tool_of
+from contextos.packs.tools.exact import refuse_inexact
+from contextos.packs.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
+from contextos.packs.tools.signatures import Argument, Key, ToolSignature, adapted, read_return
 
 StatedRisk = Literal["read", "reversible", "irreversible"]
 StatedStrategy = Literal["keyed", "none"]

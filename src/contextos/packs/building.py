@@ -16,8 +16,8 @@ from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expansion import Expansion, expand
 from contextos.packs.facts import FactExpression
 from contextos.packs.reading import parse_declaration, read_declaration
-from contextos.tools.declared import Tool
-from contextos.tools.toolset import grouped
+from contextos.packs.tools.declared import Tool
+from contextos.packs.tools.toolset import grouped
 
 MAX_PACK_BYTES: Final = 1 << 20
 

@@ -39,9 +39,8 @@ from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.money import lint_money
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
-from contextos.errors import InvalidArtifact, Problem, SignatureInvalid
-from contextos.operations.acts.governance import newest_packs, unpinned
-from contextos.operations.acts.unmatched_rules import (
+from contextos.deployment.acts.governance import newest_packs, unpinned
+from contextos.deployment.acts.unmatched_rules import (
     TenantNames,
     other_versions,
     pinned_packs,
@@ -51,7 +50,8 @@ from contextos.operations.acts.unmatched_rules import (
     unmatched_rules,
     version_of,
 )
-from contextos.operations.deployment import Deployment
+from contextos.deployment.deployment import Deployment
+from contextos.errors import InvalidArtifact, Problem, SignatureInvalid
 from contextos.packs.building import expand_content
 from contextos.packs.deployed import Deployed, lint_deployed, lint_rule_names
 from contextos.packs.expansion import Expansion

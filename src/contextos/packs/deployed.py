@@ -16,8 +16,8 @@ from contextos.contracts.scope import platform_scopes_of
 from contextos.control.artifacts import MergedArtifacts
 from contextos.control.lint.graph import PointerPath
 from contextos.control.pinning import unmet_requirement
+from contextos.deployment.deployment import Deployment
 from contextos.errors import Problem
-from contextos.operations.deployment import Deployment
 from contextos.trust.approvals.acts import MEMORY_REVIEWER_ROLE
 from contextos.trust.approvals.assertion import OPERATOR_ROLE, grant_fault
 

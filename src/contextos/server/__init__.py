@@ -1,23 +1,32 @@
-"""Protocols by which external callers reach this process: MCP servers, over stdio or HTTP.
+"""Protocols by which external callers reach this process: the HTTP API of a deployment, and MCP servers (`mcp`).
 
-Owns the translation of a protocol's message to a call and back, and which requests are served. Does not own the answer,
-which the gate of a session or `slots` gives. The process that starts a server passes the ports; a client can set none.
+Owns the translation of a request to a call and of its answer to a document, and who a request is from. Does not own the
+answer: runs, approvals and sessions are those of `service` and `deployment`, and the engine drives the runs.
 
-- `mcp_server`: the tools of a pack; each call goes through the gate. `mcp_calls`: which calls are the same one.
-  `mcp_answers`: what the gate answers, as results. `mcp_sessions`: whose session is which run.
-- `oauth`: who a request over HTTP is from, by its access token.
-- `mcp_slots`: the tool `context_resolve`.
-- `edge`: what every door over HTTP does with a request before anything else reads it, also that of `http_api`.
-- `serving`: MCP over HTTP on this machine. `stdio`: MCP over stdin and stdout.
+- `edge`: what every door over HTTP does with a request before anything else reads it. `serving`: MCP over HTTP on this
+  machine.
+- `assembly`: the whole API as one ASGI application, with the routes under `/v1`, over what `App` offers.
+- `routes`: one module for each kind of thing; `control` and `operate`: the same for those who govern and operate a
+  tenant; `login`: for people with a browser. `shared`: pages, tags and signed acts, which the groups of routes share.
+- `callers`: who sent a request, by its bearer token or its session; `rates`: how many they may send. `cookies`:
+  those of browsers that log in.
+- `access`: what a caller may see. `bodies`: bounded JSON. `service.views` has the models of the answers.
+- `problems`: every error as a problem document (RFC 9457). `openapi`: the OpenAPI document.
+- `hosting`: the process that serves it.
 
-Invariants, with the tests that prove them (`tests/unit/server/test_mcp_slots.py`):
+Invariants, with the tests that prove them:
 
-- A client cannot choose the actor or the installed extensions, and resolving writes nothing.
-- A client approves nothing, and acts for nobody but its user (`tests/attacks/test_d37_mcp_clients_approve_nothing.py`,
-  `tests/attacks/test_d38_mcp_users_and_tokens.py`).
-- HTTP serves only a loopback address, and only requests with a token, but for the metadata of RFC 9728.
-- A request over HTTP has one reading, or is refused (`tests/attacks/test_f54_http_edge.py`).
-- Nothing but the protocol reads stdin or writes stdout, every line of a client is bounded, and one that is a
-  request or no message is answered
-  (`tests/unit/server/test_stdio.py`).
+- What a caller may not see is answered exactly as what does not exist: `tests/attacks/test_f45_http_tenants.py`.
+- A token that is expired, altered, or made for another server opens nothing: `tests/attacks/test_f46_http_tokens.py`.
+- A session of a browser counts from a page of this service alone, and until logout:
+  `tests/attacks/test_f51_browser_sessions.py`.
+- An act of an operator needs their signature of exactly that act: `tests/attacks/test_f49_http_operations.py`.
+- The requests of a caller that are refused take nothing from others, and no tenant takes the place of another:
+  `tests/attacks/test_f50_rate_limits.py`.
+- No request is answered with a stack, and none is read without a bound: `tests/attacks/test_f47_http_requests.py`.
+- What a tenant governs is changed by the signature of its own people alone: `tests/attacks/test_f48_http_control.py`.
+- A stream of events that is cut anywhere and resumed has no gap and no duplicate:
+  `tests/unit/server/routes/test_events.py`.
+- A server that is killed loses no request that it accepted and repeats none: `tests/e2e/test_killed_service.py`.
+- Every answer to a generated request fits the OpenAPI document: `tests/unit/server/test_openapi.py`.
 """

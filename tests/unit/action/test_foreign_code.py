@@ -11,8 +11,8 @@ import pytest
 
 from contextos.action.foreign_code import ForeignCode, describe_adapter
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
-from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import CircuitOpen, LostReply, Overloaded, Unavailable
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
 from tests.planted import planted
 
 READ = CallContext("acme", "run_1", "tool_1", None, 0, 1_000)

@@ -17,7 +17,7 @@ from contextos.adapters import code as source_code
 from contextos.adapters.code import SourceCode
 from contextos.adapters.function.adapter import USES, FunctionAdapter
 from contextos.adapters.function.loading import load_function_adapters
-from contextos.mining.backtest import RecordedAnswers
+from contextos.packs.mining.backtest import RecordedAnswers
 from tests.unit.adapters.function.test_adapter import definition
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from contextos.adapters import key_files
 from contextos.adapters.key_files import KeyFiles, read_seed, write_seed
+from contextos.deployment.acts.keys import OVERLAP_US
 from contextos.errors import Conflict, InvalidInput, InvalidSettings
-from contextos.operations.acts.keys import OVERLAP_US
 from contextos.trust import seal
 from contextos.trust.seal import PURPOSES, KeyRing
 from tests.world import ManualClock

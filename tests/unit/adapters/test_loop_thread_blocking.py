@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from contextos.adapters.loop_thread import Blocking, BlockingRoot, LoopThread
-from contextos.application.pages import Page
 from contextos.errors import InvalidInput, NotFound
+from contextos.service.pages import Page
 
 
 class Part:

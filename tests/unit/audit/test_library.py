@@ -8,8 +8,7 @@ import pytest
 
 from contextos.audit.library import verify_library
 from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewRevision
-from contextos.errors import ChainBroken
-from contextos.operations.acts.curation import (
+from contextos.deployment.acts.curation import (
     add_artifact,
     add_revision,
     archive_assertion,
@@ -17,6 +16,7 @@ from contextos.operations.acts.curation import (
     delete_artifact,
     register_extension,
 )
+from contextos.errors import ChainBroken
 from tests.world import TENANT, TestWorld, open_world, run
 
 VOICE = "@acme/voice"

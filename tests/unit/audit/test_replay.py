@@ -15,8 +15,8 @@ from contextos.audit import replay as replaying
 from contextos.audit.replay import derived_context, replay
 from contextos.context import basis
 from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.deployment import operator
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch
-from contextos.operations import operator
 from contextos.runtime import wiring
 from contextos.runtime.attempts import one_plan
 from contextos.runtime.environment import RunLimits

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from contextos.app import make_person_key, write_seed
 from contextos.cli.acting import named_actor, person_key
 from contextos.errors import InvalidInput, InvalidSettings
+from contextos.workspace import make_person_key, write_seed
 
 
 def test_a_key_file_signs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

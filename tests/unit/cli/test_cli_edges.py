@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from contextos.app import make_keys
 from contextos.cli import COMMANDS
 from contextos.cli.layout import folded
 from contextos.cli.runs import requests
 from contextos.cli.terminal import EXIT_CODES, Heading, colourful, print_note
 from contextos.contracts.encoding.display_escape import displayed_json
+from contextos.workspace import make_keys
 
 STATED = ["--source", "artifact:a#rev_1", "--integrity", "trusted", "--classification", "PUBLIC"]
 
@@ -255,7 +255,7 @@ def test_help_costs_no_more_than_the_parser() -> None:
         "orjson",
         "sqlite3",
         "asyncio",
-        "contextos.app",
+        "contextos.workspace",
         "contextos.runtime.loop",
     }
     code = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.app import build
 from contextos.contracts.admission_limits import AdmissionLimits
-from contextos.engine.admission_controller import AdmissionController
+from contextos.workspace import build
+from contextos.workspace.engine.admission_controller import AdmissionController
 
 
 def settings(shop, text: str) -> None:

@@ -23,10 +23,8 @@ from tests.loopback import Asked, serving
 from tests.raw_http import raw_server
 
 FORBIDDEN = ("fastapi", "starlette", "uvicorn", "sqlite3", "sqlalchemy", "asyncpg")
-LAYERS = {"adapters", "application", "client", "contracts", "errors", "http_api"}
-"""What the client imports of this package: of `adapters` the thread of a loop, of `application` the pages, and of
-`http_api` the documents.
-"""
+LAYERS = {"adapters", "client", "contracts", "errors", "service"}
+"""What the client imports of this package: of `adapters` the thread of a loop, of `service` pages and views."""
 
 
 def signer(face: HttpFace, person: str) -> Any:
@@ -52,7 +50,7 @@ def test_the_client_imports_nothing_of_the_server() -> None:
     assert not set(FORBIDDEN).intersection(found)
     assert {one.split(".")[1] for one in found if one.startswith("contextos.")} == LAYERS
     assert not [
-        one for one in found if re.match(r"contextos\.(http_api\.(?!documents)|adapters\.(?!loop_thread))", one)
+        one for one in found if re.match(r"contextos\.(service\.(?!pages|views)|adapters\.(?!loop_thread))", one)
     ]
 
 

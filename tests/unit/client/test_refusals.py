@@ -33,7 +33,7 @@ from contextos.errors import (
     UnfitAnswer,
     Untimely,
 )
-from contextos.http_api.problems import HttpProblem, _contextos_error, _http_error, not_found
+from contextos.server.problems import HttpProblem, _contextos_error, _http_error, not_found
 from tests.attacks.test_f52_client import PROBLEM
 
 FAULT = Problem("/request_id", "bad_id", "the id is none", "send another")

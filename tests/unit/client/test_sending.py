@@ -12,7 +12,7 @@ import pytest
 from contextos.client import connect, sending
 from contextos.client.sending import checked_url, fitting_document
 from contextos.errors import InvalidInput, LostReply, Unavailable
-from contextos.http_api.documents import RunListDocument
+from contextos.service.views import RunListDocument
 from tests.attacks.test_f52_client import EMPTY_PAGE, JSON, PROBLEM, QUESTION, STATED, offered, problem
 from tests.loopback import Answer, Asked, serving
 from tests.raw_http import raw_server

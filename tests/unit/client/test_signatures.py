@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from contextos.application.approvals import APPROVAL_TYP
 from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, signed_token
 from contextos.errors import ApprovalRefused, InvalidInput
+from contextos.service.approvals import APPROVAL_TYP
 from contextos.trust.approvals.acts import ACT_TYP
 from contextos.trust.identity.jws import signing_input, verify_compact
 

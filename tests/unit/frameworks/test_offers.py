@@ -10,9 +10,9 @@ import pytest
 
 from contextos import read, toolset
 from contextos.contracts.envelopes.tool import ToolError
+from contextos.deployment.gate.gate import Done, Gate, Reason, Refused
 from contextos.errors import ConflictingRequest, InvalidArtifact, InvalidInput, Problem
 from contextos.frameworks.offers import answer_text, ask, offered_tools, offers_of
-from contextos.operations.gate.gate import Done, Gate, Reason, Refused
 
 
 @read(integrity="trusted")

@@ -27,7 +27,7 @@ from contextos.errors import InvalidArtifact, Problem
 from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expansion import expand
 from contextos.packs.reading import read_declaration, write_declaration
-from contextos.tools.declared import Tool
+from contextos.packs.tools.declared import Tool
 from tests.unit.packs.deploying import INTENT, TENANT, WHO, decided, expanded, policies
 
 ROLES = ("deployer", "sre", "intern")

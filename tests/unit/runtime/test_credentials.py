@@ -26,9 +26,9 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
 from contextos.contracts.trace import parse_traceparent
-from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 from contextos.runtime.credentials import EXCHANGE_TTL_S
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
 from tests.e2e.test_parallel_reads import GROUP, reading_more
 from tests.world import TENANT, TestWorld, open_world, request, run
 

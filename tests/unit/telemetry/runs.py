@@ -13,7 +13,7 @@ from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import Entry
-from contextos.operations.acts.ended_runs import reopen_run
+from contextos.deployment.acts.ended_runs import reopen_run
 from contextos.telemetry.ended_run import EndedRunEntries, ended_run
 from tests.world import TENANT, TestWorld, open_world, request
 

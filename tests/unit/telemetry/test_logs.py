@@ -29,7 +29,7 @@ KEY, PAN, BEARER = "sk-live-0123456789abcdefghij", "4111 1111 1111 1111", "Beare
 
 def record(message: str, *args: object, exception: BaseException | None = None, **extra: Any) -> logging.LogRecord:
     exc_info = (type(exception), exception, exception.__traceback__) if exception is not None else None
-    made = logging.LogRecord("contextos.engine", logging.WARNING, __file__, 1, message, args, exc_info)
+    made = logging.LogRecord("contextos.workspace.engine", logging.WARNING, __file__, 1, message, args, exc_info)
     vars(made).update(extra)
     return made
 
@@ -59,7 +59,9 @@ def test_a_line_for_people_shows_terminal_escapes_and_one_value_is_one_line() ->
     text = ConsoleFormatter().format(record("a\x1b[31m\nb", tenant="acme\x1b]0;\n", **fields))
     first, *frames = text.split("\n")
     assert "\x1b" not in text
-    assert first.endswith("WARNING contextos.engine: a\\u001b[31m\\nb  tenant=acme\\u001b]0;\\n error=ValueError")
+    assert first.endswith(
+        "WARNING contextos.workspace.engine: a\\u001b[31m\\nb  tenant=acme\\u001b]0;\\n error=ValueError"
+    )
     assert frames[0] == "    ValueError"
     assert frames[1].endswith("in raised")
 
@@ -133,7 +135,7 @@ def test_configuring_twice_writes_each_record_once_and_leaves_the_root_logger_al
     first, second = io.StringIO(), io.StringIO()
     configure(first, as_json=False)
     configure(second, as_json=True)
-    logging.getLogger("contextos.engine").debug("swept", extra={"runs": 3})
+    logging.getLogger("contextos.workspace.engine").debug("swept", extra={"runs": 3})
     assert first.getvalue() == ""
     (line,) = second.getvalue().splitlines()
     assert json.loads(line)["runs"] == 3
@@ -141,7 +143,7 @@ def test_configuring_twice_writes_each_record_once_and_leaves_the_root_logger_al
 
 
 def test_the_package_writes_nothing_unless_somebody_configures_logging() -> None:
-    code = "import contextos, logging; logging.getLogger('contextos.engine').error('not shown')"
+    code = "import contextos, logging; logging.getLogger('contextos.workspace.engine').error('not shown')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from contextos.errors import Unavailable
 
 if TYPE_CHECKING:
-    from contextos.application.outbox.notices import Notice
+    from contextos.service.outbox.notices import Notice
 
 _MAX_SUBJECT_CHARS: Final = 200
 

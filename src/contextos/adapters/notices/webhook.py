@@ -19,8 +19,8 @@ from contextos.adapters.outbound import OutboundClient, OutboundRequest, destina
 from contextos.errors import DestinationGone, InvalidSettings, Problem, Unavailable
 
 if TYPE_CHECKING:
-    from contextos.application.outbox.notices import Notice
     from contextos.contracts.ports.outside import Clock
+    from contextos.service.outbox.notices import Notice
 
 PREFIX: Final = "whsec_"
 SECRET_BYTES: Final = range(24, 65)

@@ -36,7 +36,7 @@ _STYLES: Final = {
 }
 """The styles of each place; the first is the usual one."""
 _IGNORED_HEADERS: Final = frozenset({"accept", "authorization", "content-type"})
-_RANGES: Final = frozenset(("*/*", "application/*", "text/*"))
+_RANGES: Final = frozenset(("*/*", "service/*", "text/*"))
 _SUCCESS: Final = re.compile(r"2(?:[0-9]{2}|XX)", re.IGNORECASE)
 
 

@@ -20,7 +20,7 @@ from contextos.adapters.openapi.document import OpenApiDocument
 
 FORM_STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
 _ORDER: Final[tuple[BodyKind, ...]] = ("json", "form", "multipart", "text", "bytes")
-_RANGES: Final = ("*/*", "application/*", "text/*")
+_RANGES: Final = ("*/*", "service/*", "text/*")
 _OF_TEXTS: Final = ("const", "enum", "maxLength", "minLength", "pattern")
 """Keywords of a text that mean nothing for the base64 of bytes."""
 _SAY_A_TYPE: Final = frozenset({"type", "const", "enum", "format", "contentEncoding", *IN_PLACE_LISTS})

@@ -64,7 +64,7 @@ def add_mcp_command(
     """
     import asyncio
 
-    from contextos.app.adapter_files import draft_mcp
+    from contextos.workspace.adapter_files import draft_mcp
 
     root = find_workspace(workspace)
     if stated := next((one for one in env if "=" in one), None):
@@ -113,7 +113,7 @@ def add_openapi_command(
 
     Nothing is sent. An operation is named by its `operationId`, or as `get /path`.
     """
-    from contextos.app.openapi_files import draft_openapi_file
+    from contextos.workspace.openapi_files import draft_openapi_file
 
     root = find_workspace(workspace)
     with about(document):
@@ -145,7 +145,7 @@ def add_a2a_command(
     """
     import asyncio
 
-    from contextos.app.adapter_files import draft_a2a
+    from contextos.workspace.adapter_files import draft_a2a
 
     root = find_workspace(workspace)
     drafted = asyncio.run(draft_a2a(name, url, internal=internal, token_env=token_env, reads=read))

@@ -15,7 +15,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.app.pinned_code import ChangedFile
+    from contextos.workspace.pinned_code import ChangedFile
 
 NEXT: Final = (
     "publish a new version of the pack with `contextos apply` if a tool was added or its arguments changed",
@@ -37,7 +37,7 @@ def pin_code_command(
 
     Nothing of the files runs before you say yes.
     """
-    from contextos.app.pinned_code import changed_files, pin_files
+    from contextos.workspace.pinned_code import changed_files, pin_files
 
     root = find_workspace(workspace)
     changed = changed_files(root, files or ())

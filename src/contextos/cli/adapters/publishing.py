@@ -32,7 +32,7 @@ def publish_adapter_command(
 
     A deployment that is opened afterwards has the adapter.
     """
-    from contextos.app.adapter_files import publish_adapter_file
+    from contextos.workspace.adapter_files import publish_adapter_file
 
     published = publish_adapter_file(find_workspace(workspace), file)
     line = f"{displayed(published['path'])} is published with the digest {published['digest']}"
@@ -49,7 +49,7 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
     """
     import asyncio
 
-    from contextos.app.adapter_files import list_adapters
+    from contextos.workspace.adapter_files import list_adapters
 
     found, held = asyncio.run(list_adapters(find_workspace(workspace))), _quarantined(workspace)
     for one in found:
@@ -98,7 +98,7 @@ def release_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> int:
-        from contextos.operations.acts.quarantines import release_capability
+        from contextos.deployment.acts.quarantines import release_capability
 
         return len(await release_capability(context.deployment, context.tenant_id, capability, reason=reason, by=actor))
 
@@ -113,11 +113,11 @@ def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, Any]]]:
     """The tools in quarantine by adapter, each with its tenant and the run that found the change. There is none before
     the store is made.
     """
-    from contextos.app.build import has_store
     from contextos.settings import Settings
+    from contextos.workspace.build import has_store
 
     async def operation(context: CommandContext) -> dict[str, list[dict[str, Any]]]:
-        from contextos.operations.acts.quarantines import quarantined_capabilities
+        from contextos.deployment.acts.quarantines import quarantined_capabilities
 
         found: dict[str, list[dict[str, Any]]] = {}
         for tenant_id in context.app.tenants():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contextos.cli.demo.workspace import Workspace
-    from contextos.queries.run_view import RunView
+    from contextos.deployment.queries.run_view import RunView
 
     Say = Callable[..., None]
 
@@ -101,8 +101,8 @@ async def _from_there(
     """Record the signed answer, drive the large refund to its end and audit both."""
     from contextos.cli.runs.approvals import signed_by
     from contextos.cli.runs.story import story_lines
-    from contextos.operations.operator import answer_approval
-    from contextos.queries.timeline import tell_story
+    from contextos.deployment.operator import answer_approval
+    from contextos.deployment.queries.timeline import tell_story
 
     assert large.waiting is not None, "the demo asked about it"
     await answer_approval(

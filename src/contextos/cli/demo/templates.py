@@ -95,7 +95,7 @@ def _check_place(path: Path, place: Path) -> None:
 
 def copy_template(name: str, path: Path) -> None:
     """Make a workspace in `path` from the shipped folder `name`. Raises as `new_workspace`."""
-    from contextos.app import make_keys
+    from contextos.workspace import make_keys
 
     with new_workspace(path) as made:
         copied = shutil.ignore_patterns("__pycache__", KEYS_FOLDER)
@@ -112,8 +112,8 @@ def with_new_keys(listed: Mapping[str, Any], folder: Path, people: Collection[st
     """Write a key file for each of `people` (None: everybody) among a tenant's approvers. Return the tenant's part of
     the directory with the public halves.
     """
-    from contextos.app import write_seed
     from contextos.trust.seal import listed_key
+    from contextos.workspace import write_seed
 
     def named(one: Mapping[str, Any]) -> dict[str, Any]:
         if people is not None and one["approver_id"] not in people:

@@ -22,8 +22,8 @@ from contextos.cli.demo.templates import (
 )
 
 if TYPE_CHECKING:
-    from contextos.app import App
-    from contextos.operations.acts.act import Actor
+    from contextos.deployment.acts.act import Actor
+    from contextos.workspace import App
 
 EXAMPLE: Final = "support_refund"
 EXAMPLE_AGENT: Final = "email_outreach"
@@ -80,10 +80,10 @@ def make_workspace(path: Path, payments: str = PAYMENTS_MODULE[0], *, witness: s
     Raises:
         InvalidInput: as `new_workspace`.
     """
-    from contextos.app import make_keys
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import digest
     from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE, SPECS_TYPE
+    from contextos.workspace import make_keys
 
     source = example_folder(EXAMPLE)
     with new_workspace(path) as made:
@@ -112,8 +112,8 @@ def make_workspace(path: Path, payments: str = PAYMENTS_MODULE[0], *, witness: s
 
 def example_operator(path: Path) -> Actor:
     """The example's operator, who signs with the key that `make_workspace` put into the workspace."""
-    from contextos.app import read_seed
-    from contextos.operations.acts.act import Actor
+    from contextos.deployment.acts.act import Actor
+    from contextos.workspace import read_seed
 
     return Actor.with_key(EXAMPLE_OPERATOR_ID, read_seed(path / "keys" / f"{EXAMPLE_OPERATOR_ID}.key"))
 
@@ -121,7 +121,7 @@ def example_operator(path: Path) -> Actor:
 async def seed_graph(app: App, workspace: Workspace) -> None:
     """Write the example's facts into the knowledge graph of its tenant."""
     from contextos.contracts.encoding.codec import loads
-    from contextos.operations.acts.facts import write_facts
+    from contextos.deployment.acts.facts import write_facts
 
     facts = loads((workspace.path / "graph.json").read_bytes())
     by = example_operator(workspace.path)

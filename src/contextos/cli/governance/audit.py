@@ -157,7 +157,7 @@ def erase_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> str:
-        from contextos.operations.operator import erase_entry
+        from contextos.deployment.operator import erase_entry
 
         run_id = await context.run_id(run)
         await erase_entry(context.deployment, context.tenant_id, run_id, seq, by=actor, reason=reason)

@@ -112,13 +112,13 @@ def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False)
     """Return the payload type and the JSON of a pack, catalog, policy or adapter file that has the form of its kind: a
     short form is expanded, and an envelope is left off, whose own payload type counts. One `to_sign` is read whole.
     """
-    from contextos.app.adapter_files import refuse_adapter_content
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import canonical
     from contextos.contracts.encoding.yaml_text import lines_in, read_document
     from contextos.control.artifacts import ADAPTER_TYPE, PACK_TYPE, read_artifact
     from contextos.packs.checking import payload_type_of
     from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
+    from contextos.workspace.adapter_files import refuse_adapter_content
 
     raw = read_file(path)
     is_json = raw.lstrip()[:1] in (b"{", b"[")

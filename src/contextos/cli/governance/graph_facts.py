@@ -27,8 +27,8 @@ from contextos.contracts.encoding.display_escape import displayed, displayed_jso
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.application.facts import KnownFact
-    from contextos.application.pages import Page
+    from contextos.service.facts import KnownFact
+    from contextos.service.pages import Page
 
 INTEGRITY: Final = ("trusted", "untrusted")
 CLASSIFICATIONS: Final = ("PUBLIC", "INTERNAL", "CONFIDENTIAL", "RESTRICTED")
@@ -167,7 +167,7 @@ def facts_load_command(
     """
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.envelopes.evidence import commit_key
-    from contextos.operations.acts.facts import write_facts
+    from contextos.deployment.acts.facts import write_facts
 
     actor = named_actor(by, key)
     with about(file):

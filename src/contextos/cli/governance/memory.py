@@ -77,7 +77,7 @@ def memory_review_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.acts.memories import review_memory
+        from contextos.deployment.acts.memories import review_memory
 
         return await review_memory(
             context.deployment,

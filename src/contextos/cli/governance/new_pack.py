@@ -88,8 +88,8 @@ def new_command(
     With --from-mcp the adapter of the server is drafted too, as `adapters add mcp` does: the server is started and
     asked for its tools, and no tool is called.
     """
-    from contextos.app.adapter_files import require_reach
     from contextos.packs.reading import draft_pack
+    from contextos.workspace.adapter_files import require_reach
 
     stated = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
     given = [option for option, value in {**stated, "--local": local, "--internal": internal}.items() if value]
@@ -141,12 +141,12 @@ def _draft_both(
     """Draft the adapter of a server and the pack over its tools, and print what a person does next."""
     import asyncio
 
-    from contextos.app.adapter_files import draft_mcp
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
     from contextos.contracts.envelopes.tool import AdapterDefinition
     from contextos.packs.building import expand_content
     from contextos.packs.reading import draft_pack
+    from contextos.workspace.adapter_files import draft_mcp
 
     name = str(body["name"])
     adapter_id = re.sub(r"[^A-Za-z0-9_]", "_", name.rpartition(".")[2])

@@ -26,8 +26,8 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.mining.backtest import BacktestVerdict, JudgedCall
-    from contextos.queries.observations import Recording
+    from contextos.deployment.queries.observations import Recording
+    from contextos.packs.mining.backtest import BacktestVerdict, JudgedCall
 
 DENIED: Final = 1
 """The exit code of `pack test` where the pack would deny a call that was made."""
@@ -59,7 +59,7 @@ def observations_command(
 
     A run that does not verify is left out, and the exit code is 3.
     """
-    from contextos.queries.observations import counts_by_rule
+    from contextos.deployment.queries.observations import counts_by_rule
 
     recording, _ = _recording(runs, intent, limit, workspace, tenant)
     counts = counts_by_rule(recording.sessions)
@@ -110,9 +110,9 @@ def mine_command(
 
     It is a draft: read it before it is signed. Each entry names calls that it came from.
     """
-    from contextos.mining.draft import mined_yaml
-    from contextos.mining.miner import mine
     from contextos.packs.expansion import expand
+    from contextos.packs.mining.draft import mined_yaml
+    from contextos.packs.mining.miner import mine
 
     recording, tenant_id = _recording(runs, intent, limit, workspace, tenant)
     definitions = workspace_definitions(workspace)
@@ -154,11 +154,12 @@ def test_command(
     """
     import asyncio
 
-    from contextos.mining.backtest import backtest
+    from contextos.packs.mining.backtest import backtest
+    from contextos.workspace.in_memory import in_memory
 
     recording, _ = _recording(runs, intent, limit, workspace, tenant)
     document, definitions = whole_pack(file, workspace), workspace_definitions(workspace)
-    judged = asyncio.run(backtest(document, list(definitions.values()), recording.sessions))
+    judged = asyncio.run(backtest(document, list(definitions.values()), recording.sessions, in_memory))
     if not judged:
         detail = "no call is recorded that a tool answered"
         remedy = "name runs of sessions, or record some with a pack that observes"
@@ -214,8 +215,8 @@ def _recording(
         raise InvalidInput(Problem("", "usage", detail, "leave one of the two out"))
 
     async def operation(context: CommandContext) -> tuple[Recording, str]:
-        from contextos.queries.observations import read_sessions
-        from contextos.queries.sessions import MAX_RUNS_READ
+        from contextos.deployment.queries.observations import read_sessions
+        from contextos.deployment.queries.sessions import MAX_RUNS_READ
 
         most, keys = limit or MAX_RUNS_READ, context.app.keys
         found = await read_sessions(context.store, context.tenant_id, keys, runs or (), limit=most)

@@ -29,9 +29,9 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidArtifact, InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.application.artifacts import CatalogArtifact
     from contextos.cli.governance.policies import InForce
     from contextos.contracts.acts import PackPin
+    from contextos.service.artifacts import CatalogArtifact
 
 RefsArgument = Annotated[
     list[str], typer.Argument(metavar="REF...", help="A pack, and the catalogs and policies named beside it.")
@@ -86,7 +86,7 @@ def publish_command(
     The publisher cannot approve what depends on it. Nothing uses it before it is pinned or activated.
     """
     from contextos.contracts.encoding.codec import loads
-    from contextos.operations.acts.governance import publish_artifact
+    from contextos.deployment.acts.governance import publish_artifact
 
     raw, actor = read_file(file), named_actor(by, key)
 
@@ -159,7 +159,7 @@ def published_command(
     Who published each is who signed the act; its author signed the content.
     """
 
-    from contextos.application.pages import MAX_PAGE_ITEMS
+    from contextos.service.pages import MAX_PAGE_ITEMS
 
     async def operation(context: CommandContext) -> list[CatalogArtifact]:
         artifacts, cursor = context.app.artifacts, ""
@@ -236,7 +236,7 @@ def withdraw_command(
 
     Approvals that wait under a pack without any pin become void.
     """
-    from contextos.operations.acts.governance import withdraw_pin
+    from contextos.deployment.acts.governance import withdraw_pin
 
     actor = named_actor(by, key)
 
@@ -261,7 +261,7 @@ def retire_command(
 
     Runs that used it still replay.
     """
-    from contextos.operations.acts.governance import withdraw_artifact
+    from contextos.deployment.acts.governance import withdraw_artifact
 
     actor = named_actor(by, key)
 

@@ -29,11 +29,11 @@ from contextos.errors import InvalidInput, Problem
 from contextos.files import replace_file, why_unwritten
 
 if TYPE_CHECKING:
-    from contextos.app.verification import Compared
     from contextos.audit.checkpoint import Checkpoint
     from contextos.audit.exported import Export
     from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
-    from contextos.operations.witness import Restoration
+    from contextos.deployment.witness import Restoration
+    from contextos.workspace.verification import Compared
 
 MAX_LISTED: Final = 1000
 """How many streams are listed by name. The others are counted."""
@@ -162,9 +162,9 @@ def _compared_lines(compared: Compared) -> Iterator[str]:
 
 async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
     """The tenant's verified streams, what they were compared with, and what was not read."""
-    from contextos.app.verification import verify_stored
     from contextos.audit.checkpoint import joined, read_checkpoint
     from contextos.audit.verify import Verification
+    from contextos.workspace.verification import verify_stored
 
     tenant_id, keys, numbers = context.tenant_id, context.app.keys, _numbers(part.runs)
     kept = []

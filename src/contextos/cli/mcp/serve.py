@@ -18,8 +18,8 @@ from contextos.errors import InvalidInput, Problem
 if TYPE_CHECKING:
     from socket import socket
 
-    from contextos.server.mcp_sessions import Client, ServedSessions
-    from contextos.server.stdio import Wire
+    from contextos.server.mcp.sessions import Client, ServedSessions
+    from contextos.server.mcp.stdio import Wire
 
 
 def mcp_serve_command(
@@ -63,9 +63,9 @@ def mcp_serve_command(
     from contextos.cli.operations.worker import note_warnings
     from contextos.cli.slots.serve import read_token
     from contextos.contracts.encoding.codec import loads
-    from contextos.server.mcp_sessions import Client, ServedSessions, check_link
+    from contextos.server.mcp.sessions import Client, ServedSessions, check_link
+    from contextos.server.mcp.stdio import private_stdio
     from contextos.server.serving import check_token, listen
-    from contextos.server.stdio import private_stdio
 
     _check_options(user, session, delegation, http, token_file)
     if link:
@@ -116,10 +116,10 @@ async def _serve_one_user(
     import secrets
 
     from contextos.cli.operations.worker import spare_collections
-    from contextos.server.mcp_server import governed_server
-    from contextos.server.mcp_sessions import OneClient
+    from contextos.server.mcp.serving import governed_server
+    from contextos.server.mcp.sessions import OneClient
+    from contextos.server.mcp.stdio import serve_stdio
     from contextos.server.serving import PATH, address_of, serve_http
-    from contextos.server.stdio import serve_stdio
 
     server = governed_server(sessions, OneClient(client))
     # Before a client connects: what cannot be opened is said on stderr, with its remedy.
@@ -139,9 +139,9 @@ async def _serve_one_user(
 
 async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent: str, bound: socket) -> None:
     from contextos.cli.operations.worker import spare_collections
-    from contextos.server.mcp_server import governed_server
-    from contextos.server.mcp_sessions import SESSION_PARAMETER
-    from contextos.server.oauth import oauth_resource
+    from contextos.server.mcp.oauth import oauth_resource
+    from contextos.server.mcp.serving import governed_server
+    from contextos.server.mcp.sessions import SESSION_PARAMETER
     from contextos.server.serving import address_of, serve_oauth
     from contextos.telemetry.logs import configure_if_debugging
 

@@ -23,8 +23,8 @@ from contextos.errors import InvalidInput, Problem
 from contextos.files import why_unwritten
 
 if TYPE_CHECKING:
-    from contextos.app import ListedKey
-    from contextos.operations.acts.keys import NewKey
+    from contextos.deployment.acts.keys import NewKey
+    from contextos.workspace import ListedKey
 
 
 PassphraseOption = Annotated[
@@ -48,8 +48,8 @@ def key_new_command(
 
     Prints the public halves. That of a person belongs into `keys` of their entry in the directory.
     """
-    from contextos.app import make_keys, make_person_key
     from contextos.trust.seal import listed_key
+    from contextos.workspace import make_keys, make_person_key
 
     if passphrase_file is not None and not pkcs8:
         detail = "a passphrase is for encrypted keys"
@@ -121,7 +121,7 @@ def key_rotate_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> NewKey:
-        from contextos.operations.acts.keys import OVERLAP_US, rotate_key
+        from contextos.deployment.acts.keys import OVERLAP_US, rotate_key
         from contextos.settings import is_postgres_url
 
         after_us = OVERLAP_US if is_postgres_url(context.app.settings.store) and not now else 0

@@ -20,7 +20,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ContextOSError, InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.operations.restore import RestoreReport
+    from contextos.deployment.restore import RestoreReport
 
 
 def restored_command(
@@ -42,7 +42,7 @@ def restored_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> list[tuple[str, RestoreReport | ContextOSError]]:
-        from contextos.operations.restore import record_restore
+        from contextos.deployment.restore import record_restore
 
         made: list[tuple[str, RestoreReport | ContextOSError]] = []
         for name in context.concerned:

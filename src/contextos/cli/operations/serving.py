@@ -54,9 +54,9 @@ def serve_command(
     goes on for `--drain` seconds, in which `/v1/ready` says no.
     """
     require_service()
-    from contextos.http_api.tls import check_reach, hosts_of, tls_context
     from contextos.port_settings.checks import is_loopback
     from contextos.server.serving import listen
+    from contextos.server.tls import check_reach, hosts_of, tls_context
 
     if (tls_cert is None) is not (tls_key is None):
         detail = "a certificate needs its key, and a key its certificate"
@@ -77,12 +77,12 @@ def serve_command(
 async def _serve(
     context: CommandContext, bound: socket, tls: SSLContext | None, hosts: list[str], *, drives: bool, drain_s: int
 ) -> None:
-    from contextos.app.logins.development_tokens import development_logins
-    from contextos.http_api.assembly import http_api
-    from contextos.http_api.hosting import serve_api
+    from contextos.server.assembly import http_api
+    from contextos.server.hosting import serve_api
     from contextos.server.serving import address_of
     from contextos.telemetry.logs import configure_if_debugging
     from contextos.trust.identity.development import MAX_DEVELOPMENT_TTL_S
+    from contextos.workspace.logins.development_tokens import development_logins
 
     configure_if_debugging(serves=True)
     app = context.app

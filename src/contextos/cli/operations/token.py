@@ -47,7 +47,7 @@ def token_command(
     tokens, and a service accepts them only on the loopback. The output is the token alone, for the header
     `Authorization: Bearer`.
     """
-    from contextos.app.logins.development_tokens import development_token
+    from contextos.workspace.logins.development_tokens import development_token
 
     async def operation(context: CommandContext) -> tuple[str, DevelopmentToken]:
         app = context.app

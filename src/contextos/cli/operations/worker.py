@@ -26,7 +26,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
 
 if TYPE_CHECKING:
-    from contextos.app import App
+    from contextos.workspace import App
 
 COLLECTED_AFTER: Final = (50_000, 2, 2)
 """How many more objects begin a collection (a run holds about 700), and how often it is also one of older objects."""
@@ -49,7 +49,7 @@ def dead_letters_command(
 
     async def operation(context: CommandContext) -> Any:
         from contextos.contracts.documents.subscriptions import UNDELIVERED
-        from contextos.operations import dead_letters
+        from contextos.deployment import dead_letters
 
         return await dead_letters.list_dead_letters(context.store), await UNDELIVERED.page(context.store)
 
@@ -93,7 +93,7 @@ def retry_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.operator import retry_run
+        from contextos.deployment.operator import retry_run
 
         run_id = await context.run_id(run)
         await retry_run(context.deployment, context.tenant_id, run_id, by=actor)
@@ -133,7 +133,7 @@ async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool 
     Raises:
         InvalidSettings: the settings ask for metrics that nobody could read from this process.
     """
-    from contextos.app.outbox import begin_outboxes
+    from contextos.workspace.outbox import begin_outboxes
 
     telemetry = app.settings.telemetry
     if telemetry is not None and not telemetry.sends and not serves_metrics:

@@ -30,7 +30,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.operations.operator import OpenQuestion
+    from contextos.deployment.operator import OpenQuestion
 
 AsOption = Annotated[str, typer.Option("--as", metavar="ID", help="Id of the approver, as in the directory.")]
 OperatorOption = Annotated[
@@ -130,7 +130,7 @@ def settle_command(
     vouch = _vouch(key, unsafe_local, of="settlement")
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.operator import SettlementInput, settle_effect
+        from contextos.deployment.operator import SettlementInput, settle_effect
 
         run_id = await context.run_id(run)
         said = SettlementInput(happened, as_id, evidence, stated, tuple(mutation or ()))
@@ -158,7 +158,7 @@ def cancel_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.operator import request_cancel
+        from contextos.deployment.operator import request_cancel
 
         run_id = await context.run_id(run)
         await request_cancel(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
@@ -185,7 +185,7 @@ def reask_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.application.reasks import reask_question
+        from contextos.service.reasks import reask_question
 
         run_id = await context.run_id(run)
         await reask_question(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
@@ -198,7 +198,7 @@ def reask_command(
 
 def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> Any:
     """Return the function that signs an answer or a settlement with the private key in the file `key`."""
-    from contextos.operations.signing import answer_signer, settlement_signer
+    from contextos.deployment.signing import answer_signer, settlement_signer
 
     return {"answer": answer_signer, "settlement": settlement_signer}[of](person_key(key))
 
@@ -209,7 +209,7 @@ def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settl
         raise InvalidInput(Problem("", "usage", detail, "pass exactly one of --key FILE and --unsafe-local"))
     if key is not None:
         return signed_by(key, of=of)
-    from contextos.operations.acts.act import unsafe_local_assertion as unsigned
+    from contextos.deployment.acts.act import unsafe_local_assertion as unsigned
 
     return unsigned
 
@@ -237,7 +237,7 @@ def _answer(
     as_json: bool,
 ) -> int:
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.operator import answer_approval, open_question, refuse_void
+        from contextos.deployment.operator import answer_approval, open_question, refuse_void
 
         run_id = await context.run_id(run)
         question = await open_question(context.deployment, context.tenant_id, run_id)

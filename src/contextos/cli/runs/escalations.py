@@ -23,7 +23,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.queries.decisions import DecisionView
+    from contextos.deployment.queries.decisions import DecisionView
 
 WhyOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 
@@ -49,7 +49,7 @@ def resolve_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.acts.ended_runs import resolve_escalation
+        from contextos.deployment.acts.ended_runs import resolve_escalation
 
         run_id = await context.run_id(run)
         status: Any = "DECIDED" if decided else "REJECTED"
@@ -75,7 +75,7 @@ def close_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.acts.ended_runs import close_decision
+        from contextos.deployment.acts.ended_runs import close_decision
 
         run_id = await context.run_id(run)
         await close_decision(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
@@ -104,7 +104,7 @@ def reopen_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.acts.ended_runs import reopen_run
+        from contextos.deployment.acts.ended_runs import reopen_run
 
         run_id = await context.run_id(run)
         await reopen_run(context.deployment, context.tenant_id, run_id, by=actor, reason=reason, to=to)
@@ -116,7 +116,7 @@ def reopen_command(
 
 
 async def _decision(context: CommandContext, run_id: str) -> tuple[str, DecisionView]:
-    from contextos.queries.decisions import decision_of
+    from contextos.deployment.queries.decisions import decision_of
 
     view = await context.deployment.view(context.tenant_id, run_id)
     return run_id, await decision_of(context.store, view, context.app.keys)

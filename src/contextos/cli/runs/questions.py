@@ -14,8 +14,8 @@ from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 
 if TYPE_CHECKING:
-    from contextos.application.approvals import Question
-    from contextos.application.pages import Page
+    from contextos.service.approvals import Question
+    from contextos.service.pages import Page
 
 
 def approvals_list_command(

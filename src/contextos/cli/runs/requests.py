@@ -67,7 +67,7 @@ def compile_command(
     raw = read_file(file)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.preview import preview
+        from contextos.deployment.preview import preview
 
         return await preview(context.deployment, _of_tenant(file, raw, tenant))
 

@@ -24,10 +24,10 @@ from contextos.contracts.encoding.display_escape import displayed
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.record import DecisionOutput
     from contextos.contracts.journal import Entry
-    from contextos.queries.checked_run import CheckedRun
-    from contextos.queries.decisions import DecisionView
-    from contextos.queries.run_list import RunPage
-    from contextos.queries.timeline import Story
+    from contextos.deployment.queries.checked_run import CheckedRun
+    from contextos.deployment.queries.decisions import DecisionView
+    from contextos.deployment.queries.run_list import RunPage
+    from contextos.deployment.queries.timeline import Story
 
 
 _BLOCKED: Final = "waits for an operation of {}, and goes on when that is settled"
@@ -51,7 +51,7 @@ def runs_list_command(
     """
 
     async def operation(context: CommandContext) -> RunPage:
-        from contextos.queries.run_list import list_runs, list_waiting_runs
+        from contextos.deployment.queries.run_list import list_runs, list_waiting_runs
 
         listing = list_waiting_runs if waiting else list_runs
         return await listing(context.store, context.tenant_id, context.app.keys, limit=limit, after=after)
@@ -83,13 +83,13 @@ def runs_show_command(
     from contextos.cli.runs.escalations import decision_document, decision_line
     from contextos.cli.runs.requests import outcome_lines
     from contextos.cli.runs.story import story_lines
-    from contextos.queries.checked_run import read_checked
-    from contextos.queries.decisions import checked_decision
-    from contextos.queries.rationales import checked_story
-    from contextos.queries.run_list import blocked_by
-    from contextos.queries.run_names import no_such_run
-    from contextos.queries.run_now import run_budget
-    from contextos.queries.timeline import story_document
+    from contextos.deployment.queries.checked_run import read_checked
+    from contextos.deployment.queries.decisions import checked_decision
+    from contextos.deployment.queries.rationales import checked_story
+    from contextos.deployment.queries.run_list import blocked_by
+    from contextos.deployment.queries.run_names import no_such_run
+    from contextos.deployment.queries.run_now import run_budget
+    from contextos.deployment.queries.timeline import story_document
 
     async def operation(context: CommandContext) -> tuple[CheckedRun, Story, DecisionView, str | None, str | None]:
         found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
@@ -137,8 +137,8 @@ def runs_decision_command(
     """Show the decision of an ended run: its outcome, and the evidence and rules that it rests on."""
 
     async def operation(context: CommandContext) -> DecisionOutput:
-        from contextos.queries.checked_run import read_checked
-        from contextos.queries.decisions import decision_output
+        from contextos.deployment.queries.checked_run import read_checked
+        from contextos.deployment.queries.decisions import decision_output
 
         found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
         return await decision_output(found, context.deployment.catalog(context.tenant_id))

@@ -14,7 +14,7 @@ from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
-    from contextos.queries.sessions import SessionPage
+    from contextos.deployment.queries.sessions import SessionPage
 
 
 def sessions_command(
@@ -34,7 +34,7 @@ def sessions_command(
     """
 
     async def operation(context: CommandContext) -> SessionPage:
-        from contextos.queries.sessions import list_sessions
+        from contextos.deployment.queries.sessions import list_sessions
 
         return await list_sessions(
             context.store, context.tenant_id, context.app.keys, limit=limit, after=after, live_only=live

@@ -7,7 +7,7 @@ from typing import Final
 
 from contextos.cli.layout import folded
 from contextos.cli.terminal import Heading
-from contextos.queries.timeline import Story
+from contextos.deployment.queries.timeline import Story
 
 INDENT: Final = 11
 

@@ -19,7 +19,7 @@ from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import print_result
 
 if TYPE_CHECKING:
-    from contextos.queries.why.explaining import RunReason
+    from contextos.deployment.why.explaining import RunReason
 
 
 def why_command(
@@ -34,10 +34,10 @@ def why_command(
     Why tools were shown or hidden, why a person was asked, which facts decided, and who authorised. Each sentence
     names the journal entry that it rests on. What does not verify is said first, and the exit code is 3.
     """
-    from contextos.queries.checked_run import read_checked
-    from contextos.queries.run_names import no_such_run
-    from contextos.queries.why.checked_reasons import checked_reasons
-    from contextos.queries.why.explaining import reasons_document
+    from contextos.deployment.queries.checked_run import read_checked
+    from contextos.deployment.queries.run_names import no_such_run
+    from contextos.deployment.why.checked_reasons import checked_reasons
+    from contextos.deployment.why.explaining import reasons_document
 
     async def operation(context: CommandContext) -> tuple[str, tuple[RunReason, ...], str | None]:
         found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))

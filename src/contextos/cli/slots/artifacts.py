@@ -24,8 +24,8 @@ from contextos.cli.terminal import REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
-    from contextos.operations.acts.act import Actor
-    from contextos.operations.deployment import Deployment
+    from contextos.deployment.acts.act import Actor
+    from contextos.deployment.deployment import Deployment
 
 OrgOption = Annotated[str, typer.Option("--org", metavar="ID", help="The organisation that owns the artifact.")]
 ArtifactArgument = Annotated[str, typer.Argument(metavar="ARTIFACT", help="The artifact's id within its organisation.")]
@@ -49,7 +49,7 @@ def register_extension_command(
     """Install an artifact extension, or change what it satisfies."""
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.artifacts import ExtensionManifest
-    from contextos.operations.acts.curation import register_extension
+    from contextos.deployment.acts.curation import register_extension
 
     manifest = parse(ExtensionManifest, {"extension": extension, "satisfies": satisfies or []})
     _curate(workspace, tenant, by, key, lambda app, of, actor: register_extension(app, of, manifest, by=actor))
@@ -77,7 +77,7 @@ def add_artifact_command(
 
     Add content with `add-revision` and assert an extension with `classify`.
     """
-    from contextos.operations.acts.curation import add_artifact
+    from contextos.deployment.acts.curation import add_artifact
 
     level, _, owner_id = owner.partition(":")
     fields = {
@@ -105,8 +105,8 @@ def add_revision_command(
     as_json: JsonOption = False,
 ) -> int:
     """Append content to an artifact as its next revision."""
+    from contextos.deployment.acts.curation import add_revision
     from contextos.errors import InvalidInput, Problem
-    from contextos.operations.acts.curation import add_revision
 
     try:
         content = read_file(file).decode(UTF8)
@@ -138,7 +138,7 @@ def classify_command(
     A stronger assertion replaces a weaker one, and a weaker one is refused.
     """
     from contextos.contracts.envelopes.artifacts import Outranked
-    from contextos.operations.acts.curation import classify_artifact
+    from contextos.deployment.acts.curation import classify_artifact
 
     fields = {"artifact_id": artifact, "org_id": org, "extension": extension, "asserted_by": asserted_by}
     made = _curate(workspace, tenant, by, key, lambda app, of, actor: classify_artifact(app, of, fields, by=actor))
@@ -168,7 +168,7 @@ def archive_command(
 
     Revisions that were pinned under it stay readable.
     """
-    from contextos.operations.acts.curation import archive_assertion
+    from contextos.deployment.acts.curation import archive_assertion
 
     def archive(app: Deployment, of: str, actor: Actor) -> Awaitable[None]:
         return archive_assertion(app, of, org, artifact, extension, by=actor)
@@ -192,7 +192,7 @@ def tombstone_command(
 
     Revisions that were pinned stay readable.
     """
-    from contextos.operations.acts.curation import delete_artifact
+    from contextos.deployment.acts.curation import delete_artifact
 
     _curate(workspace, tenant, by, key, lambda app, of, actor: delete_artifact(app, of, org, artifact, by=actor))
     print_result({"artifact_id": artifact}, [f"{displayed(artifact)} is hidden from now on"], as_json=as_json)

@@ -76,9 +76,9 @@ def slots_demo_command(as_json: JsonOption = False) -> int:
 
 
 async def _play(context: CommandContext, say: Callable[..., None]) -> dict[str, Any]:
+    from contextos.context.slots.oas import slot_of
     from contextos.contracts.encoding.codec import loads, parse
     from contextos.contracts.envelopes.slots import SlotActor
-    from contextos.slots.oas import slot_of
 
     folder = example_folder(EXAMPLE_AGENT)
     package = loads((folder / "package.json").read_bytes())["name"]
@@ -116,7 +116,7 @@ async def _fill(stage: _Stage) -> None:
 
 
 async def _by_nobody(stage: _Stage, mode: str) -> Selected:
-    from contextos.slots.select import select_autonomously
+    from contextos.context.slots.select import select_autonomously
 
     slot = _changed(stage.slot, selectionMode="autonomous", resolutionMode=mode)
     stage.say("", Heading(f"Nobody picks, {mode}"), "")
@@ -162,7 +162,7 @@ async def _nothing(stage: _Stage) -> Selected:
 
 
 async def _years_later(stage: _Stage) -> bool:
-    from contextos.slots.select import replay_selection
+    from contextos.context.slots.select import replay_selection
 
     stage.say("", Heading("Years later"), "")
     acts = await stage.artifacts.selections("org_acme", DEMO_RUN)
@@ -211,7 +211,7 @@ async def _classify(stage: _Stage, name: str, extension: str) -> None:
 
 
 async def _resolved(stage: _Stage, slot: AgentContextSlot) -> SlotResolution:
-    from contextos.slots.resolve import resolve_context_slot
+    from contextos.context.slots.resolve import resolve_context_slot
 
     installed = await stage.artifacts.extensions()
     found = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
@@ -221,8 +221,8 @@ async def _resolved(stage: _Stage, slot: AgentContextSlot) -> SlotResolution:
 
 
 async def _answered(stage: _Stage, slot: AgentContextSlot, refs: Sequence[dict[str, Any]], key: str) -> Done:
-    from contextos.slots.resolve import resolve_context_slot
-    from contextos.slots.select import select_interactively
+    from contextos.context.slots.resolve import resolve_context_slot
+    from contextos.context.slots.select import select_interactively
 
     answer = {"slotId": slot.slot_id, "resolutionMode": slot.resolution_mode, "selectedRefs": list(refs)}
     installed = await stage.artifacts.extensions()

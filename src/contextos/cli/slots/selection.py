@@ -27,8 +27,8 @@ from contextos.cli.terminal import REFUSED, WAITING, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
+    from contextos.context.slots.steps import ArtifactSlots
     from contextos.contracts.envelopes.slots import AgentContextSlot, ManifestLine, SlotActor, SlotResolution
-    from contextos.slots.steps import ArtifactSlots
 
 AgentArgument = Annotated[Path, typer.Argument(metavar="AGENT", help="The agent's Open Agent Spec document.")]
 SlotArgument = Annotated[str, typer.Argument(metavar="SLOT", help="The slot's id.")]
@@ -90,9 +90,9 @@ def slots_select_command(
     response = read_file(answer) if answer else None
 
     async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
+        from contextos.context.slots.resolve import require_organisation
         from contextos.contracts.encoding.codec import parse
         from contextos.contracts.envelopes.slots import SelectionOrigin
-        from contextos.slots.resolve import require_organisation
 
         of, steps = project or None, _steps(context, broader)
         fields = {
@@ -133,7 +133,7 @@ def slots_answer_command(
 
     async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
         from contextos.contracts.envelopes.slots import PickRefused
-        from contextos.operations.slot_answers import answer_slot, read_offer
+        from contextos.deployment.slot_answers import answer_slot, read_offer
 
         run_id = await context.run_id(run)
         if response is None:
@@ -162,8 +162,8 @@ def slots_selections_command(
 
     async def operation(context: CommandContext) -> list[tuple[Any, Sequence[Any]]]:
         from contextos.audit.verify import verify_audited_run
+        from contextos.context.slots.select import replay_selection
         from contextos.contracts.ids import RUN
-        from contextos.slots.select import replay_selection
 
         artifacts = context.app.stores.artifacts(context.tenant_id)
         selections = await artifacts.selections(org, run)
@@ -184,10 +184,10 @@ def slots_selections_command(
 
 
 def _asked(agent: Path, slot: str, actor: Path, package: str | None = None) -> tuple[SlotActor, AgentContextSlot]:
+    from contextos.context.slots.oas import require_package, slot_of
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.encoding.yaml_text import read_document
     from contextos.contracts.envelopes.slots import SlotActor
-    from contextos.slots.oas import require_package, slot_of
 
     with about(actor):
         known = parse(SlotActor, read_file(actor))
@@ -200,15 +200,15 @@ def _asked(agent: Path, slot: str, actor: Path, package: str | None = None) -> t
 
 
 def _steps(context: CommandContext, broader: bool) -> ArtifactSlots:
-    from contextos.slots.steps import ArtifactSlots
+    from contextos.context.slots.steps import ArtifactSlots
 
     shelf = context.app.stores.artifacts(context.tenant_id)
     return ArtifactSlots(shelf, shelf, context.deployment.ports.clock, include_broader=broader)
 
 
 def _print_outcome(found: SlotResolution | None, done: Any, as_json: bool) -> int:
+    from contextos.context.slots.select import bind_selection
     from contextos.contracts.envelopes.slots import PickRefused
-    from contextos.slots.select import bind_selection
 
     if found is not None and done is None:
         how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs chosen from `refs` of --json"

@@ -36,9 +36,9 @@ def slots_serve_command(
 
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.slots import SlotActor
-    from contextos.server.mcp_slots import slots_server
+    from contextos.server.mcp.slots import slots_server
+    from contextos.server.mcp.stdio import private_stdio, serve_stdio
     from contextos.server.serving import PATH, address_of, listen, serve_http
-    from contextos.server.stdio import private_stdio, serve_stdio
 
     with about(actor):
         known = parse(SlotActor, read_file(actor))

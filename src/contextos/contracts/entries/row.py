@@ -15,7 +15,7 @@ Telling = Callable[[Any], Mapping[str, Any]]
 Chapter = Literal["asked", "knew", "allowed", "did", "approved", "came"]
 """A part of the story of a run."""
 Topic = Literal["shown", "policy", "gate", "fact", "authority", "call"]
-"""What a reason is about (`queries.why`)."""
+"""What a reason is about (`deployment.why`)."""
 Because = Iterator[tuple[Topic, str | None, str]]
 """Reasons of one entry: the topic, the tool that it is about or None for the whole run, and the sentence."""
 

@@ -14,7 +14,9 @@ class ForeignExit(Exception):
 
 
 class Concurrency(Protocol):
-    """How a process runs calls at once. The default is `Sequential`; `engine.concurrency` has one over asyncio."""
+    """How a process runs calls at once. The default is `Sequential`; `workspace.engine.concurrency` has another, over
+    asyncio.
+    """
 
     async def gather(self, calls: Sequence[OutsideCall[None]]) -> None:
         """Run every call to its end, then raise the first error in the order of `calls`, if there is one.

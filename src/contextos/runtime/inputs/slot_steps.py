@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from contextos.context.slots.select import selection_fits
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.of_run import UNPROVED_CANCEL
@@ -47,7 +48,6 @@ from contextos.runtime.admission import AdmittedRun, identity_query
 from contextos.runtime.conclusion import decisions_of, last_decision
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.wiring import current_record
-from contextos.slots.select import selection_fits
 from contextos.trust.approvals.acts import SLOT_ANSWER, UNSAFE_LOCAL_OPERATORS, slot_answer_act, slot_answer_fault
 from contextos.trust.approvals.cancel_requests import is_unproved
 from contextos.trust.identity.principals import identity_differences, look_up

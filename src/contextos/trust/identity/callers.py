@@ -1,7 +1,8 @@
 """`Caller`: who sent a request over the network, as a verified token says, and what a request of theirs can state.
 
 A body grants nothing: where it states another tenant, user, agent or delegation than the token proves, it is refused.
-The runtime compares the result with the directory as it does for every request. `app.logins.bearer` verifies tokens.
+The runtime compares the result with the directory as it does for every request. `workspace.logins.bearer` verifies
+tokens.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A token is a compact JWS by the runtime's key for claims. Its `typ` is one of its own, so it passes for no claim, and no
 claim passes for it. It proves that its holder can read the keys of the workspace, and nothing about a person. A
-deployment accepts it only where `app.logins.bearer` says so: in development, on the loopback.
+deployment accepts it only where `workspace.logins.bearer` says so: in development, on the loopback.
 """
 
 from __future__ import annotations

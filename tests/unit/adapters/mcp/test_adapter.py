@@ -16,8 +16,8 @@ from contextos.adapters.mcp.adapter import _contents, _reply
 from contextos.adapters.mcp.connection import ResourceAnswer, ToolAnswer
 from contextos.adapters.mcp.definitions import McpConnection, ToolOperation
 from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, CapabilityDefinition
-from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import LostReply, Overloaded, Unavailable
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
 from tests.servers.adapters import against, call_context, calls
 
 TEXT = {"text": "hello"}

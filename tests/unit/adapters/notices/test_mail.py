@@ -15,8 +15,8 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
 from contextos.adapters.notices.mail import Mail
-from contextos.application.outbox.notices import Notice
 from contextos.errors import Unavailable
+from contextos.service.outbox.notices import Notice
 
 ASKED = {
     "waits_for": "approval",

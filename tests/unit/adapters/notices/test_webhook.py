@@ -14,8 +14,8 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from contextos.adapters.notices.webhook import Webhook, parsed_secrets, signatures
-from contextos.application.outbox.notices import Notice
 from contextos.errors import ContextOSError, DestinationGone, InvalidInput, InvalidSettings, LostReply, Unavailable
+from contextos.service.outbox.notices import Notice
 from contextos.store.shared.clock import SystemClock
 from tests.loopback import Answer, Asked, serving
 

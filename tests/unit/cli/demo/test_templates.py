@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from contextos.app import open_app, read_seed
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.cli.demo.templates import copy_template, example_folder, new_workspace
 from contextos.errors import InvalidInput
 from contextos.settings import Settings
 from contextos.trust.seal import listed_key
+from contextos.workspace import open_app, read_seed
 
 SRC = Path(__file__).resolve().parents[4] / "src"
 

@@ -161,8 +161,8 @@ def test_a_witness_that_cannot_be_written_is_a_warning(shop) -> None:
 def test_a_finding_of_the_witness_after_a_command_does_not_hide_the_commands_result(
     shop, tmp_path: Path, monkeypatch
 ) -> None:
+    from contextos.deployment.witness import WitnessPublisher
     from contextos.errors import Integrity
-    from contextos.operations.witness import WitnessPublisher
 
     async def found_broken(witnessing: WitnessPublisher, tenants: list[str]) -> int:
         raise Integrity("the witness file holds no witnessed heads")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app import read_seed
 from contextos.contracts.envelopes.identity import UserClaims
-from contextos.operations.acts.act import Actor
-from contextos.operations.gate.gate import Done
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.gate.gate import Done
 from contextos.packs.building import DeclaredPack
 from contextos.packs.expansion import expand
 from contextos.packs.reading import read_declaration
+from contextos.workspace import read_seed
 from tests.sessions import EVAL, LOOKUP, REFUND
 from tests.world import example
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from contextos.app import App
 from contextos.errors import InvalidSettings, Problem
+from contextos.workspace import App
 from tests.certificates import certificate
 from tests.unit.cli.conftest import Shop
 
@@ -85,7 +85,7 @@ def test_a_server_has_metrics_without_a_collector(shop: Shop, monkeypatch: pytes
     async def serve_nobody(api: FastAPI, _bound: socket.socket, **_how: object) -> None:
         served.append(api.state.contextos.prometheus_text())
 
-    monkeypatch.setattr("contextos.http_api.hosting.serve_api", serve_nobody)
+    monkeypatch.setattr("contextos.server.hosting.serve_api", serve_nobody)
     with (shop.path / "contextos.toml").open("a") as settings:
         settings.write("\n[telemetry]\n")
     assert shop.say("serve", "--port", "0").code == 0

@@ -15,10 +15,10 @@ from contextlib import closing
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from contextos.app import open_app
 from contextos.cli.operations.worker import spare_collections
-from contextos.operations import dead_letters
+from contextos.deployment import dead_letters
 from contextos.settings import Settings
+from contextos.workspace import open_app
 from tests.loopback import Answer, Asked, serving
 from tests.processes import ended
 from tests.segments import drop_triggers

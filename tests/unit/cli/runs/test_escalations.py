@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contextos.cli.runs.escalations import decision_document, decision_line
-from contextos.queries.decisions import DecisionView
+from contextos.deployment.queries.decisions import DecisionView
 
 
 def exhausted(shop: Any, request_id: str, *, calls: int = 1) -> str:

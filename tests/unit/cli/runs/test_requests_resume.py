@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from contextos.app import open_app
 from contextos.settings import Settings
+from contextos.workspace import open_app
 
 
 @pytest.mark.parametrize("payments", ["keyed", "lookup"])
@@ -68,7 +68,7 @@ def test_nothing_due_is_said(shop) -> None:
 
 
 def test_a_run_whose_driver_lives_is_left_to_it(shop, command) -> None:
-    from contextos.engine.lease_owner import Owner
+    from contextos.workspace.engine.lease_owner import Owner
 
     start, environment = command
     subprocess.run(

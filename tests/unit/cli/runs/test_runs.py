@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from contextos.app import open_app
 from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID, example_operator
 from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed
-from contextos.operations.operator import erase_entry
-from contextos.queries import run_index
-from contextos.queries.timeline import PARTS
+from contextos.deployment.operator import erase_entry
+from contextos.deployment.queries import run_index
+from contextos.deployment.queries.timeline import PARTS
 from contextos.settings import Settings
 from contextos.store.shared import segments
 from contextos.store.sqlite.stores import SqliteStore
+from contextos.workspace import open_app
 
 
 def test_a_small_refund_is_decided_at_once(shop) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from contextos.cli.command_context import with_context
 from contextos.contracts.journal import INDEX, Batch
-from contextos.engine.resume import drive_due_runs
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.queries import run_index, sessions
 from contextos.errors import Unavailable
-from contextos.operations.deployment import Deployment
-from contextos.queries import run_index, sessions
 from contextos.store.sqlite.stores import SqliteStore
+from contextos.workspace.engine.resume import drive_due_runs
 from contextos_sim.memory.stores import MemoryStores
 from tests.suites.store_suite import at_once, draft
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextos.cli.runs.story import story_lines
-from contextos.queries.timeline import Moment
+from contextos.deployment.queries.timeline import Moment
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app import read_seed
 from contextos.cli import run_command_line
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
+from contextos.workspace import read_seed
 from tests.examples.people import answer
 
 Why = Callable[..., list[dict[str, Any]]]

@@ -38,7 +38,7 @@ def test_a_broken_installation_is_not_taken_for_a_missing_one(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "contextos_agentspec"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "contextos.slots.oas", None)
+    monkeypatch.setitem(sys.modules, "contextos.context.slots.oas", None)
     assert run_command_line(["slots", "lint", str(EXAMPLE)]) == 70
     said = capsys.readouterr()
     assert "unexpected `ModuleNotFoundError`" in said.err

@@ -18,8 +18,8 @@ from contextos.contracts.ports.gates import (
     checked_call,
     refused_call,
 )
+from contextos.deployment.gate.gate import Gate
 from contextos.errors import InvalidInput, Problem
-from contextos.operations.gate.gate import Gate
 
 MEMBERS = {"session", "tools", "described_tools", "call"}
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from contextos.contracts.envelopes.verdicts import SessionOutcome
-from contextos.operations.acts.ended_runs import reopen_run
-from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
+from contextos.deployment.acts.ended_runs import reopen_run
+from contextos.deployment.gate.gate import Done, Gate, Refused, Waiting
 from tests.sessions import (
     EVAL,
     LOOKUP,
@@ -252,7 +252,7 @@ def test_a_session_that_nobody_finishes_is_escalated_at_its_deadline(tmp_path: P
 
 def test_a_cancelled_session_makes_no_further_call(tmp_path: Path) -> None:
     async def play(world: TestWorld) -> None:
-        from contextos.operations.operator import request_cancel
+        from contextos.deployment.operator import request_cancel
 
         gate = await refund_session(world, "ses_cancel", 900)
         await read_first(gate, 900)

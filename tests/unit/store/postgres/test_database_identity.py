@@ -10,12 +10,12 @@ import pytest
 
 from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS
 from contextos.contracts.journal import CONTROL, Advance, Batch, Draft, Write
-from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, StoreRestored, Unavailable
 from contextos.store.postgres import stores
 from contextos.store.postgres.database_identity import DATABASE_IDENTITY
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.shared.clock import SystemClock
+from contextos.workspace.engine.local import EngineLimits, LocalEngine
 from tests.postgres import Database
 from tests.suites.graph_suite import edge
 from tests.suites.store_suite import entries_after, erased

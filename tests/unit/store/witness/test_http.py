@@ -13,8 +13,8 @@ import pytest
 from contextos.cli import run_command_line as command
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX
+from contextos.deployment.witness import witnessed_lengths
 from contextos.errors import Integrity, InvalidSettings, Unavailable
-from contextos.operations.witness import witnessed_lengths
 from contextos.port_settings.witness import check_witness
 from contextos.store.witness import http
 from contextos.store.witness.http import MAX_OBJECT_BYTES, HttpWitness

@@ -8,8 +8,8 @@ import pytest
 
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.journal import CONTROL, Batch
+from contextos.deployment.operator import request_cancel
 from contextos.errors import ChainBroken
-from contextos.operations.operator import request_cancel
 from contextos.trust.approvals.cancel_requests import proved_cancels, verify_cancels
 from contextos.trust.seal import KeyRing
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident, quarantine_key
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.operations.acts.quarantines import release_capability
+from contextos.deployment.acts.quarantines import release_capability
 from contextos.trust.approvals.quarantines import open_incidents
 from contextos.trust.seal import KeyRing
 from tests.world import TENANT, open_world, run

@@ -13,13 +13,13 @@ import pytest
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import VOID_ANSWER, Draft, Entry, genesis, link
 from contextos.contracts.ports.seams import RecordRequest
-from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import ChainBroken, MalformedJson, ReplayMismatch, Unavailable
 from contextos.runtime.state_machine import START, transition
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.seal import KeyRing
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
 from contextos_sim.memory.stores import MemoryStores
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 

@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.journal import CONTROL
 from contextos.errors import Integrity
 from contextos.trust.rows.edges import ProvedFacts, ProvedGraph, written_fact_fault
-from tests.unit.operations.acts.test_facts import fact
+from tests.unit.deployment.acts.test_facts import fact
 from tests.world import TENANT, TestWorld, open_world, run
 
 FIRST, LAST = "e1", "e3"

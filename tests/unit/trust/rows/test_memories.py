@@ -12,9 +12,9 @@ import pytest
 from contextos.contracts.documents.memories import CANDIDATES, PROMOTED, promoted_key
 from contextos.contracts.envelopes.memory import MemoryProposal, PromotedMemory, ReviewedProposal
 from contextos.contracts.journal import CONTROL, Batch, Entry
+from contextos.deployment.acts.memories import review_memory
 from contextos.errors import ChainBroken, Integrity
 from contextos.intelligence.memory import list_candidates
-from contextos.operations.acts.memories import review_memory
 from contextos.trust.rows.memories import Reviews, require_proposed, reviewed_memories, verify_memories
 from tests.world import TENANT, TestWorld, open_world, request, run
 

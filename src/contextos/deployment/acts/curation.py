@@ -1,0 +1,109 @@
+"""Acts on the artifacts of context slots: install a type, add, revise, classify, archive and delete.
+
+Each change is stored in one transaction with the control entry of its act. Its author is the actor of the act, who
+needs the role `publisher`.
+Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.artifacts import (
+    Artifact,
+    Assertion,
+    ExtensionManifest,
+    NewAssertion,
+    NewRevision,
+    Outranked,
+    Revision,
+)
+from contextos.contracts.ports.storage import Curation
+from contextos.deployment.acts.act import Actor, prove_act
+from contextos.deployment.deployment import Deployment
+
+
+async def register_extension(app: Deployment, tenant_id: str, manifest: ExtensionManifest, *, by: Actor) -> None:
+    """Install a type of artifact, or replace the list of types that it also counts as.
+
+    Raises:
+        ApprovalRefused, Unavailable: as `prove_act`.
+    """
+    shelf = await _shelf(
+        app, tenant_id, ProposedAct("slots.extension_registered", manifest.extension, manifest.to_json()), by
+    )
+    await shelf.register(manifest)
+
+
+async def add_artifact(app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor) -> Artifact:
+    """Add an artifact without content. `fields` are those of `Artifact` without author and time.
+
+    Raises:
+        InvalidInput: the fields do not fit, the id is taken, or no user could see the artifact.
+        ApprovalRefused, Unavailable: as `prove_act`.
+    """
+    artifact = parse(Artifact, {**fields, "created_by": by.id, "created_at_us": app.ports.clock.now_us()})
+    shelf = await _shelf(
+        app, tenant_id, ProposedAct("slots.artifact_added", artifact.artifact_id, artifact.to_json()), by
+    )
+    await shelf.add(artifact)
+    return artifact
+
+
+async def add_revision(app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor) -> Revision:
+    """Append content to an artifact. `fields` are those of `NewRevision` without author and time.
+
+    Raises:
+        NotFound: there is no such live artifact.
+        InvalidInput: the fields do not fit.
+        ApprovalRefused, Unavailable: as `prove_act`.
+    """
+    new = parse(NewRevision, {**fields, "created_by": by.id, "created_at_us": app.ports.clock.now_us()})
+    digest = content_address([new.mime, new.content])
+    said = {"org_id": new.org_id, "artifact_id": new.artifact_id, "digest": digest, "created_at_us": new.created_at_us}
+    return await (
+        await _shelf(app, tenant_id, ProposedAct("slots.artifact_revised", new.artifact_id, said), by)
+    ).revise(new)
+
+
+async def classify_artifact(
+    app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor
+) -> Assertion | Outranked:
+    """State that an artifact is of a type. `fields` are those of `NewAssertion` without author and time.
+
+    A statement that is outranked changes nothing, and its act is not recorded.
+
+    Raises:
+        NotFound: there is no such live artifact.
+        InvalidInput: the fields do not fit, or the type is not installed.
+        ApprovalRefused, Unavailable: as `prove_act`.
+    """
+    new = parse(NewAssertion, {**fields, "principal_id": by.id, "asserted_at_us": app.ports.clock.now_us()})
+    shelf = await _shelf(app, tenant_id, ProposedAct("slots.artifact_classified", new.artifact_id, new.to_json()), by)
+    return await shelf.classify(new)
+
+
+async def archive_assertion(
+    app: Deployment, tenant_id: str, org_id: str, artifact_id: str, extension: str, *, by: Actor
+) -> None:
+    """Withdraw the statement that an artifact is of a type. Raises `NotFound`, and as `prove_act`."""
+    said = {"org_id": org_id, "artifact_id": artifact_id, "extension": extension}
+    shelf = await _shelf(app, tenant_id, ProposedAct("slots.assertion_archived", artifact_id, said), by)
+    await shelf.archive(org_id, artifact_id, extension, app.ports.clock.now_us())
+
+
+async def delete_artifact(app: Deployment, tenant_id: str, org_id: str, artifact_id: str, *, by: Actor) -> None:
+    """Delete an artifact: no later slot can select it. Raises `NotFound`, and as `prove_act`."""
+    said = {"org_id": org_id, "artifact_id": artifact_id}
+    shelf = await _shelf(app, tenant_id, ProposedAct("slots.artifact_deleted", artifact_id, said), by)
+    await shelf.tombstone(org_id, artifact_id, app.ports.clock.now_us())
+
+
+async def _shelf(app: Deployment, tenant_id: str, proposed: ProposedAct, by: Actor) -> Curation:
+    """The artifacts of the tenant for the one change of this act, after its actor was proved."""
+    _, record = await prove_act(app.ports, app.config, tenant_id, proposed, by)
+    return app.ports.stores.artifacts(tenant_id).under(record)

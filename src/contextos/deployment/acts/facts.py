@@ -1,0 +1,92 @@
+"""Write facts into a tenant's graph: an act of the person who wrote them, which names each edge by its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.encoding.instants import unix_us
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.envelopes.evidence import commit_key
+from contextos.deployment.acts.act import Actor, prove_acts
+from contextos.deployment.deployment import Deployment
+from contextos.errors import Conflict, InvalidInput, Problem
+from contextos.trust.recorded_time import recorded_now_us
+
+MAX_WITHDRAWN: Final = 100
+"""Edges that one call withdraws at most: each of them is an act of its own, under the id of the edge."""
+MAX_WRITER_AHEAD_US: Final = 300_000_000
+"""How far the clock of a writer can be ahead of the record."""
+_MAX_STATED_CHARS: Final = 8_000
+"""Ids and digests of the edges in one act. Its signature is a token that contains them, in base64."""
+
+
+async def write_facts(
+    app: Deployment,
+    tenant_id: str,
+    nodes: Sequence[Mapping[str, Any]],
+    edges: Sequence[Mapping[str, Any]],
+    *,
+    by: Actor,
+    expect: int | None = None,
+) -> int:
+    """Append nodes and edges to the graph as one commit, with the acts that name them; return the commit's number.
+
+    What the graph already contains is not appended again. The form of nodes and edges is that of `Graph.put`. `expect`
+    is the newest commit on which the caller decided what to write; None where that does not matter.
+
+    Raises:
+        InvalidInput: a node or an edge is malformed, has no evidence or withdraws what is not valid; was observed
+            later than now; or too many are withdrawn at once.
+        ApprovalRefused: as `prove_act`; the role is `knowledge_writer`.
+        Integrity: the newest commit of the graph is not the last one that an act made.
+        Conflict: another process wrote to the graph at the same moment; write again.
+    """
+    _refuse_later(edges, await recorded_now_us(app.ports, tenant_id) + MAX_WRITER_AHEAD_US)
+    graph = app.ports.stores.graph(tenant_id)
+    await app.graph(tenant_id).head()
+    planned = await graph.plan(nodes, edges)
+    if expect not in (None, planned.number - 1):
+        raise Conflict("graph")
+    if not planned.changes:
+        return planned.number - 1
+    if len(planned.withdrawn) > MAX_WITHDRAWN:
+        detail = f"one call withdraws at most {MAX_WITHDRAWN} edges"
+        raise InvalidInput(Problem("/edges", "too_many", detail, "withdraw them in several calls"))
+    before = planned.number - 1
+    written = {"commit": planned.number} | ({"nodes": content_address(list(nodes))} if nodes else {})
+    proposed = [
+        ProposedAct("graph.written", commit_key(planned.number), {**written, "edges": edges}, before)
+        for edges in _stated_together(planned.appended)
+    ]
+    proposed += [
+        ProposedAct("graph.withdrawn", edge_id, {**said, "edge_id": edge_id, "evidence_ref": ref}, before)
+        for edge_id, ref in planned.withdrawn.items()
+        for said in [{"commit": planned.number, "fact_digest": planned.ended[edge_id]}]
+    ]
+    acts = await prove_acts(app.ports, app.config, tenant_id, proposed, by)
+    return await graph.put(nodes, edges, acts=acts, expect=before)
+
+
+def _refuse_later(edges: Sequence[Mapping[str, Any]], latest_us: int) -> None:
+    """Refuse an observation that nobody can have made yet: no limit on age would let it count until then."""
+    for at, edge in enumerate(edges):
+        observed = edge.get("observed_at")
+        observed_us = unix_us(observed) if isinstance(observed, str) else observed
+        if isinstance(observed_us, int) and observed_us > latest_us:
+            remedy = "write the time at which it was observed; a number is in microseconds since 1970"
+            raise InvalidInput(Problem(f"/edges/{at}/observed_at", "not_yet", "the time lies ahead", remedy))
+
+
+def _stated_together(appended: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The appended edges (id -> digest) of each act: as many as fit its signature; at least one act, also of none."""
+    edges: dict[str, str] = {}
+    chars = 0
+    for edge_id, digest in appended.items():
+        chars += len(canonical([edge_id, digest]))
+        if edges and chars > _MAX_STATED_CHARS:
+            yield edges
+            edges, chars = {}, len(canonical([edge_id, digest]))
+        edges[edge_id] = digest
+    yield edges

@@ -1,0 +1,165 @@
+"""Acts on the catalog of a tenant: publish, activate policies, pin packs, withdraw.
+
+Each act names the version of the tenant's active set that the actor saw. If the set has another version now, nothing
+changes and the act is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contextos.contracts.acts import PackPin
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import Level
+from contextos.contracts.facts import ENVIRONMENTS, name_remedy
+from contextos.control.artifact_repository import ActiveArtifacts
+from contextos.deployment.acts.act import Actor, commit_act
+from contextos.deployment.acts.blind_limits import refuse_blind_limits
+from contextos.deployment.acts.unmatched_rules import other_versions, refuse_unmatched, version_of
+from contextos.deployment.deployment import Deployment
+from contextos.errors import InvalidArtifact, Problem
+from contextos.trust.redact import find_unsafe_texts
+
+
+async def publish_artifact(
+    app: Deployment, tenant_id: str, envelope: Mapping[str, Any], *, by: Actor
+) -> tuple[str, bool]:
+    """Publish a signed artifact, and return its ref and whether it is new. The same content again changes nothing.
+
+    The publisher is the person whose key signs this act. They cannot approve what depends on the artifact.
+
+    Raises:
+        SignatureInvalid: no key that is allowed to sign packs signed the artifact.
+        InvalidArtifact: lint refuses it, a rule of it can never match in this tenant, it is for another tenant, or the
+            ref already has different content.
+        ApprovalRefused: as `prove_act`.
+        Conflict: another process published at the same moment; publish again.
+    """
+    catalog = app.catalog(tenant_id)
+    if unsafe := find_unsafe_texts(catalog.opened(dict(envelope)).to_json()):
+        raise InvalidArtifact(*unsafe)
+    ref, proposed = await catalog.publication(dict(envelope))
+    if proposed:
+        await refuse_unmatched(app, tenant_id, catalog.opened(dict(envelope)))
+        await app.refuse_retired(tenant_id, envelope)
+        await commit_act(app.ports, app.config, tenant_id, proposed, by)
+    return ref, proposed is not None
+
+
+async def activate_policies(
+    app: Deployment, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
+) -> None:
+    """Put exactly these policies in force above every pack. The same list again changes nothing.
+
+    Raises:
+        NotFound: a ref is not published in this tenant, or is withdrawn.
+        InvalidArtifact: the active set has another version than `expected`, a ref cannot be active at its level, or one
+            that is new in the list has a rule that can never match.
+        ApprovalRefused: as `prove_act`.
+        Conflict: another process changed the set at the same moment; look at it and activate again.
+    """
+    catalog = app.catalog(tenant_id)
+    proposed = await catalog.activation(level_refs, expected=expected)
+    if proposed:
+        # What is in force already can end one by one.
+        before = {ref for _, ref in (await catalog.active()).policies}
+        for ref in sorted({ref for _, ref in level_refs} - before):
+            stored = await catalog.repository.published(ref)
+            await refuse_unmatched(app, tenant_id, stored.artifact if stored else None)
+        await commit_act(app.ports, app.config, tenant_id, proposed, by)
+
+
+async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
+    """Allow requests that name exactly the refs of `pin`, for its intents in its environment.
+
+    Raises:
+        InvalidArtifact: this deployment serves another environment, a limit of a pack would not see the calls of
+            another pack, or as above; otherwise as above too.
+    """
+    served = app.config.environment
+    if pin.environment not in ENVIRONMENTS:
+        detail, remedy = f"there is no environment `{pin.environment[:80]}`", name_remedy(pin.environment, ENVIRONMENTS)
+        raise InvalidArtifact(Problem("/environment", "unknown_environment", detail, remedy))
+    if pin.environment != served:
+        detail = f"this deployment serves `{served}`, and nothing of it is used in `{pin.environment}`"
+        remedy = f"publish the same signed files in the deployment of `{pin.environment}`, and pin them there"
+        raise InvalidArtifact(Problem("/environment", "other_environment", detail, remedy))
+    proposed = await app.catalog(tenant_id).pinning(pin, expected=expected)
+    await refuse_blind_limits(app.catalog(tenant_id), pin)
+    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+
+
+async def withdraw_pin(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
+    """End what `pin_packs` allowed, for the intents of `pin` in its environment. Raises as above."""
+    proposed = await app.catalog(tenant_id).unpinning(pin, expected=expected)
+    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+
+
+async def withdraw_artifact(
+    app: Deployment, tenant_id: str, ref: str, *, reason: str, expected: int, by: Actor
+) -> None:
+    """Withdraw a ref: no new run can pin it, and approvals that depend on it become void. Raises as above."""
+    proposed = await app.catalog(tenant_id).withdrawal(ref, reason=reason, expected=expected)
+    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+
+
+async def initialise_tenant(
+    app: Deployment,
+    tenant_id: str,
+    envelopes: Sequence[dict[str, Any]],
+    policies: Sequence[tuple[Level, str]],
+    *,
+    by: Actor,
+    keep: bool = False,
+) -> list[str]:
+    """Publish these signed artifacts, put these policies in force if nothing is active yet, and pin the packs.
+
+    A pack is pinned alone, for its own intents, in the environment of this deployment. Of several versions it is the
+    newest, and what is pinned of the others is withdrawn, unless `keep` keeps them beside it. Returns what was done, as
+    sentences; what is done already is left out. Raises as the functions above.
+    """
+    catalog = app.catalog(tenant_id)
+    done: list[str] = []
+    packs: list[ContextPack] = []
+    for envelope in envelopes:
+        artifact = catalog.opened(envelope)
+        ref, proposed = await catalog.publication(envelope)
+        if proposed:
+            await app.refuse_retired(tenant_id, envelope)
+            await commit_act(app.ports, app.config, tenant_id, proposed, by)
+            done.append(f"published {ref}")
+        packs += [artifact] if isinstance(artifact, ContextPack) else []
+    if not (await catalog.active()).version:
+        await activate_policies(app, tenant_id, policies, expected=0, by=by)
+        done.append(f"put {len(policies)} policies in force")
+    for pack in packs if keep else newest_packs(packs):
+        active, environment = await catalog.active(), app.config.environment
+        if wanted := unpinned(active, pack, environment):
+            pin = PackPin(refs=(pack.pin,), intents=wanted, environment=environment)
+            await pin_packs(app, tenant_id, pin, expected=active.version, by=by)
+            done.append(f"pinned {pack.pin} for {', '.join(wanted)} in {environment}")
+        if not keep:
+            done += await _withdraw_others(app, tenant_id, pack, by)
+    return done
+
+
+def newest_packs(packs: Sequence[ContextPack]) -> list[ContextPack]:
+    """Return the newest version of each pack."""
+    by_version = sorted(packs, key=lambda pack: version_of(pack.pin))
+    return list({pack.pack_meta.pack_id: pack for pack in by_version}.values())
+
+
+def unpinned(active: ActiveArtifacts, pack: ContextPack, environment: str) -> tuple[str, ...]:
+    """Return the intents of a pack for which it is not pinned alone."""
+    intents = [one.intent_id for one in pack.decision_layer.intents]
+    return tuple(one for one in intents if not active.allows((pack.pin,), one, environment))
+
+
+async def _withdraw_others(app: Deployment, tenant_id: str, pack: ContextPack, by: Actor) -> list[str]:
+    """End what is pinned of other versions of a pack, for its intents in this environment."""
+    catalog, done = app.catalog(tenant_id), list[str]()
+    for pin in other_versions(await catalog.active(), pack, app.config.environment):
+        await withdraw_pin(app, tenant_id, pin, expected=(await catalog.active()).version, by=by)
+        done.append(f"withdrew {', '.join(pin.refs)} for {', '.join(pin.intents)} in {pin.environment}")
+    return done

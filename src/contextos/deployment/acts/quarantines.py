@@ -1,0 +1,57 @@
+"""The act with which an operator ends the quarantine of a capability, and what is in quarantine now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from contextos.action.registry import Registry
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident, quarantine_key
+from contextos.contracts.ports.outside import Adapter
+from contextos.deployment.acts.act import Actor, commit_act
+from contextos.deployment.acts.checks import refuse_reason
+from contextos.deployment.deployment import Deployment
+from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.trust.approvals.quarantines import open_incidents
+
+MAX_RELEASED: Final = 1_000
+"""The most incidents that one act releases."""
+
+
+async def release_capability(
+    app: Deployment, tenant_id: str, capability_id: str, *, reason: str, by: Actor
+) -> Sequence[str]:
+    """End the quarantine of a capability, and return the keys of the incidents that keep it there no longer.
+
+    Its definition is compared as before, so a tool that is not as it was published comes back.
+
+    Raises:
+        NotFound: it is not in quarantine.
+        ApprovalRefused, Unavailable: as `prove_act`.
+        InvalidInput: there is no reason, or it has unsafe text.
+    """
+    refuse_reason(reason)
+    if not reason.strip():
+        raise InvalidInput(Problem("/reason", "no_reason", "a release has a reason", "say what you found"))
+    found = await open_incidents(app.ports.stores.tenant(tenant_id), app.ports.keys, f"{capability_id}/")
+    if not found:
+        detail = f"`{capability_id[:200]}` is not in quarantine in this tenant; see `contextos adapters list`"
+        raise NotFound(detail)
+    arguments = {"capability_id": capability_id, "incidents": list(found[:MAX_RELEASED]), "reason": reason}
+    await commit_act(app.ports, app.config, tenant_id, ProposedAct("capability.released", capability_id, arguments), by)
+    return found[:MAX_RELEASED]
+
+
+async def quarantined_capabilities(app: Deployment, tenant_id: str, adapter: Adapter) -> Mapping[str, DriftIncident]:
+    """Return the capabilities of an adapter that are in quarantine as they are published now, by name, each with one
+    incident that keeps it there.
+    """
+    store, code = app.ports.stores.tenant(tenant_id), app.ports.code.adapter(adapter) or ""
+    found = {}
+    for name, one in Registry().register((adapter.describe(),)).items():
+        keys = await open_incidents(store, app.ports.keys, quarantine_key(name, one.definition_digest, code))
+        incident = await DRIFT_INCIDENTS.one(store, keys[0]) if keys else None
+        if incident is not None:
+            found[one.definition.name] = incident.body
+    return found

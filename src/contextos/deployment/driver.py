@@ -1,0 +1,355 @@
+"""The driver: takes a run's lease, drives the run until it ends or waits, and keeps a run that waits in memory.
+
+One process drives a run at a time. Inside a process the drives of a run follow each other; between processes the lease
+decides, whose version is the fencing token of every commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol
+
+from contextos.action.registry import Registry
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.runs import LEASES, Lease
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.journal import (
+    CLOCK_MARGIN_US,
+    CONTROL,
+    AgentMessage,
+    Entry,
+    Parked,
+    Rest,
+    SignedHead,
+    StoredRun,
+)
+from contextos.contracts.ports.outside import Clock
+from contextos.contracts.ports.storage import Store
+from contextos.deployment import dead_letters
+from contextos.deployment.leases import Heartbeats, blocking_writes, held_until_us, wake_blocked
+from contextos.deployment.ports import DeploymentConfig, Ports
+from contextos.deployment.queries.run_view import RunView, run_view, view_in_state
+from contextos.deployment.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
+from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
+from contextos.runtime import state_machine
+from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
+from contextos.runtime.loop import invoke_agent
+from contextos.runtime.state_machine import transition
+from contextos.trust.approvals.gate_approvals import CheckQuestion
+from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_once
+from contextos.trust.journal.entry_acts import last_record, require_acts
+from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.live_driver import LiveDriver
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
+from contextos.trust.recorded_time import behind_us
+
+FreshRun = tuple[InvokeRequest, str, int]
+"""The request of a new run, its digest, and which request with its id it is."""
+NEW_RUN: Final = StoredRun((), (), (), None)
+MAX_CONFLICTS: Final = 32
+SUSPECT: Final = "suspect"
+"""The key of the run that this process drives although its last drivers died."""
+SUSPECT_DEATHS: Final = 2
+"""Runs that lost as many drivers in a row are driven one after the other. One death holds up no run beside it."""
+MAX_DEATHS: Final = 5
+"""A run that ended this many drivers in a row, without getting on, becomes a dead letter."""
+
+
+class DrivenState(NamedTuple):
+    """The state of a run after a drive, and its entries."""
+
+    view: RunView
+    entries: Sequence[Entry]
+
+
+class DriverContext(Protocol):
+    """What the object that drives runs (`RunDriver`) needs of a deployment. It is read again for each drive, because
+    parts of a deployment can be replaced.
+    """
+
+    ports: Ports
+    config: DeploymentConfig
+    registry: Registry
+
+    def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
+        """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
+
+
+class RunDriver:
+    """Drives the runs of one deployment. Safe to use from several threads, each with its own event loop."""
+
+    def __init__(self, deployment: DriverContext) -> None:
+        self._deployment = deployment
+        self._driving: dict[tuple[str, str], object] = {}
+        # At most one run, under one key: `setdefault` of a dictionary is atomic.
+        self._suspect: dict[str, tuple[str, str]] = {}
+        self._suspended_runs = SuspendedRuns()
+        self._heartbeats = Heartbeats(deployment.config.heartbeat_ttl_us, deployment.config.lease_ttl_us)
+
+    async def send_heartbeats(self) -> None:
+        """Record that this process still drives its `long_running` runs. Raises `Unavailable`."""
+        ports = self._deployment.ports
+        await self._heartbeats.send(ports.stores, ports.owner, ports.clock.now_us())
+
+    def close(self) -> None:
+        """Release the runs that wait in memory; each is rebuilt from its journal when it is driven again."""
+        self._suspended_runs.clear()
+
+    async def drive(
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
+    ) -> DrivenState:
+        """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
+
+        `message` is what the agent of a session says next; it is recorded if the session is open for it and has not
+        recorded it before, and is dropped otherwise.
+
+        Raises:
+            Conflict: another process began the `fresh` run at the same moment.
+            NotFound: no such run in this tenant.
+            ClockOff: this machine's clock is too far from the store's.
+            OtherEnvironment: the run was begun in another environment than this deployment serves.
+            Unavailable: another process drives the run, or a dependency did not answer.
+            Integrity: the streams of the tenant lack what was witnessed.
+        """
+        await self._deployment.ports.ask_witness(tenant_id)
+        mine = object()
+        for _ in range(MAX_CONFLICTS):
+            pause_us = 2_000
+            while self._driving.setdefault((tenant_id, run_id), mine) is not mine:
+                await self._deployment.ports.pause(pause_us)
+                # Many callers can wait for one drive; polling at full speed would slow it down.
+                pause_us = min(2 * pause_us, 50_000)
+            try:
+                async with self._deployment.ports.admission.turn(tenant_id, run_id):
+                    state = await self._drive_once(tenant_id, run_id, fresh, message)
+            except Conflict as conflict:
+                if isinstance(conflict, Untimely):
+                    self._refuse_wrong_clock(conflict.store_us)
+                if fresh is not None:
+                    raise
+                if not isinstance(conflict, Untimely):
+                    continue
+                state = None
+            finally:
+                if self._suspect.get(SUSPECT) == (tenant_id, run_id):
+                    del self._suspect[SUSPECT]
+                del self._driving[tenant_id, run_id]
+            if state is not None:
+                return state
+            await self._deployment.ports.pause(20_000)
+        detail = "is driven by another process, or waits for another run whose driver died"
+        raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
+
+    async def _drive_once(
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None
+    ) -> DrivenState | None:
+        store = self._deployment.ports.stores.tenant(tenant_id)
+        # Before the run is read, so that an act of an operator that comes meanwhile counts at the next message.
+        acts = await store.length(CONTROL) if message else None
+        suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
+        if suspended and message and self._is_as_left(tenant_id, suspended, acts, message):
+            behind = await behind_us(self._deployment.ports, tenant_id)
+            suspended.journal.goes_on_unread(behind)
+        else:
+            read = await self._read(tenant_id, run_id, fresh, suspended)
+            if not isinstance(read, SuspendedRun):
+                return read
+            suspended = read
+            message = None if message and _is_recorded(message, suspended.journal) else message
+        journal, wake_at_us = suspended.journal, None
+        journal.deliver(message)
+        if suspended.sends_heartbeats:
+            self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
+        logged = LoggedRun(run_id, suspended.trace_id)
+        LOGGED_RUN.set(logged)
+        try:
+            async with _LetGo(journal, self._deployment.ports.clock):
+                rest = await suspended.drive
+        except Parked as parked:
+            rest = parked
+        finally:
+            logged.is_driven = False
+            self._heartbeats.ends((tenant_id, run_id))
+        if isinstance(rest, Rest | Parked):
+            wake_at_us = rest.wake_at_us
+            blocked = await blocking_writes(store, run_id, rest) if isinstance(rest, Parked) else None
+            keeps = not isinstance(rest, Parked) or rest.keeps
+            await journal.commit(wake_at_us=wake_at_us, blocked=blocked, keeps=keeps)
+        else:
+            # Foreign code can be behind it, and nothing that it does changes what is committed.
+            with suppress(Exception):
+                self._deployment.ports.telemetry.run_ended(tenant_id, journal.account)
+        if not isinstance(rest, Rest):
+            # They hold the environment of the run, which holds them.
+            suspended.checks.clear()
+        else:
+            suspended.acts = acts
+            self._suspended_runs.keep((tenant_id, run_id), suspended)
+        record = last_record(journal.entries) if journal.account.last("record.revised") else None
+        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
+        return DrivenState(view, journal.entries)
+
+    def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
+        """Return whether a run that waits in memory for its agent can go on without being read again.
+
+        What another process did meanwhile changed the lease, so the next commit of this one would fail. An erasure does
+        not, but it is an act of an operator, and `acts` counts those of the tenant. What is on record already is read
+        from there.
+        """
+        journal = suspended.journal
+        if journal.state != "open" or acts != suspended.acts or suspended.inputs != self._inputs(tenant_id):
+            return False
+        return not _is_recorded(message, journal)
+
+    async def _read(
+        self, tenant_id: str, run_id: str, fresh: FreshRun | None, suspended: SuspendedRun | None
+    ) -> SuspendedRun | DrivenState | None:
+        """Read a run and return it as it can be driven on: `suspended` if only people appended to it, or its loop from
+        its start. Returns its state if nothing drives it on, and None if another process drives it.
+        """
+        store = self._deployment.ports.stores.tenant(tenant_id)
+        # A driver that takes over from now on has a newer fencing token.
+        entries, heads, lines, leased = NEW_RUN if fresh else await store.read_run(run_id)
+        lease = LEASES.read(leased) if leased else None
+        if not fresh and not entries:
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
+        if entries:
+            # Before anything is sent again: a run that was cut behind an earlier head would pay a second time.
+            verify_indexed(run_id, entries, lines)
+            await require_acts(store, entries, self._deployment.ports.keys)
+        if entries and entries[-1].kind == "run.ended":
+            # Nothing drives it on and verifies it there.
+            verify_once(tenant_id, run_id, entries)
+            verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
+            return DrivenState(run_view(tenant_id, run_id, entries), entries)
+        free_us = await self._free_us(store, lease)
+        if free_us > self._deployment.ports.clock.now_us():
+            return None
+        version, deaths = lease.version if lease else 0, self._deaths(lease)
+        if deaths >= MAX_DEATHS:
+            await dead_letters.add_lost(store, run_id, self._deployment.ports.clock.now_us(), lease_version=version)
+            return DrivenState(run_view(tenant_id, run_id, entries), entries)
+        if deaths >= SUSPECT_DEATHS and self._suspect.setdefault(SUSPECT, (tenant_id, run_id)) != (tenant_id, run_id):
+            # One after the other: if this process dies too, that counts for the run that ended it, and not for those
+            # that died beside it before.
+            return None
+        # Before the loop is made: a coroutine that nobody awaits is an error.
+        clock_behind_us = await behind_us(self._deployment.ports, tenant_id)
+        if not (
+            suspended
+            and suspended.inputs == self._inputs(tenant_id)
+            and suspended.journal.goes_on(entries, heads, version)
+        ):
+            suspended = self._start(tenant_id, run_id, fresh, entries, heads, version)
+        suspended.journal.follows(deaths, free_us, clock_behind_us)
+        return suspended
+
+    def _start(
+        self,
+        tenant_id: str,
+        run_id: str,
+        fresh: FreshRun | None,
+        entries: Sequence[Entry],
+        heads: Sequence[SignedHead],
+        lease_version: int,
+    ) -> SuspendedRun:
+        """The loop of a run from its start, over the journal as it is in the store."""
+        if fresh:
+            request, mark, correction = fresh
+        else:
+            verify_once(tenant_id, run_id, entries)
+            # The last signed head covers all entries before it; only entries of people can come after it.
+            verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
+            refuse_unknown_semantics(entries)
+            refuse_other_environment(entries, self._deployment.config.environment)
+            if entries[0].body is None:
+                raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
+            received = read_body(entries[0])
+            request, mark, correction = parse(InvokeRequest, received["request"]), received["fingerprint"], 1
+        sends_heartbeats = request.mode == "long_running"
+        live = LiveDriver(
+            store=self._deployment.ports.stores.tenant(tenant_id),
+            clock=self._deployment.ports.clock,
+            entropy=self._deployment.ports.entropy,
+            keys=self._deployment.ports.keys,
+            owner=self._deployment.ports.owner,
+            lease_ttl_us=self._deployment.config.lease_ttl_us,
+            lease_version=lease_version,
+            can_suspend=True,
+            signed=heads[-1] if heads else None,
+            silence_us=self._silence_us if sends_heartbeats else None,
+            make_way=partial(self._deployment.ports.admission.yield_to_others, tenant_id, run_id),
+            is_alone=lambda: len(self._driving) == 1,
+            settled=partial(wake_blocked, self._deployment.ports, tenant_id),
+            concurrency=self._deployment.ports.concurrency,
+        )
+        journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
+        checks: list[CheckQuestion] = []
+        environment = self._deployment.environment(tenant_id, journal)
+        environment.at_question = checks.append
+        loop = ResumableLoop(invoke_agent(request, mark, environment, correction))
+        trace_id = request.trace.trace_id
+        return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)
+
+    def at_question(self, tenant_id: str, entries: Sequence[Entry]) -> CheckQuestion | None:
+        """Return what looks whether the question at the end of a run's entries still holds, if it waits on it here."""
+        return self._suspended_runs.at_question((tenant_id, entries[0].run), entries, self._inputs(tenant_id))
+
+    def _silence_us(self) -> int:
+        return self._heartbeats.silence_us(self._deployment.ports.clock.now_us())
+
+    def _inputs(self, tenant_id: str) -> tuple[Any, ...]:
+        """What the loop of a run gets from the deployment. A suspended loop is resumed only if this is unchanged."""
+        deployment = self._deployment
+        return deployment.ports, {**deployment.ports.adapters(tenant_id)}, deployment.registry, deployment.config
+
+    def _deaths(self, lease: StoredDocument[Lease] | None) -> int:
+        """How many drivers in a row died without getting the run on: those before the last one, and that one."""
+        if lease is None:
+            return 0
+        is_orphan = lease.body.until_us > 0 and lease.body.owner != self._deployment.ports.owner
+        return lease.body.deaths + is_orphan
+
+    async def _free_us(self, store: Store, lease: StoredDocument[Lease] | None) -> int:
+        """When the lease of another process on the run is over (Unix microseconds), or 0."""
+        ports = self._deployment.ports
+        if lease is None or lease.body.owner == ports.owner:
+            return 0
+        return await held_until_us(store, lease, ports.alive, ports.clock.now_us())
+
+    def _refuse_wrong_clock(self, store_us: int) -> None:
+        """Raise `ClockOff` if the clock of this process is too far from the store's."""
+        off_us = self._deployment.ports.clock.now_us() - store_us
+        if abs(off_us) > CLOCK_MARGIN_US:
+            raise ClockOff(off_us, CLOCK_MARGIN_US)
+
+
+@dataclass(frozen=True, slots=True)
+class _LetGo(AbstractAsyncContextManager[None]):
+    """Releases the lease of a run whose drive was stopped; others would wait for it. Nobody tries again for a
+    caller that went away, so its run is due.
+    """
+
+    journal: RunJournal
+    clock: Clock
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_unavailable = isinstance(error, Unavailable)
+        # Nothing can be awaited in a coroutine that is closed.
+        if is_unavailable or not isinstance(error, Exception | GeneratorExit | None):
+            with suppress(Conflict, Unavailable):
+                await self.journal.let_go(None if is_unavailable else self.clock.now_us())
+
+
+def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:
+    """Return whether the agent of a session said this before."""
+    return journal.has(message.kind, message.key)

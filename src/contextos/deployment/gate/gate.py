@@ -1,0 +1,398 @@
+"""Sessions: the gate through which an agent that chooses its own calls acts, one call after the other.
+
+A session is one run, and its name is the request id of the run. `opening.open_session` opens or finds it.
+Each call is recorded before anything outside is called, and its answer before the agent reads it. So the same call
+again, after a crash or from another process, returns the recorded answer and has no second effect.
+Source: docs/design/sessions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
+
+from contextos.contracts.encoding.secret_shapes import SECRET_MARK
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.recorded import AskedSecrets
+from contextos.contracts.envelopes.artifacts import RecordedArtifact, Withheld
+from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
+from contextos.contracts.facts import tool_remedy
+from contextos.contracts.ids import derive
+from contextos.contracts.journal import AgentMessage, Entry
+from contextos.contracts.ports.gates import (
+    MAX_ARGS_BYTES,
+    MAX_CALL_ID_CHARS,
+    CallAnswer,
+    Done,
+    Reason,
+    Refused,
+    Waiting,
+    checked_call,
+    checked_text,
+    refused_call,
+)
+from contextos.deployment.acts.checks import MAX_REASON_CHARS
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.driver import DrivenState
+from contextos.deployment.queries.rationales import DECIDED, denying_rules, pinned_artifacts, rule_rationales
+from contextos.deployment.queries.run_view import RunView
+from contextos.errors import ConflictingRequest, InvalidInput, Problem, Unavailable
+from contextos.runtime.attempts.agent_session import ASKED, FINISHED
+from contextos.runtime.inputs.request_conflicts import conflict, differences
+from contextos.runtime.redaction import cleanse_text
+
+__all__ = [
+    "ANSWERED",
+    "MAX_ARGS_BYTES",
+    "MAX_CALL_ID_CHARS",
+    "NO_TOOLS",
+    "REMEDIES",
+    "CallAnswer",
+    "CallGate",
+    "Done",
+    "Gate",
+    "Reason",
+    "Refused",
+    "Waiting",
+    "call_of",
+    "known_tools",
+    "not_opened",
+    "opened_tools",
+]
+
+ANSWERED: Final = "call.answered"
+RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
+
+NO_TOOLS: Final = "this user can use none of its tools through this agent; finish the session"
+REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] = {
+    "tool_not_in_manifest": "use a tool of the session",
+    "unknown_intent": "open a session of an intent that the tenant has",
+    "consent_missing": "ask the person concerned for their consent, and record it where the pack reads it",
+    "parameter_missing": "open a new session whose request has the value",
+    "other_environment": "open the session at the deployment of that environment",
+    "unpinned_ref": "an operator pins it; then open a new session",
+    "unknown_ref": "finish the session and open a new one; what it was admitted with changed or was withdrawn",
+    "no_model_route": "an operator corrects the pack; then open a new session",
+    "approval_mode_mismatch": "the author of the pack corrects the step; take another way, or finish the session",
+    "violates_decision_spec": "do not try it again; take another way, or finish the session",
+    "loop_guard": "do not repeat the same call; take another way, or finish the session",
+    "idempotency_conflict": "the same operation was asked for with other arguments; use those, or finish the session",
+    "schema_mismatch": "correct the arguments and call again under a new call id",
+    "argument_out_of_bounds": "stay within the bounds, or finish the session",
+    "quarantined": "use another tool; an operator looks at what changed",
+    "secret_lost": "call again with the secret, under a new call id",
+    "untrusted_destination": "use a destination that the request or trusted evidence names, or finish the session",
+    "policy_denied": "do not try it again; take another way, or finish the session",
+    "policy_eval_error": "read the missing facts first, then call again under a new call id",
+    "missing_evidence": "make the reads that provide the evidence, for the same arguments, then call again",
+    "approval_denied": "a person said no; do not ask again",
+    "approval_timeout": "the session is over; an operator can reopen it to ask again",
+    "approval_void": "something changed since the question was asked; read again, then ask under a new call id",
+    "platform_scope_missing": "an operator adds it to the agent in the directory; then open a new session",
+    "identity_refused": "the user has to sign in or delegate again",
+    "budget_exhausted": "the session is over; an operator can reopen it with more",
+    "must_escalate": "the session is over; a person decides",
+    "unsafe_output": "a person looks at what the tool answered",
+    "output_disagrees": "a person looks at what the tool answered",
+    "effect_uncertain": "make the same call again once a person has settled what happened",
+    "tool_failed": "the tool failed; take another way, or finish the session",
+    "cancelled": "the session is over; a person stopped it",
+    "session_ended": "open a new session",
+    "erased": "read the record of the session",
+}
+"""What an agent can do about a refusal, by its code."""
+WITHHELD_READ: Final = "read something else, or go on without it"
+
+
+@dataclass(frozen=True, slots=True)
+class CallGate:
+    """The calls of one session, and its end. Nothing of it is read before: a call is driven on from what this process
+    keeps of the session, so each costs the same.
+
+    Calls of one session are made one after the other. Safe to use from several tasks.
+    """
+
+    deployment: Deployment
+    tenant_id: str
+    run_id: str
+    session: str
+
+    async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str) -> CallAnswer:
+        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call. `args` is an
+        object, or its JSON text.
+
+        Raises:
+            InvalidInput: the arguments are no JSON object, the call id is malformed, or it was used for another call
+                (`ConflictingRequest`). The call is on record as refused, without its arguments and its id.
+            Unavailable: the store or the tool does not answer, or no process can drive the session; make the same call
+                again.
+        """
+        try:
+            tool, checked = checked_call(name, args, call_id)
+            asked = {"tool": tool, "args": checked}
+            state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked))
+            recorded = _find(state.entries, ASKED, call_id)
+            if recorded is not None:
+                await self._refuse_other_call(recorded, asked, state.entries)
+        except InvalidInput as fault:
+            key = derive("refused_", self.run_id, ASKED, self.deployment.ports.clock.now_us())
+            message = AgentMessage(ASKED, key, refused_call(name, fault))
+            state = await self.deployment.say(self.tenant_id, self.run_id, message)
+            said = state.view.ended or _find(state.entries, ASKED, key) is not None
+            if not said and not isinstance(fault, ConflictingRequest):
+                # Of a call under a used id the agent must not read that it waits: another call of that id does.
+                return _not_asked(call_id, state)
+            raise
+        if recorded is None:
+            return _not_asked(call_id, state)
+        return await self._answer(call_id, tool, state)
+
+    async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
+        """End the session with the agent's outcome, and return the run with its DecisionRecord.
+
+        The run is escalated where the journal says otherwise: `approved` needs a write that was done and no write that
+        was asked for last and not done, or, if the decision governs no write, all evidence that it requires; `denied`
+        needs that nothing was done. Finishing an ended session again returns its record.
+
+        Raises:
+            InvalidInput: the outcome is none of the three, the session waits for an answer about a call, or it was
+                finished with another outcome (`ConflictingRequest`).
+            Unavailable: the store does not answer, or no process can drive the session; finish it again.
+        """
+        if outcome not in get_args(SessionOutcome):
+            detail = f"`{str(outcome)[:40]}` is not an outcome"
+            raise InvalidInput(Problem("/outcome", "unknown_outcome", detail, "use approved, denied or escalated"))
+        said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
+        # An operator can reopen a session; then it is finished once more.
+        entries = await self.deployment.ports.stores.tenant(self.tenant_id).read(self.run_id)
+        _require_session(entries)
+        times = sum(entry.kind == "run.reopened" for entry in entries)
+        state = await self.deployment.say(
+            self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), said)
+        )
+        said_before = _find(state.entries, FINISHED, str(times))
+        before = read_body(said_before) if said_before else None
+        if before is not None and before["outcome"] != outcome:
+            detail = f"the session was finished as `{before['outcome']}`"
+            raise ConflictingRequest(Problem("/outcome", "conflicting_outcome", detail, "read its record"))
+        if not state.view.ended:
+            waits = _waits_for(state.view)
+            detail = f"the session waits for an answer ({waits}) about an earlier call"
+            raise InvalidInput(Problem("", "session_waits", detail, "make that call again until it is answered"))
+        return state.view
+
+    async def view(self) -> RunView:
+        """Return the state of the session's run without driving it."""
+        return await self.deployment.view(self.tenant_id, self.run_id)
+
+    async def _refuse_other_call(self, recorded: Entry, asked: Mapping[str, Any], entries: Sequence[Entry]) -> None:
+        """Refuse a call id that was recorded for another call."""
+        before = read_body(recorded)
+        if before is None:
+            return
+        said_secrets, before = before.get("secrets"), call_of(before)
+        if before == asked:
+            return
+        if said_secrets is not None:
+            known, process = AskedSecrets.model_validate(said_secrets), self.deployment.secret_values
+            asked = process.recorded(self.run_id, asked, known, before["args"])
+        # An argument that could be a secret at a wrong place is not recorded; its call is refused, whatever it was.
+        masked = {name: one for name, one in before["args"].items() if one == SECRET_MARK and name in asked["args"]}
+        asked = {**asked, "args": {**asked["args"], **masked}}
+        loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
+        # What is recorded is without what the pack redacts.
+        now = cleanse_text(loaded.pack, dict(asked)) if loaded is not None else None
+        if now != before:
+            found = differences(before, now) if now is not None else []
+            said = f"the call id `{recorded.key}` was used for another call"
+            raise conflict("/call_id", said, found, "use a new call id", code="conflicting_call")
+
+    async def _answer(self, call_id: str, tool: str, state: DrivenState) -> CallAnswer:
+        answered = _find(state.entries, ANSWERED, call_id)
+        body = read_body(answered) if answered else None
+        if body is None and not answered and not state.view.ended:
+            return _waiting(call_id, state)
+        if body is None:
+            return _erased(call_id, state)
+        failures = [Failure.model_validate(one) for one in body["failures"]]
+        if body["status"] == "refused":
+            rules = [_rules_behind(one, body["step"], state.entries) for one in failures]
+            rationales = await self._rationales(rules, state.entries)
+            reasons = [
+                _reason(failure, tool, state.entries, [rationales[name] for name in named if name in rationales])
+                for failure, named in zip(failures, rules, strict=True)
+            ]
+            reasons = self._with_reads(reasons, opened_tools(state.entries) or ())
+            return Refused(call_id, tuple(reasons), state.view.ended)
+        result = _result(state.entries, body["step"])
+        if result is None:
+            return _erased(call_id, state)
+        envelope, replayed = result
+        error = ToolError.model_validate(envelope["error"]) if envelope.get("error") else None
+        withheld = Withheld.model_validate(envelope["withheld"]) if envelope.get("withheld") else None
+        if withheld is not None:
+            error = error and error.model_copy(update={"remedy": WITHHELD_READ})
+            return Done(call_id, None, error, replayed, withheld)
+        if body["status"] == "failed" and error is None:
+            # A person settled that the effect did not happen; the result says nothing of that.
+            error = ToolError(code=failures[0].code, message=failures[0].detail)
+        artifacts = tuple(map(RecordedArtifact.model_validate, envelope.get("artifacts", ())))
+        # Who prints the output alone reads why there is none.
+        output = envelope.get("output")
+        if error and output is None:
+            output = {"error": {"code": error.code, "message": error.message}}
+        return Done(call_id, output, error, replayed, artifacts=artifacts)
+
+    def _with_reads(self, reasons: Sequence[Reason], tools: Sequence[str]) -> list[Reason]:
+        """Name the reads that provide what is missing; of a call that is denied nothing says to make it again."""
+        final = any(one.code == "policy_denied" for one in reasons)
+        known = known_tools(self.deployment, self.tenant_id)
+        made = []
+        for one in reasons:
+            reads = [
+                name for name in tools if name in known and any(f"`{it}`" in one.detail for it in known[name].produces)
+            ]
+            remedy = one.remedy
+            if one.code == "missing_evidence" and (final or reads):
+                listed = " and ".join(f"`{name}`" for name in reads)
+                remedy = f"call {listed} first, for the same arguments, then call again under a new call id"
+                remedy = REMEDIES["policy_denied"] if final else remedy
+            made.append(replace(one, remedy=remedy))
+        return made
+
+    async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
+        """Why these rules exist, by the pack and the policies that the session is pinned to."""
+        if not any(rules):
+            return {}
+        loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
+        return rule_rationales(loaded) if loaded else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate(CallGate):
+    """One open session: the way of an agent's calls to the outside. `tools` are the ids of the tools that it can
+    call.
+    """
+
+    tools: tuple[str, ...]
+
+    def described_tools(self) -> dict[str, CapabilityDefinition]:
+        """Return the definitions of the tools of the session that this process has, by tool id."""
+        known = known_tools(self.deployment, self.tenant_id)
+        return {name: known[name] for name in self.tools if name in known}
+
+
+def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
+    """Return the tools of a session as it was opened last; None if the run is no session, or that was erased."""
+    opened = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
+    return tuple(read_body(opened)["tools"]) if opened else None
+
+
+def not_opened() -> InvalidInput:
+    """Return the error for a run that is no session, or has no tools yet."""
+    detail = "it is not a session, or it has ended, or waits, before it had tools"
+    return InvalidInput(Problem("/session", "not_opened", detail, "read its run, or open a session of another name"))
+
+
+def _require_session(entries: Sequence[Entry]) -> None:
+    """Refuse what an agent says to a run that is no session."""
+    if all(entry.kind != "session.opened" for entry in entries):
+        raise not_opened()
+
+
+def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequence[str]) -> Reason:
+    detail, remedy = failure.detail, REMEDIES[failure.code]
+    if failure.code == "tool_not_in_manifest":
+        tools = opened_tools(entries) or ()
+        detail = f"`{tool}` is not a tool of this session"
+        remedy = tool_remedy(tool, tools) if tools else NO_TOOLS
+    if failure.code == "policy_eval_error" and failure.facts and all(one.startswith("args.") for one in failure.facts):
+        remedy = REMEDIES["schema_mismatch"]
+    return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
+
+
+def known_tools(deployment: Deployment, tenant_id: str) -> dict[str, CapabilityDefinition]:
+    """Return the definitions of all tools of a tenant's adapters, by tool id."""
+    return {
+        f"{adapter_id}.{one.name}": one
+        for adapter_id, adapter in deployment.ports.adapters(tenant_id).items()
+        for one in adapter.describe().capabilities
+    }
+
+
+def call_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the call that an agent asked for, from the body of its entry: its tool, and its arguments as recorded."""
+    return {"tool": body["tool"], "args": body["args"]}
+
+
+def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
+    _require_session(state.entries)
+    if state.view.ended:
+        ended = Reason("session_ended", f"the session has ended as `{state.view.state}`", REMEDIES["session_ended"])
+        return Refused(call_id, (ended,), ended=True)
+    return _waiting(call_id, state)
+
+
+def _erased(call_id: str, state: DrivenState) -> Done | Refused:
+    """The answer that is not on record any more. Of a call that was sent nobody says that it was not made."""
+    detail = "the answer was erased, or the session ended before it"
+    if _was_sent(state.entries, call_id):
+        withheld = Withheld(code="erased", detail="the call was sent, and its answer was erased")
+        error = ToolError(code=withheld.code, message=withheld.detail, remedy=REMEDIES["erased"])
+        return Done(call_id, None, error, withheld=withheld)
+    return Refused(call_id, (Reason("erased", detail, REMEDIES["erased"]),), state.view.ended)
+
+
+def _was_sent(entries: Sequence[Entry], call_id: str) -> bool:
+    """Whether a call of a session was sent: its entries are those up to the next call. The kinds are never erased."""
+    own = False
+    for entry in entries:
+        own = entry.key == call_id if entry.kind == ASKED else own
+        if own and entry.kind == "tool.dispatching":
+            return True
+    return False
+
+
+def _waiting(call_id: str, state: DrivenState) -> Waiting:
+    waits_for = _waits_for(state.view)
+    about = next((entry.key for entry in reversed(state.entries) if entry.kind == ASKED), call_id)
+    question = {name: value for name, value in (state.view.waiting or {}).items() if name != "for"}
+    return Waiting(call_id, waits_for, about, question)
+
+
+def _waits_for(view: RunView) -> str:
+    """What the session waits for after a drive. Raises `Unavailable` if no process drove it."""
+    waits_for = (view.waiting or {}).get("for", "engine")
+    if waits_for == "agent":
+        # A session that is driven takes the message.
+        detail = "is not driven, because its last drivers died; an operator reads `contextos runs dead-letters`"
+        raise Unavailable("session", f"`{view.run_id}` {detail}", retry_after_ms=60_000)
+    return str(waits_for)
+
+
+def _rules_behind(failure: Failure, step: str | None, entries: Sequence[Entry]) -> list[str]:
+    """The rules that deny: those that the failure names, or those of the gateway's decisions about the step."""
+    if failure.code != "policy_denied" or failure.rule_ids or step is None:
+        return list(failure.rule_ids)
+    decisions = (read_body(entry) for entry in entries if entry.kind == DECIDED and entry.key.partition("/")[2] == step)
+    return [name for body in decisions if body for name in denying_rules(body)]
+
+
+def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool] | None:
+    """The last result under `key` that was not erased, and whether it is that of an earlier call. None without one."""
+    for entry in reversed(entries):
+        if "/".join(entry.key.split("/")[:2]) == key and entry.kind in RESULTS:
+            body = read_body(entry)
+            if body is not None:
+                envelope = body.get("envelope", body)
+                return envelope, bool(envelope.get("metadata", {}).get("made_by"))
+    return None
+
+
+def _find(entries: Sequence[Entry], kind: str, key: str) -> Entry | None:
+    for entry in reversed(entries):
+        if entry.key == key and entry.kind == kind:
+            return entry
+    return None

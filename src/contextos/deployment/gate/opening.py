@@ -1,0 +1,370 @@
+"""Open a session: find the pack, the intent and the agent that are meant, and send the request of its run.
+
+Nothing is guessed: what is left out is taken only where the tenant has exactly one.
+Source: docs/design/sessions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims, UserDelegation
+from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.facts import name_remedy, tool_remedy
+from contextos.contracts.ids import SESSION
+from contextos.contracts.ports.gates import checked_text
+from contextos.contracts.trace import TraceContext
+from contextos.deployment.acts.unmatched_rules import pinned_packs, session_intents
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.gate.gate import (
+    MAX_CALL_ID_CHARS,
+    NO_TOOLS,
+    REMEDIES,
+    CallGate,
+    Gate,
+    not_opened,
+    opened_tools,
+)
+from contextos.deployment.preview import preview
+from contextos.deployment.queries.run_names import claimed_run, was_refused
+from contextos.deployment.queries.run_view import RunView
+from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
+from contextos.runtime.inputs.request_conflicts import conflict
+
+_ARGUMENTS: Final = {
+    "/user/user_id": "/user",
+    "/agent/agent_id": "/agent",
+    "/context_pack_refs/0": "/pack",
+    "/input": "",
+    "/runtime/tools": "/tools",
+    "/runtime": "/hints",
+}
+"""The members of a session's request that the caller states as an argument of another name."""
+
+
+async def open_session(
+    deployment: Deployment,
+    tenant_id: str,
+    session: str,
+    *,
+    user: str | UserClaims,
+    agent: str | AgentIdentity,
+    token: str | None = None,
+    intent: str | None = None,
+    pack: str | None = None,
+    message: str = "",
+    context: Mapping[str, Any] | None = None,
+    tools: Sequence[str] | None = None,
+    hints: RuntimeHints | None = None,
+    trace: TraceContext | None = None,
+) -> Gate:
+    """Open the session of this name, or find it if it is open already, in whatever process it began.
+
+    `token` is the reference of the token with which the user delegates to the agent: without one the agent does not act
+    for the user. `intent` and `pack` can be left out where the tenant has pinned only one. `context` is what the caller
+    states, as in a request. `tools` are the only ones that the agent can call; None: all that policy shows it. `hints`
+    lower limits. `trace` is the place of a new session in a trace; None begins one.
+
+    Raises:
+        ConflictingRequest: the name belongs to a session of another user, agent, token, intent or context.
+        InvalidInput: an argument is malformed, the pack is not pinned, the directory does not know the user and the
+            agent, the intent is not one whose calls an agent chooses, a tool is none of the session, or a person has to
+            choose a context slot before the session is open.
+        Unavailable: the store does not answer; open it again.
+    """
+    request = await _request(
+        deployment,
+        tenant_id,
+        session,
+        user=user,
+        agent=agent,
+        token=token,
+        intent=intent,
+        pack=pack,
+        message=message,
+        context=context,
+        runtime=(hints or RuntimeHints()).model_copy(update={"tools": tuple(tools)} if tools is not None else {}),
+        trace=trace,
+    )
+    try:
+        view = await deployment.invoke(request)
+    except ConflictingRequest:
+        said, remedy = f"the session `{session}` was opened", "open it with that, or open one of another name"
+        raise conflict("/session", said, await deployment.differing(request), remedy, named=_argument) from None
+    entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
+    opened = opened_tools(entries)
+    if opened is None:
+        raise _not_a_session(view, request["input"]["intent"])
+    if unknown := _unknown_tools(tools or (), opened):
+        raise InvalidInput(*unknown)
+    return Gate(deployment, tenant_id, view.run_id, session, opened)
+
+
+async def find_session(deployment: Deployment, tenant_id: str, session: str) -> tuple[CallGate, InvokeRequest]:
+    """Return the calls of a session that was opened before, in whatever process, and the request that opened it. Of
+    the session itself nothing is read, however long it is.
+
+    Raises:
+        NotFound: there is no session of this name.
+        Unavailable: the store does not answer.
+    """
+    found = await _recorded(deployment, tenant_id, session)
+    if found is None:
+        raise NotFound(f"there is no session `{session[:80]}` in this tenant")
+    run_id, known = found
+    return CallGate(deployment, tenant_id, run_id, session), known
+
+
+async def with_tools(calls: CallGate) -> Gate:
+    """Return the gate of a session that was found, with the tools with which it was opened.
+
+    Raises:
+        InvalidInput: the run of this name is no session, or ended before it had tools.
+        Unavailable: the store does not answer.
+    """
+    tools = opened_tools(await calls.deployment.ports.stores.tenant(calls.tenant_id).read(calls.run_id))
+    if tools is None:
+        raise not_opened()
+    return Gate(calls.deployment, calls.tenant_id, calls.run_id, calls.session, tools)
+
+
+async def session_tools(
+    deployment: Deployment,
+    tenant_id: str,
+    session: str,
+    *,
+    user: str,
+    agent: str,
+    token: str | None = None,
+    intent: str | None = None,
+    pack: str | None = None,
+    message: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """Return the tools of the session of this name, or, if it is not open, those that it would open with now.
+
+    Opens no session and stores nothing. The arguments are those of `open_session`.
+
+    Raises:
+        ConflictingRequest: the name belongs to a session of another user, agent or token.
+        InvalidInput: as `open_session`; or the session ended before it had tools.
+        Overloaded: too many callers.
+        Unavailable: the store does not answer.
+    """
+    recorded = await _recorded(deployment, tenant_id, session)
+    if recorded is not None:
+        run_id, known = recorded
+        _refuse_others(session, known, (user, agent))
+        opened = await with_tools(CallGate(deployment, tenant_id, run_id, session))
+        _refuse_other_token(session, known, token)
+        return opened.tools
+    with deployment.ports.admission.caller(tenant_id):
+        request = await _request(
+            deployment,
+            tenant_id,
+            session,
+            user=user,
+            agent=agent,
+            token=token,
+            intent=intent,
+            pack=pack,
+            message=message,
+            context=context,
+            runtime=RuntimeHints(),
+        )
+        found = await preview(deployment, canonical(request))
+    if found.failures:
+        raise InvalidInput(*_problems(found.failures))
+    if found.tools is None:
+        raise _chosen_by_template(request["input"]["intent"])
+    return found.tools
+
+
+def _refuse_others(session: str, known: InvokeRequest, who: tuple[str, str]) -> None:
+    """Refuse a session of another user or agent."""
+    if (known.user.user_id, known.agent.agent_id) != who:
+        differs = "user" if known.user.user_id != who[0] else "agent"
+        detail = f"the session `{session}` is one of another user or agent: the {differs} was another one"
+        raise ConflictingRequest(Problem(f"/{differs}", "conflicting_request", detail, "open one of another name"))
+
+
+def _refuse_other_token(session: str, known: InvokeRequest, token: str | None) -> None:
+    """Refuse a session that was opened under another token of its user, or under none."""
+    if token != (known.user.delegation.token_ref if known.user.delegation else None):
+        detail = f"the session `{session}` was opened with another `token`"
+        remedy = "open it with that, or open one of another name"
+        raise ConflictingRequest(Problem("/token", "conflicting_request", detail, remedy))
+
+
+async def _request(
+    deployment: Deployment,
+    tenant_id: str,
+    session: str,
+    *,
+    user: str | UserClaims,
+    agent: str | AgentIdentity,
+    token: str | None,
+    intent: str | None,
+    pack: str | None,
+    message: str,
+    context: Mapping[str, Any] | None,
+    runtime: RuntimeHints,
+    trace: TraceContext | None = None,
+) -> dict[str, Any]:
+    """The request of the run that a session is. Raises `InvalidInput`."""
+    known = await recorded_request(deployment, tenant_id, session)
+    if known is not None:
+        intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
+    else:
+        if not SESSION.fits(session):
+            detail = f"`{session[:80]}` is not a name of a session"
+            remedy = f"write up to {MAX_CALL_ID_CHARS} letters, digits, `.`, `_`, `:` and `-`"
+            raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
+        intent, pack = await _pinned(deployment, tenant_id, intent, pack)
+    identity = await _agent(deployment, tenant_id, user, agent)
+    claims = await _user(deployment, tenant_id, user, token)
+    if known is not None and claims.user_id == known.user.user_id:
+        _refuse_other_token(session, known, claims.delegation.token_ref if claims.delegation else None)
+    entropy = deployment.ports.entropy
+    trace = trace or TraceContext(trace_id=entropy.take(16).hex(), span_id=entropy.take(8).hex())
+    return {
+        "request_id": session,
+        "session_id": session,
+        "tenant_id": tenant_id,
+        "user": claims.to_json(),
+        "agent": identity.to_json(),
+        "context_pack_refs": [pack],
+        "input": {"intent": intent, "message": message, "context": dict(context or {})},
+        "mode": "stream",
+        "runtime": runtime.to_json(),
+        "trace": trace.to_json(),
+    }
+
+
+async def recorded_request(deployment: Deployment, tenant_id: str, session: str) -> InvokeRequest | None:
+    """Return the request with which this session was opened before, or None."""
+    found = await _recorded(deployment, tenant_id, session)
+    return found[1] if found else None
+
+
+async def _recorded(deployment: Deployment, tenant_id: str, session: str) -> tuple[str, InvokeRequest] | None:
+    """The run of this session and the request with which it was opened before, or None."""
+    store = deployment.ports.stores.tenant(tenant_id)
+    claim, _ = await claimed_run(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
+    if claim and await was_refused(store, claim.run_id):
+        return None
+    received = await store.read(claim.run_id, limit=1) if claim else ()
+    body = read_body(received[0]) if received else None
+    return (claim.run_id, parse(InvokeRequest, body["request"])) if claim and body else None
+
+
+async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pack: str | None) -> tuple[str, str]:
+    """The intent and the pack of a session: those named, or the only ones that the tenant has pinned."""
+    active = await deployment.catalog(tenant_id).active()
+    pins = [
+        pin
+        for pin in active.packs
+        if pin.environment == deployment.config.environment and not active.withdrawn.intersection(pin.refs)
+    ]
+    intents = sorted({name for pin in pins for name in pin.intents})
+    if not intent and len(intents) > 1:
+        # A request for an intent with a fixed plan is never a session.
+        of_agents = session_intents(await pinned_packs(deployment, tenant_id, deployment.config.environment))
+        intents = sorted(of_agents.intersection(intents)) or intents
+    intent = intent or only("intent", "the tenant has pinned", intents)
+    if pack is None and intent not in intents and intents:
+        detail = f"the tenant has no pin for the intent `{intent[:80]}`"
+        raise InvalidInput(Problem("/intent", "unknown_intent", detail, name_remedy(intent, intents)))
+    # A session asks for a pack alone, so a pin of it with other refs beside it is not for sessions.
+    refs = sorted({pin.refs[0] for pin in pins if intent in pin.intents and len(pin.refs) == 1})
+    if pack is not None and refs and pack not in refs:
+        detail = f"the tenant has no pin for the pack `{pack[:80]}` and the intent `{intent[:80]}`"
+        raise InvalidInput(Problem("/pack", "unpinned_ref", detail, name_remedy(pack, refs)))
+    return intent, pack or only("pack", "the tenant has pinned", refs)
+
+
+def only(what: str, where: str, names: Sequence[str]) -> str:
+    """Return the only one of `names`. Raises `InvalidInput`, which lists them, where there are none or several."""
+    if len(names) == 1:
+        return names[0]
+    listed = ", ".join(f"`{name}`" for name in names[:8]) or "none"
+    raise InvalidInput(Problem(f"/{what}", "not_the_only_one", f"{where} {listed}", f"name one as `{what}`"))
+
+
+async def _user(deployment: Deployment, tenant_id: str, user: str | UserClaims, token: str | None) -> UserClaims:
+    """The user as the request states them, with all that they delegate by the token."""
+    claims = user if isinstance(user, UserClaims) else UserClaims(user_id=user)
+    if token is None:
+        return claims
+    if claims.delegation is not None:
+        detail = "the user's claims have a delegation already"
+        raise InvalidInput(Problem("/token", "two_delegations", detail, "leave out `token`"))
+    issued = await deployment.ports.directory.delegation(tenant_id, checked_text(token, "/token", MAX_CALL_ID_CHARS))
+    if issued is None:
+        detail = "the directory knows no delegation by this token"
+        raise InvalidInput(Problem("/token", "unknown_token", detail, "ask the user for a new one"))
+    stated = UserDelegation(auth_type="oauth2", scopes=issued.scopes, subject=claims.user_id, token_ref=token)
+    return claims.model_copy(update={"delegation": stated})
+
+
+async def _agent(
+    deployment: Deployment, tenant_id: str, user: str | UserClaims, agent: str | AgentIdentity
+) -> AgentIdentity:
+    """The agent as the request states it; one that is named by its id alone is taken from the directory."""
+    if isinstance(agent, AgentIdentity):
+        return agent
+    user_id = user.user_id if isinstance(user, UserClaims) else user
+    known = await deployment.ports.directory.resolve(tenant_id, user_id, agent)
+    if known is None:
+        detail = (
+            f"the directory of `{tenant_id[:64]}` does not know the user `{user_id[:64]}` and the agent `{agent[:64]}`"
+        )
+        raise InvalidInput(Problem("/agent", "unknown_identity", detail, "add both to the directory, or correct them"))
+    return AgentIdentity(agent_id=agent, workload_identity=known.agent.workload_identity)
+
+
+def _argument(place: str) -> str:
+    """The place of a member of the request in the arguments of `open_session`."""
+    for member, argument in _ARGUMENTS.items():
+        if place == member or place.startswith(f"{member}/"):
+            return argument + place.removeprefix(member)
+    return place
+
+
+def _not_a_session(view: RunView, intent: str) -> InvalidInput:
+    """Why a run has no session: it ended before, a person has to choose first, or a template chooses its calls."""
+    failures = ((view.record or {}).get("rationale") or {}).get("failures") or []
+    if view.ended and failures:
+        return InvalidInput(*_problems([Failure.model_validate(one) for one in failures]))
+    if (view.waiting or {}).get("for") == "slot":
+        assert view.waiting is not None, "it has what the run waits for"
+        detail = f"`{view.waiting['principal_id']}` has to choose the slot `{view.waiting['slot_id']}` first"
+        remedy = f"answer it for the run `{view.run_id}`, then open the session again"
+        return InvalidInput(Problem("/session", "slot_waits", detail, remedy))
+    return _chosen_by_template(intent)
+
+
+def _chosen_by_template(intent: str) -> InvalidInput:
+    remedy = "use an intent whose template has `chosen_by: agent`, or send a request for this one"
+    return InvalidInput(
+        Problem("/intent", "no_session", f"the calls of `{intent[:64]}` are chosen by a template", remedy)
+    )
+
+
+def _problems(failures: Sequence[Failure]) -> list[Problem]:
+    return [Problem(_argument(one.pointer or ""), one.code, one.detail, REMEDIES[one.code]) for one in failures]
+
+
+def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]:
+    """Return a problem for each of `wanted` that is no tool of the session."""
+    unknown = [name for name in wanted if name not in tools]
+    remedies = [tool_remedy(name, tools) if tools else NO_TOOLS for name in unknown]
+    return [
+        Problem("/tools", "unknown_tool", f"`{name[:128]}` is not a tool of this session", remedy)
+        for name, remedy in zip(unknown, remedies, strict=True)
+    ]

@@ -1,0 +1,138 @@
+"""A tenant's sessions: its `long_running` runs, how far each is and when its driver last sent a heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.contracts.documents.runs import HEARTBEATS
+from contextos.contracts.entries.reading import read_body
+from contextos.deployment.queries.checked_run import UNREADABLE, CheckedRun, read_checked
+from contextos.deployment.queries.run_index import newest_runs
+from contextos.errors import ContextOSError, Unavailable
+from contextos.trust.journal.chain import verify_chain
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+    from contextos.contracts.ports.outside import Keys
+    from contextos.contracts.ports.storage import Store
+
+MAX_RUNS_READ: Final = 1000
+"""Runs that one call reads at most, because most of them can be of other modes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSession:
+    """One session (a `long_running` run) in a list. Times are Unix time in microseconds.
+
+    `heartbeat_at_us` is None before the first heartbeat. `checkpoint` is the body of the last checkpoint and its
+    time.
+    `deadline_us` is None where nothing limits the session. `fault` says what about the run does not verify; None if it
+    does.
+    """
+
+    run_id: str
+    session_id: str | None
+    request_id: str
+    state: str
+    ended: bool
+    waits_for: str | None
+    started_at_us: int
+    heartbeat_at_us: int | None
+    checkpoint: Mapping[str, Any] | None
+    deadline_us: int | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """One page of sessions (`long_running` runs), and the number after which the next page begins (None: there is
+    none).
+    """
+
+    sessions: Sequence[ListedSession]
+    next_after: int | None
+
+
+async def list_sessions(
+    store: Store, tenant_id: str, keys: Keys, *, limit: int, after: int = 0, live_only: bool = False
+) -> SessionPage:
+    """Return a page of the tenant's `long_running` runs, newest first, with an index number below `after` (0: all).
+
+    A page ends after `limit` sessions or after `MAX_RUNS_READ` runs, so it can be empty and not the last. A run whose
+    first entry does not tell its mode, because it was altered, is listed too.
+
+    Raises:
+        ChainBroken: an entry of the index that was read is missing, moved or changed.
+    """
+    listed: list[ListedSession] = []
+    runs_read, last = 0, 0
+    async for line, ended in newest_runs(store, tenant_id, after):
+        if live_only and ended:
+            continue
+        if len(listed) == limit or runs_read == MAX_RUNS_READ:
+            return SessionPage(listed, last)
+        runs_read, last = runs_read + 1, line.seq
+        if await _may_be_session(store, tenant_id, line.key):
+            one = await _listed_session(store, await read_checked(store, tenant_id, keys, line.key))
+            listed += [one] if one.fault or not (live_only and one.ended) else []
+    return SessionPage(listed, None)
+
+
+async def _may_be_session(store: Store, tenant_id: str, run_id: str) -> bool:
+    """Return whether the first entry of a run says that it is a session, or was altered. False if it was erased."""
+    try:
+        first = await store.read(run_id, limit=1)
+        verify_chain(tenant_id, run_id, first)
+        received = read_body(first[0])
+        return received is not None and received["request"]["mode"] == "long_running"
+    except Unavailable:
+        raise
+    except (ContextOSError, ValueError, LookupError, TypeError):
+        return True
+
+
+async def _listed_session(store: Store, run: CheckedRun) -> ListedSession:
+    """The session from the run's journal, with the heartbeat from its own document."""
+    view = run.view()
+    heartbeat = await HEARTBEATS.one(store, run.run_id)
+    listed = ListedSession(
+        run_id=run.run_id,
+        session_id=None,
+        request_id=UNREADABLE,
+        state=view.state,
+        ended=view.ended,
+        waits_for=view.waiting["for"] if view.waiting else None,
+        started_at_us=run.entries[0].at_us if run.entries else 0,
+        heartbeat_at_us=heartbeat.body.at_us if heartbeat else None,
+        checkpoint=None,
+        deadline_us=None,
+        fault=run.fault,
+    )
+    return run.told(lambda: _with_request(listed, run.entries), listed)
+
+
+def _with_request(listed: ListedSession, entries: Sequence[Entry]) -> ListedSession:
+    """The session with what its request and its last checkpoint say."""
+    received = read_body(entries[0])
+    checkpoints = [entry for entry in entries if entry.kind == "session.checkpointed"]
+    checkpoint = read_body(checkpoints[-1]) if checkpoints else None
+    limit_us = _deadline_before_admission(listed.started_at_us, received)
+    return replace(
+        listed,
+        session_id=received["request"].get("session_id"),
+        request_id=received["request"]["request_id"],
+        checkpoint=checkpoint and {**checkpoint, "at_us": checkpoints[-1].at_us},
+        deadline_us=checkpoint["deadline_us"] if checkpoint else limit_us,
+    )
+
+
+def _deadline_before_admission(started_at_us: int, received: Mapping[str, Any]) -> int | None:
+    """The deadline by the limits of the request and the deployment; the pack can still lower it."""
+    of_request = received["request"].get("runtime", {}).get("max_session_duration_ms")
+    of_deployment = received["deployment"]["limits"].get("max_session_duration_ms")
+    if of_deployment is None:
+        return None
+    limit_ms: int = of_deployment if of_request is None else min(of_request, of_deployment)
+    return started_at_us + limit_ms * 1_000

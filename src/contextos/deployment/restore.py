@@ -1,0 +1,90 @@
+"""Record that an operator restored a store from a backup.
+
+A backup takes the store back in time, but external systems keep their state. So the store begins a new epoch:
+approvals that were requested before it are void, and an older run reconciles each effect before it sends it, because
+it may have been sent already. Entries that came after the backup are not reconstructed.
+
+A failover to a replica that had everything is recorded in the same way. If the store ends exactly where the witness
+does, nothing is missing that the witness knows: approvals stay valid, and older runs reconcile all the same, so that
+what happened after the witness was written last is paid once.
+Source: docs/adr/0013-a-recorded-restore-begins-an-epoch.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, Epoch
+from contextos.contracts.journal import CONTROL, INDEX, Batch, WitnessedHead
+from contextos.deployment.acts.act import Actor, prove_with_listing
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.witness import Restoration, WitnessPublisher, witnessed_lengths
+from contextos.errors import Integrity
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """The epoch of a tenant's store after a restore, and what each stream lost (empty without a witness).
+
+    `lost_nothing`: the store ends where the witness does, so the epoch and its approvals go on.
+    """
+
+    tenant_id: str
+    epoch_id: str
+    restored: tuple[Restoration, ...]
+    lost_nothing: bool
+
+
+async def record_restore(
+    app: Deployment, publisher: WitnessPublisher | None, tenant_id: str, *, by: Actor
+) -> RestoreReport:
+    """Record that a tenant's store was restored from a backup, and publish what is left to the witness.
+
+    The store begins a new epoch: older approvals become void. If the witness shows that nothing was lost, the epoch
+    goes on, and approvals stay valid. Each call makes the runs before it reconcile what they send.
+
+    Raises:
+        ApprovalRefused: as `prove_act` in `deployment.acts.act`.
+        ChainBroken: the restored entries do not form a chain; the backup is damaged, take another one.
+        Conflict: another process changed the store at the same moment; stop all processes that use it, call again.
+        Unavailable: the witness or the store did not answer; call again.
+    """
+    ports, store = app.ports, app.ports.stores.tenant(tenant_id)
+    left = {stream: await store.read(stream) for stream in (INDEX, CONTROL)}
+    found = await EPOCHS.one(store, EPOCH_KEY)
+    # The epoch must not be older than any entry of the backup, whatever this machine's clock says.
+    at_us = max([ports.clock.now_us(), *(entry.at_us for entries in left.values() for entry in entries)])
+    restore_id, lengths = ports.entropy.take(8).hex(), {name: len(entries) for name, entries in left.items()}
+    heads = await publisher.restored_heads(tenant_id) if publisher else []
+    lost_nothing = publisher is not None and lengths == await _witnessed_in_full(publisher, tenant_id, heads)
+    before = found.body.id if found else ""
+    epoch_id = before if lost_nothing else restore_id
+    arguments = {"epoch": epoch_id, "at_us": at_us, "left": lengths, "lost_nothing": lost_nothing}
+    version = found.version if found else 0
+    proposed = ProposedAct("store.restored", restore_id, arguments, version, not_before_us=at_us)
+    # In one commit: until the epoch begins, a database elsewhere takes no other, not even who the actor is.
+    control = await prove_with_listing(ports, app.config, tenant_id, proposed, by)
+    write = EPOCHS.write(EPOCH_KEY, version, Epoch(epoch_id, at_us, by.id))
+    await store.commit(Batch(run=CONTROL, writes=(write,), shared=control))
+    # Last: as long as the older approvals are not void, the witness still reports the cut.
+    cut = publisher is not None and not lost_nothing
+    restored = await publisher.publish_restore(tenant_id, heads) if publisher and cut else []
+    return RestoreReport(tenant_id, epoch_id, tuple(restored), lost_nothing)
+
+
+async def _witnessed_in_full(
+    publisher: WitnessPublisher, tenant_id: str, kept: Sequence[WitnessedHead]
+) -> dict[str, int] | None:
+    """Return the length of each stream at the witness, or None if the store differs from it or it knows nothing.
+
+    `kept` are the heads of what the store and the witness agree on. A witness that was cut itself proves nothing.
+    """
+    try:
+        heads = await publisher.witnessed_heads(tenant_id)
+    except Integrity:
+        return None
+    witnessed = {INDEX: 0, CONTROL: 0, **witnessed_lengths(heads)}
+    agreed = {head.stream.partition("@")[0]: head.seq for head in kept}
+    return agreed if heads and agreed == witnessed else None

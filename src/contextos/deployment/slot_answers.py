@@ -1,0 +1,97 @@
+"""Answer a run that waits for its user to select artifacts for a context slot.
+
+The user's act is signed and is recorded in the run, which writes it to the audit of slots itself.
+Source: docs/design/contracts.md, "Context slots"; docs/adr/0025-a-run-writes-its-selections-from-its-journal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contextos.context.slots.resolve import manifest_of
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.slots import PickRefused, Selected, SlotQuestion, SlotResolution
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import Batch, Entry
+from contextos.contracts.ports.seams import SlotSteps
+from contextos.deployment.acts.act import Actor, signed_act
+from contextos.deployment.acts.checks import answerable_run
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.queries.run_view import run_view
+from contextos.errors import ApprovalRefused
+from contextos.runtime.inputs.slot_steps import refresh_question
+from contextos.trust.approvals.acts import SLOT_ANSWER, slot_answer_arguments
+from contextos.trust.identity.principals import look_up
+from contextos.trust.journal.chain import append
+from contextos.trust.journal.signed_heads import answered_line
+from contextos.trust.recorded_time import recorded_now_us
+
+
+async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -> tuple[SlotQuestion, SlotResolution]:
+    """Return what a run asks a user to select for a context slot, and the artifacts that this user can select now.
+
+    Raises:
+        ApprovalRefused: the run waits for no selection (`not_waiting`), asks another user (`not_asked`), or its user
+            has changed in the directory (`identity_refused`).
+        ChainBroken: an entry of the run was altered.
+        NotFound: no such run in this tenant.
+        OtherEnvironment: this deployment serves another environment than that of the run.
+    """
+    _, question, _, steps = await _open(app, tenant_id, run_id, by)
+    return question, await steps.offer(question.slot, question.actor, question.project_id)
+
+
+async def answer_slot(
+    app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: Actor, selected_at_us: int | None = None
+) -> Selected | PickRefused:
+    """Record the user's selection in the run and wake it. `by` is the run's user, who signs the selection.
+
+    `selected_at_us` is when they select, in Unix microseconds; now if it is None.
+
+    Raises:
+        ApprovalRefused: as `read_offer`, or the selection is not signed by the user's key (`assertion_invalid`,
+            `unsafe_not_allowed`).
+        ChainBroken, NotFound, OtherEnvironment: as `read_offer`.
+        Conflict: another process answered at the same moment; look at the run.
+    """
+    entries, question, key, steps = await _open(app, tenant_id, run_id, by.id)
+    chosen = await steps.choose(question.slot, question.actor, question.project_id, question.origin, answer)
+    if isinstance(chosen, PickRefused):
+        return chosen
+    if selected_at_us is not None:
+        chosen = chosen.model_copy(update={"selected_at_us": selected_at_us})
+    proposed = ProposedAct(SLOT_ANSWER, run_id, slot_answer_arguments(run_id, chosen), expected=len(entries))
+    signed = await signed_act(app.ports, app.config, tenant_id, proposed, by, own_run=True)
+    body = {"selection": chosen.to_json(), "act": signed["act"], "assertion": signed["assertion"]}
+    manifest = manifest_of(await steps.contents(chosen))
+    at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
+    entry = append(entries, "slot.answered", key, by=by.id, answer=body, at_us=at_us, salt=salt)
+    line, wake_at_us = answered_line(entry, app.ports.entropy), app.ports.clock.now_us()
+    batch = Batch(run=run_id, entries=(entry,), shared=(line,), wake_at_us=wake_at_us)
+    await app.ports.stores.tenant(tenant_id).commit(batch)
+    return Selected(act=chosen, manifest=manifest, wrote=True)
+
+
+async def _open(
+    app: Deployment, tenant_id: str, run_id: str, by: str
+) -> tuple[Sequence[Entry], SlotQuestion, str, SlotSteps]:
+    """Return the verified entries of the run, its open question with the user's current rights, and the slot steps."""
+    _, entries = await answerable_run(app, tenant_id, run_id, "selected")
+    view = run_view(tenant_id, run_id, entries)
+    questions = [entry for entry in entries if entry.kind == "slot.asked"]
+    open_now = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"
+    received = read_body(entries[0])
+    if not open_now or questions[-1].body is None or received is None or app.ports.slots is None:
+        raise ApprovalRefused("not_waiting", f"`{run_id}` waits for no selection; it is `{view.state}`")
+    question = SlotQuestion.model_validate(read_body(questions[-1]))
+    if by != question.actor.principal_id:
+        raise ApprovalRefused("not_asked", f"only `{question.actor.principal_id}` can answer this run")
+    request = parse(InvokeRequest, received["request"])
+    known = await look_up(app.ports.directory, request, await recorded_now_us(app.ports, tenant_id))
+    now = refresh_question(request, question, known)
+    if isinstance(now, Failure):
+        raise ApprovalRefused("identity_refused", now.detail)
+    return entries, now, questions[-1].key, app.ports.slots(tenant_id)

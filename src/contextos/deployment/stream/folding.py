@@ -1,0 +1,121 @@
+"""The events of one run in order, and the place in them that an id names.
+
+An event belongs to one entry, and has a fixed number in it. Its id names the run, the entry, that number, and the end
+of the entry's hash, so an id is never that of another event: what is read again after a crash, by another process or
+after an erasure has the same id. An id of another run, one that somebody made up, and one of an entry that a restore
+lost are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.contracts.entries.reading import read_body
+from contextos.deployment.queries.run_view import ERASED
+from contextos.deployment.stream.vocabulary import EventType, Told, ended, started, step_event, told
+from contextos.errors import InvalidInput, Problem
+from contextos.runtime.state_machine import DECIDED_BY_BODY, START, TABLE, event_of, events
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+
+Position = tuple[int, int]
+"""The number of an entry and the number of an event in it; `(0, 0)` is before the first event."""
+
+BEFORE_ALL: Final[Position] = (0, 0)
+_HASH_CHARS: Final = 16
+_ID: Final = re.compile(
+    r"(?P<run>run_[0-9a-z_]{1,64})\.(?P<seq>[1-9][0-9]{0,9})\.(?P<number>[0-9])\.(?P<hash>[0-9a-f]{16})"
+)
+_LEAVES, _STARTS, _ENTERS, _OWN = range(4)
+"""The numbers of the events of an entry. Its own events follow from `_OWN`; those that it has not leave a gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """One event of a run. `position` is its place, `at_us` Unix time in microseconds, and `members` what the type has
+    besides `type` and `timestamp`.
+    """
+
+    id: str
+    run_id: str
+    position: Position
+    type: EventType
+    at_us: int
+    members: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """Return the event as JSON, as AG-UI spells it; `timestamp` is Unix time in milliseconds."""
+        return {"type": self.type, "timestamp": self.at_us // 1000, **self.members}
+
+
+def stream_events(entries: Iterable[Entry]) -> Iterator[StreamEvent]:
+    """Yield the events of a run from its entries. Those of a prefix of the entries are a prefix of the events."""
+    fold = _Fold()
+    for entry in entries:
+        for number, one in fold.step(entry):
+            identity = f"{entry.run}.{entry.seq}.{number}.{entry.hash[-_HASH_CHARS:]}"
+            yield StreamEvent(identity, entry.run, (entry.seq, number), one.type, entry.at_us, one.members)
+
+
+def position_of(run_id: str, entries: Sequence[Entry], after: str) -> Position:
+    """Return the place of the event with the id `after` in a run; the empty id is before the first event.
+
+    Raises:
+        InvalidInput: this run has no such event (`unknown_event`).
+    """
+    if not after:
+        return BEFORE_ALL
+    named = _ID.fullmatch(after) if isinstance(after, str) else None
+    seq = int(named["seq"]) if named else 0
+    if named and named["run"] == run_id and seq <= len(entries) and entries[seq - 1].hash.endswith(named["hash"]):
+        return seq, int(named["number"])
+    remedy = "pass the id of an event of this run, or none to read it from the start"
+    raise InvalidInput(Problem("/after", "unknown_event", f"`{str(after)[:64]}` is not an event of this run", remedy))
+
+
+@dataclass(slots=True)
+class _Fold:
+    """What the events of an entry need to know of those before it. `open` is the step that the run is in.
+
+    An erased body can leave several states possible; the step changes when only one is left.
+    """
+
+    states: frozenset[str] = frozenset({START})
+    open: str | None = None
+    thread: str = ""
+    record: dict[str, Any] | None = field(default=None)
+
+    def step(self, entry: Entry) -> Iterator[tuple[int, Told]]:
+        """Yield the events of the next entry, each with its number in it."""
+        body = read_body(entry)
+        self.states = _after(self.states, entry, body)
+        state = next(iter(self.states)) if len(self.states) == 1 else self.open
+        over = entry.kind == "run.ended"
+        if self.open is not None and (over or state != self.open):
+            yield _LEAVES, step_event("STEP_FINISHED", self.open)
+            self.open = None
+        if entry.kind in ("run.received", "run.reopened"):
+            start = started(entry.run, body if entry.kind == "run.received" else None)
+            self.thread = self.thread or start.members["threadId"]
+            yield _STARTS, start._replace(members={**start.members, "threadId": self.thread})
+        if self.open is None and not over and state is not None:
+            yield _ENTERS, step_event("STEP_STARTED", state)
+            self.open = state
+        if entry.kind == "record.revised":
+            self.record = body
+        if over:
+            yield _OWN, ended(entry.run, self.thread, body["end"] if body else ERASED, self.record)
+        yield from enumerate(told(entry, body), _OWN)
+
+
+def _after(states: frozenset[str], entry: Entry, body: Any) -> frozenset[str]:
+    """Return the states that a run can be in after an entry."""
+    erased = body is None and entry.kind in DECIDED_BY_BODY
+    # Of other kinds the body is not read.
+    happened = events(entry.kind) if erased else (event_of(entry.kind, body),)
+    following = {TABLE[state].get(one) for state in states for one in happened}
+    return frozenset(one for one in following if one is not None) or states

@@ -1,0 +1,146 @@
+"""The vocabulary of the events of a run: what each kind of journal entry is to who watches the run.
+
+The names and members are those of AG-UI (`RUN_STARTED`, `TOOL_CALL_RESULT` …) where one fits; everything else is a
+`CUSTOM` event whose name is `contextos.` and the kind of the entry, with what its row tells (`Kind.told`); a kind that
+tells nothing is not an event. What an event tells is redacted by every rule that there is, whatever the pack of the run
+says; only times, and the names that the runtime gave to runs, calls and capabilities, stay as they are.
+Source: AG-UI 1.0, "Events".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.of_decision import RECORD_SHOWN
+from contextos.contracts.entries.row import picked
+from contextos.deployment.queries.run_view import ERASED
+from contextos.trust.redact import redact
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+
+EventType = Literal[
+    "RUN_STARTED",
+    "RUN_FINISHED",
+    "RUN_ERROR",
+    "STEP_STARTED",
+    "STEP_FINISHED",
+    "TOOL_CALL_START",
+    "TOOL_CALL_ARGS",
+    "TOOL_CALL_END",
+    "TOOL_CALL_RESULT",
+    "CUSTOM",
+]
+CUSTOM_PREFIX: Final = "contextos."
+ERASED_EVENT: Final = f"{CUSTOM_PREFIX}erased"
+"""The name of the `CUSTOM` event of an entry whose body was erased."""
+
+
+_CALLS: Final = ("tool.dispatching", "tool.returned")
+"""The kinds that have events of AG-UI of their own; so have the first and the last entry of a run."""
+
+
+class Told(NamedTuple):
+    """One event without its place: its type and its members, as JSON values."""
+
+    type: EventType
+    members: dict[str, Any]
+
+
+def told(entry: Entry, body: Any) -> Iterator[Told]:
+    """Yield the events of an entry itself, from its parsed `body` (None: erased), apart from those of a run's start,
+    end and steps.
+    """
+    shown = KINDS[entry.kind].told
+    if shown is None and entry.kind not in _CALLS:
+        return
+    if body is None:
+        yield _custom(ERASED_EVENT, {"kind": entry.kind, "key": entry.key})
+    elif entry.kind == "tool.dispatching":
+        yield from _dispatched(body)
+    elif entry.kind == "tool.returned":
+        yield _returned(entry, body)
+    elif entry.kind == "policy.decided" and "decisions" in body:
+        return
+    elif shown is not None:
+        value = shown(body)
+        yield _custom(f"{CUSTOM_PREFIX}{entry.kind}", {"key": entry.key, **value} if entry.key else value)
+
+
+def started(run_id: str, body: Any) -> Told:
+    """Return the event with which a run starts, from the body of its `run.received` (None: erased, or it goes on)."""
+    request = body["request"] if body else {}
+    stated = _redacted({"requestId": request["request_id"], "intent": request["input"]["intent"]}) if body else {}
+    thread = request.get("session_id") or run_id
+    return Told("RUN_STARTED", {"threadId": thread, "runId": run_id, **({"metadata": stated} if stated else {})})
+
+
+def ended(run_id: str, thread: str, end: str, record: Mapping[str, Any] | None) -> Told:
+    """Return the event with which a run ends. `end` is how it did, and `record` its decision record (None: erased).
+
+    Only a run that did what was decided is finished, or cancelled; a run that was refused or given up is an error, so
+    that a reader who knows AG-UI alone never takes it for a success.
+    """
+    place = {"threadId": thread, "runId": run_id}
+    result = {"end": end, **(picked(*RECORD_SHOWN, "outputs")(record) if record else {})}
+    if end == "cancelled":
+        return Told("RUN_FINISHED", {**place, "outcome": {"type": "cancelled"}})
+    if end == "completed":
+        return Told("RUN_FINISHED", {**place, "result": _redacted(result), "outcome": {"type": "success"}})
+    failures = ((record or {}).get("rationale") or {}).get("failures") or ()
+    why = "; ".join(f"{one['code']}: {one['detail']}" for one in failures)
+    why = why or ("how the run ended was erased" if end == ERASED else f"the run ended as {end}")
+    return Told("RUN_ERROR", {"message": _redacted(why), "code": end, "metadata": _redacted(result)})
+
+
+def step_event(kind: Literal["STEP_STARTED", "STEP_FINISHED"], state: str) -> Told:
+    """Return the event with which a run enters or leaves a state of its table; the state is the name of the step."""
+    return Told(kind, {"stepName": state})
+
+
+def _dispatched(body: Mapping[str, Any]) -> Iterator[Told]:
+    envelope = body["envelope"]
+    call = {"toolCallId": envelope["tool_call_id"]}
+    asked = {"mode": body["mode"], "approvalMode": envelope["approval_mode_effective"]}
+    yield Told("TOOL_CALL_START", {**call, "toolCallName": envelope["capability_id"], "metadata": asked})
+    yield Told("TOOL_CALL_ARGS", {**call, "delta": _json(envelope["args"])})
+    yield Told("TOOL_CALL_END", call)
+
+
+def _returned(entry: Entry, body: Mapping[str, Any]) -> Told:
+    envelope = body["envelope"]
+    unread = {name: envelope[name] for name in ("error", "withheld") if envelope.get(name)}
+    content = unread or envelope.get("output")
+    return Told(
+        "TOOL_CALL_RESULT",
+        {
+            "messageId": f"{entry.run}/{entry.seq}",
+            "toolCallId": envelope["tool_call_id"],
+            "content": _json(content),
+            "role": "tool",
+            "metadata": {
+                "status": envelope["status"],
+                "outcome": body["outcome"],
+                "mutations": _redacted(list(envelope.get("mutations", ()))),
+                **({"artifacts": _redacted(made)} if (made := envelope.get("artifacts")) else {}),
+            },
+        },
+    )
+
+
+def _custom(name: str, value: Mapping[str, Any]) -> Told:
+    # A time in microseconds has as many digits as a card number.
+    times = {one: at for one, at in value.items() if one.endswith("_us")}
+    return Told("CUSTOM", {"name": name, "value": {**_redacted({**value, **dict.fromkeys(times)}), **times}})
+
+
+def _json(value: Any) -> str:
+    return canonical(_redacted(value)).decode()
+
+
+def _redacted(value: Any) -> Any:
+    return redact(value, REDACTION_TARGETS)[0]

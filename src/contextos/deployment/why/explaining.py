@@ -1,0 +1,159 @@
+"""Why a run did what it did, as plain sentences, each with the journal entry that it rests on.
+
+The reasons of an entry are those of its kind (`Kind.why`); those of a policy decision need the rules that the run is
+pinned to. `explain` is a pure function of both. It says nothing that no entry
+says; what was erased is left out. Text from tools and users is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
+from contextos.contracts.entries.account import void_answers
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.reading import logged
+from contextos.contracts.entries.row import Topic, filled
+from contextos.contracts.facts import nearest_name
+from contextos.deployment.why.fact_values import Produced, fact_value, facts_read
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.contracts.envelopes.policy import Rule
+    from contextos.contracts.journal import Entry, Logged
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRules:
+    """What a run is pinned to and its journal only names: the rules by id, and by tool the names of the evidence that
+    it produces.
+    """
+
+    by_id: Mapping[str, Rule]
+    produced: Produced
+
+
+NO_RULES: Final = PinnedRules({}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class RunReason:
+    """One sentence about a run. `tool` is the tool that it is about, or None for the whole run.
+
+    It rests on the entry of the run with the number `entry` and the kind `kind`. Topics: `shown` (why a tool was shown
+    or hidden), `policy` (what policy said of it), `gate` (why a person was asked), `fact` (which facts decided),
+    `authority` (who acted, and who authorised) and `call` (what became of a call).
+    """
+
+    topic: Topic
+    tool: str | None
+    text: str
+    entry: int
+    kind: str
+
+
+def explain(entries: Sequence[Entry], rules: PinnedRules = NO_RULES, tool: str | None = None) -> tuple[RunReason, ...]:
+    """Return the reasons of a run in the order in which they arose; with `tool`, only those about it and about the run.
+
+    Raises:
+        InvalidInput: no entry of the run is about this tool (`unknown_tool`).
+    """
+    log = logged(entries)
+    void = set(void_answers(log))
+    # The answer and the look-up behind it say who it was that approved, and nobody did.
+    names = {("identity.resolved", f"redeem/{log[seq - 1].key}") for seq in void}
+    void |= {one.seq for one in log if (one.kind, one.key) in names}
+    found = [reason for one in log if one.body and one.seq not in void for reason in _reasons(one, log, rules)]
+    if tool is None:
+        return tuple(found)
+    known = sorted({one.tool for one in found if one.tool is not None})
+    if tool not in known:
+        near = nearest_name(tool, known)
+        remedy = f"did you mean `{displayed(near)}`?" if near else f"name one of {', '.join(map(displayed, known))}"
+        detail = f"no entry of this run is about `{displayed(tool[:80])}`"
+        raise InvalidInput(Problem("/tool", "unknown_tool", detail, remedy if known else "leave the tool out"))
+    return tuple(one for one in found if one.tool in (tool, None))
+
+
+def _reasons(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterator[RunReason]:
+    why = KINDS[entry.kind].why if entry.kind in KINDS else None
+    told: Iterable[Any] = ()
+    if entry.kind == "policy.decided":
+        told = _decided(entry, log, rules)
+    elif isinstance(why, tuple):
+        told = ((why[0], None, filled(why[1], entry.body)),)
+    elif why is not None:
+        told = why(entry)
+    # A fact rests on the entry that has its value, so it names another one than the decision that read it.
+    for topic, tool, text, *rest in told:
+        seq = rest[0] if rest else entry.seq
+        yield RunReason(topic, tool, text, seq, log[seq - 1].kind)
+
+
+def _decided(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterator[Any]:
+    """The decisions about calls, and those that deny; that a tool can be shown is said where it was."""
+    for decision in entry.body.get("decisions", [entry.body]):
+        tool, matched = decision.get("capability_id"), decision.get("matched_rule_ids", ())
+        if tool is None or (decision["allowed"] and decision["point"] in ("compile", "plan")):
+            continue
+        named = matched if decision["allowed"] else decision.get("denying_rule_ids", ())
+        again = " when the approval was used" if entry.key.startswith("redeem/") else ""
+        yield "policy", tool, _verdict(decision, again, named, rules)
+        for gate in decision.get("gates", ()) if decision["allowed"] else ():
+            yield "gate", tool, _gate(gate, tool, decision, rules)
+        for name in decision.get("prohibits", ()) if entry.key.partition("/")[0] != "compile" else ():
+            by = ", ".join(
+                displayed(one) for one in matched if one in rules.by_id and name in rules.by_id[one].then.prohibits
+            )
+            yield "policy", name, f"{by} prohibits `{displayed(name)}` from here on"
+        unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
+        if unknown:
+            names = ", ".join(f"`{displayed(one)}`" for one in unknown)
+            yield "fact", tool, f"not known, or of another type than a rule reads, were {names}"
+        yield from _facts(entry, log, tool, [one for one in named if one in rules.by_id], rules)
+
+
+def _verdict(decision: Mapping[str, Any], again: str, named: Sequence[str], rules: PinnedRules) -> str:
+    where = f"`{displayed(decision['capability_id'])}` at {decision['point']}{again}"
+    by = f" by {', '.join(displayed(one) for one in named)}" if named else ""
+    if decision["allowed"]:
+        mode = decision.get("effective_approval_mode")
+        return f"policy allowed {where}{f' as {mode}' if mode else ''}{by}"
+    because = "; ".join(
+        dict.fromkeys(rules.by_id[one].rationale for one in named if one in rules.by_id and rules.by_id[one].rationale)
+    )
+    reason = decision["reason"]
+    why = "a rule prohibits it from here on" if reason == "prohibited" else displayed(reason)
+    return f"policy denied {where} ({why}){by}{f': {displayed(because)}' if because else ''}"
+
+
+def _gate(gate: str, tool: str, decision: Mapping[str, Any], rules: PinnedRules) -> str:
+    asking = [one for one in decision.get("matched_rule_ids", ()) if one in rules.by_id]
+    asking = [one for one in asking if rules.by_id[one].then.requires_approval_gate == gate]
+    why = (
+        f"{', '.join(map(displayed, asking))} asks for it"
+        if asking
+        else f"the pack asks for a person before {an(str(decision.get('effective_approval_mode')))} call"
+    )
+    return f"{displayed(gate)} has to approve `{displayed(tool)}`: {why}"
+
+
+def _facts(entry: Logged, log: Sequence[Logged], tool: str, named: Sequence[str], rules: PinnedRules) -> Iterator[Any]:
+    for rule_id in named:
+        for path in facts_read(rules.by_id[rule_id]):
+            found = fact_value(path, log, entry, tool, rules.produced)
+            read = f"{displayed(rule_id)} read `{displayed(path)}`"
+            if found is None:
+                yield "fact", tool, f"{read}, which the journal has only in the digest of the decision"
+            else:
+                yield "fact", tool, f"{read}, which was {displayed_json(found.value)}", found.seq
+
+
+def reasons_document(reasons: Iterable[RunReason]) -> list[dict[str, Any]]:
+    """Return reasons as JSON objects."""
+    return [
+        {"topic": one.topic, "tool": one.tool, "text": one.text, "entry": one.entry, "kind": one.kind}
+        for one in reasons
+    ]

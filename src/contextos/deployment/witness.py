@@ -1,0 +1,414 @@
+"""Publish signed heads (length and last hash of a stream) to a witness that the store's owner cannot rewrite.
+
+The streams `index` and `control` are hash chains, but nobody except the store holds their heads. So the store's owner
+can cut them, and a run with them, and the rest still verifies. A witness shows such a cut; without one it cannot be
+proved.
+
+A restore is a cut that an operator records (`deployment.restore`). After it, heads are published under the stream's
+name with the number of the restore (`index@1`), and the first of them states how many entries the restore kept.
+Entries that were witnessed before and come after these are counted as gone; all others must be unchanged. Only the
+runtime's key can begin a new number, so the store's owner cannot present a cut as a restore.
+Source: docs/design/journal.md, "Streams of a tenant"; docs/design/architecture.md, "Tenancy".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, PUBLISHED_HEADS, PublishedHeads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.journal import CONTROL, INDEX, SALT_BYTES, Batch, Draft, Entry, WitnessedHead, genesis
+from contextos.contracts.ports.outside import Clock, Entropy, Keys, Witness
+from contextos.contracts.ports.storage import Store, Stores
+from contextos.deployment.lru import keep_recent
+from contextos.errors import ChainBroken, Conflict, Integrity, Unavailable
+from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.signed_heads import head_payload, is_signed
+
+STREAMS: Final = (INDEX, CONTROL)
+MAX_KNOWN_TENANTS: Final = 16_384
+"""Cache size in tenants (about 2 kB each). The heads of a tenant that is not cached are read from the witness again."""
+MAX_PLACE_CHARS: Final = 180
+_NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
+
+
+class Restoration(NamedTuple):
+    """One restore of one stream: the backup had `kept` of the `witnessed` entries; `gone` entries were lost."""
+
+    number: int
+    stream: str
+    kept: int
+    witnessed: int
+    at_us: int
+
+    @property
+    def gone(self) -> int:
+        return max(self.witnessed - self.kept, 0)
+
+
+@dataclass(slots=True)
+class KnownHeads:
+    """The latest head (length and last hash) of each of a tenant's streams at the witness, and when they were read.
+
+    `gave_up`: the witness did not answer when this process first asked about the tenant.
+    """
+
+    epoch: str | None = None
+    gave_up: bool = False
+    heads: dict[str, WitnessedHead] = field(default_factory=dict)
+
+    def learn(self, head: WitnessedHead) -> None:
+        """Keep the head if it is later than the known one. Two processes that publish at once can store theirs in any
+        order.
+        """
+        before = self.heads.get(head.stream)
+        if before is None or head.seq > before.seq:
+            self.heads[head.stream] = head
+
+
+@dataclass(slots=True)
+class WitnessPublisher:
+    """Publishes the heads (length and last hash, signed) of tenants' streams to a witness outside the database.
+
+    `place` names the witness in `control`, where its beginning is recorded, and in the document of what was published
+    to it. Without `entropy` nothing is recorded, and a witness that was emptied or cut is taken for a whole one.
+    """
+
+    stores: Stores
+    witness: Witness
+    keys: Keys
+    clock: Clock
+    entropy: Entropy | None = None
+    place: str = "witness"
+    _known: OrderedDict[str, KnownHeads] = field(default_factory=OrderedDict)
+
+    async def check(self, tenant_id: str) -> None:
+        """Check that the store still holds the last entry of each stream of a tenant that was witnessed.
+
+        Raises:
+            Integrity: the entry is missing or differs, or the witness lacks heads that were published to it.
+            Unavailable: the witness or the store did not answer.
+        """
+        await self._unpublished(tenant_id, grow=False)
+
+    async def check_once(self, tenant_id: str) -> None:
+        """As `check`, before this process first uses a tenant; afterwards nothing is asked. A witness that did not
+        answer is not asked again, because nobody waits for it: the next publication compares.
+        """
+        known = self._known_heads(tenant_id)
+        if known.epoch is not None or known.gave_up:
+            return
+        try:
+            await self.check(tenant_id)
+        except Unavailable:
+            known.gave_up = True
+            raise
+
+    async def publish(self, tenants: Iterable[str]) -> int:
+        """Publish every journal head (length and last hash) that changed; return how many. Skips a tenant with
+        missing entries.
+
+        Raises:
+            Integrity: a witnessed entry is missing or differs, or the witness holds a head that we did not sign.
+            Unavailable: the witness or the store did not answer; publish again.
+
+        Either is raised after the heads of all other tenants were published, and `Integrity` before `Unavailable`.
+        """
+        grown: list[WitnessedHead] = []
+        failed: list[Integrity | Unavailable] = []
+        for tenant_id in tenants:
+            try:
+                grown += await self._unpublished(tenant_id)
+            except (Integrity, Unavailable) as error:
+                failed.append(error)
+        if grown:
+            await self.witness.put(grown)
+            for head in grown:
+                self._known_heads(head.tenant).learn(head)
+            for tenant_id in sorted({head.tenant for head in grown}):
+                await self._record(tenant_id, [head for head in grown if head.tenant == tenant_id])
+        if failed:
+            raise min(failed, key=lambda error: isinstance(error, Unavailable))
+        return len(grown)
+
+    async def witnessed_heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
+        """Return a tenant's heads at the witness. With `since_us` (Unix microseconds) those that were made before can
+        be left out, but not the last of each stream.
+
+        Raises:
+            Integrity: the store has on record that the witness held others, or held any where it has none now.
+            Unavailable: the witness or the store did not answer.
+        """
+        store = self.stores.tenant(tenant_id)
+        # What is on record is read first: the witness can grow in between.
+        begun, published = await store.lines(CONTROL, self.place), await PUBLISHED_HEADS.one(store, self.place)
+        heads = await self.witness.heads(tenant_id, since_us=since_us)
+        if begun and not heads:
+            detail = (
+                f"the witness `{self.place}` has no head of `{tenant_id}`, and it had some: it was emptied or moved"
+            )
+            raise Integrity(f"{detail}; bring it back, or record what is left with `contextos store restored`")
+        for stream, last in (published.body.last if published else {}).items():
+            held = max((head.seq for head in heads if head.stream == stream), default=0)
+            if held < last:
+                detail = f"the witness `{self.place}` ends at entry {held} of `{stream}` of `{tenant_id}`"
+                cut = f"{detail}, and entry {last} was published to it: its end was cut, or it is an older copy"
+                raise Integrity(f"{cut}; bring it back, or record what is left with `contextos store restored`")
+        return heads
+
+    async def _record(self, tenant_id: str, put: Sequence[WitnessedHead], *, anew: bool = False) -> None:
+        """Record which heads the witness holds now, and once in `control` that it holds some, so that a witness that
+        was cut or emptied is found. `anew`: it is known to lack what was recorded before.
+        """
+        if self.entropy is None:
+            return
+        store, drafts = self.stores.tenant(tenant_id), list[tuple[str, Draft]]()
+        if not await store.lines(CONTROL, self.place):
+            body, salt = canonical({"witness": self.place}), self.entropy.take(SALT_BYTES)
+            drafts = [(CONTROL, Draft("witness.begun", self.place, self.clock.now_us(), "runtime", body, salt))]
+        found = await PUBLISHED_HEADS.one(store, self.place)
+        last = dict(found.body.last) if found and not anew else {}
+        for head in put:
+            last[head.stream] = max(head.seq, last.get(head.stream, 0))
+        write = PUBLISHED_HEADS.write(self.place, found.version if found else 0, PublishedHeads(last))
+        # Of two processes that publish at once, the second may leave its heads to the next record.
+        with suppress(Conflict):
+            await store.commit(Batch(run=CONTROL, writes=(write,), shared=tuple(drafts)))
+
+    async def restored_heads(self, tenant_id: str) -> list[WitnessedHead]:
+        """Return signed heads (length and last hash) of a tenant's streams after a restore; empty without witnessed
+        heads.
+
+        Raises:
+            ChainBroken: the restored entries form no chain, or the witness holds a head that the runtime never signed.
+            Unavailable: the witness or the store did not answer.
+        """
+        heads = await self.witness.heads(tenant_id)
+        for head in heads:
+            _check_signature(head, self.keys)
+        number = 1 + max((_number(head) for head in heads), default=0)
+        if not heads and not await self.stores.tenant(tenant_id).lines(CONTROL, self.place):
+            return []
+        return [await self._restored_head(tenant_id, stream, number, heads) for stream in STREAMS]
+
+    async def publish_restore(self, tenant_id: str, restored: Sequence[WitnessedHead]) -> list[Restoration]:
+        """Publish the heads that `restored_heads` returned. Returns what each stream lost. Raises `Unavailable`: call
+        again.
+        """
+        if restored:
+            await self.witness.put(restored)
+            await self._record(tenant_id, restored, anew=True)
+            self._known_heads(tenant_id).epoch = None
+        numbers = {_number(head) for head in restored}
+        return [one for one in restorations(await self.witness.heads(tenant_id)) if one.number in numbers]
+
+    async def _restored_head(
+        self, tenant_id: str, stream: str, number: int, heads: Sequence[WitnessedHead]
+    ) -> WitnessedHead:
+        """The head of a stream before the first entry that contradicts the witness."""
+        entries = await self.stores.tenant(tenant_id).read(stream)
+        verify_chain(tenant_id, stream, entries)
+        limits = _limits(heads)
+        wrong = [
+            head.seq
+            for head in heads
+            if _stream_and_number(head)[0] == stream
+            and head.seq <= limits[head.stream]
+            and head.seq
+            and (head.seq > len(entries) or entries[head.seq - 1].hash != head.hash)
+        ]
+        kept = min([len(entries), *(seq - 1 for seq in wrong)])
+        return self._signed(tenant_id, f"{stream}@{number}", kept, _hash_at(tenant_id, stream, entries, kept))
+
+    def _known_heads(self, tenant_id: str) -> KnownHeads:
+        """The cached heads of a tenant; the least recently used tenant is dropped."""
+        return keep_recent(self._known, tenant_id, KnownHeads(), MAX_KNOWN_TENANTS)
+
+    async def _unpublished(self, tenant_id: str, *, grow: bool = True) -> list[WitnessedHead]:
+        """Heads that the witness does not have yet, after checking the ones that it has; without `grow` only check."""
+        store, known = self.stores.tenant(tenant_id), self._known_heads(tenant_id)
+        found = await EPOCHS.one(store, EPOCH_KEY)
+        epoch = found.body.id if found else ""
+        if known.epoch != epoch:
+            return await self._reread(store, tenant_id, known, epoch, grow=grow)
+        try:
+            return await self._grown_since(store, tenant_id, known, grow=grow)
+        except ChainBroken as broken:
+            # A restore can have been recorded in between; only the witness shows it.
+            try:
+                return await self._reread(store, tenant_id, known, epoch, grow=grow)
+            except Unavailable:
+                raise broken from None
+
+    async def _reread(
+        self, store: Store, tenant_id: str, known: KnownHeads, epoch: str, *, grow: bool
+    ) -> list[WitnessedHead]:
+        heads = await self.witnessed_heads(tenant_id)
+        before = max(map(_number, known.heads.values()), default=0)
+        for head in heads:
+            known.learn(head)
+        grown = await self._grown_since(store, tenant_id, known, grow=grow)
+        # An epoch is recorded before its heads are published; until they are, the witness is read each time.
+        if known.epoch is None or not heads or max(map(_number, heads)) > before:
+            known.epoch = epoch
+        return grown
+
+    async def _grown_since(self, store: Store, tenant_id: str, known: KnownHeads, *, grow: bool) -> list[WitnessedHead]:
+        names = {stream: stream for stream in STREAMS}
+        for head in sorted(known.heads.values(), key=_number):
+            names[_stream_and_number(head)[0]] = head.stream
+        if not grow:
+            for head in (known.heads[name] for name in names.values() if name in known.heads):
+                _check_signature(head, self.keys)
+                await _check_stored(store, head)
+            return []
+        grown = [
+            await self._grown(store, tenant_id, stream, name, known.heads.get(name)) for stream, name in names.items()
+        ]
+        return [head for head in grown if head]
+
+    async def _grown(
+        self, store: Store, tenant_id: str, stream: str, name: str, witnessed: WitnessedHead | None
+    ) -> WitnessedHead | None:
+        if witnessed:
+            _check_signature(witnessed, self.keys)
+        if witnessed is None or witnessed.seq == 0:
+            entries = await store.read(stream)
+            verify_chain(tenant_id, stream, entries)
+        else:
+            entries = await store.read(stream, after=witnessed.seq - 1)
+            _check_entry(witnessed, {entry.seq: entry for entry in entries[:1]})
+            verify_chain(tenant_id, stream, entries[1:], after=entries[0])
+        if not entries or (witnessed and entries[-1].seq <= witnessed.seq):
+            return None
+        return self._signed(tenant_id, name, entries[-1].seq, entries[-1].hash)
+
+    def _signed(self, tenant_id: str, name: str, seq: int, head: str) -> WitnessedHead:
+        kid, signature = self.keys.sign("head", head_payload(tenant_id, name, seq, head))
+        return WitnessedHead(tenant_id, name, seq, head, kid, signature.hex(), self.clock.now_us())
+
+
+def witness_place(named: str) -> str:
+    """Return the name by which a journal records its witness: the end of its path, or its URL without credentials.
+
+    >>> witness_place("https://name:password@sink.example/heads"), witness_place("/srv/heads.jsonl")
+    ('sink.example/heads', '/srv/heads.jsonl')
+    """
+    parts = urlsplit(named) if named.startswith(("https://", "http://")) else None
+    place = f"{parts.netloc.rpartition('@')[2]}{parts.path}" if parts else named
+    return place.encode("utf-8", "replace").decode()[-MAX_PLACE_CHARS:]
+
+
+async def verify_witnessed(store: Store, tenant_id: str, heads: Sequence[WitnessedHead], keys: Keys) -> None:
+    """Compare a tenant's own streams (`index`, `control`) with the heads at the witness. Entries that a restore lost
+    are left out. Only the entry of each head is read: the chain of its stream is verified elsewhere.
+
+    Raises:
+        ChainBroken: names the first entry that is missing or differs, or a head that the runtime never signed.
+    """
+    for head in heads:
+        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream):
+            raise ChainBroken(head.stream[:64], head.seq, "was witnessed for another tenant or an unknown stream")
+        _check_signature(head, keys)
+    limits = _limits(heads)
+    for head in heads:
+        if head.seq <= limits[head.stream]:
+            await _check_stored(store, head)
+
+
+def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
+    """Return, for each stream, how many of its entries the witness knows of since the last restore."""
+    furthest: dict[str, tuple[int, int]] = {}
+    for head in heads:
+        stream, number = _stream_and_number(head)
+        furthest[stream] = max(furthest.get(stream, (0, 0)), (number, head.seq))
+    return {stream: seq for stream, (_, seq) in furthest.items()}
+
+
+def restorations(heads: Iterable[WitnessedHead], *, whole: bool = True) -> list[Restoration]:
+    """Return the restores that these heads record, in order. Unless `whole`, the first heads can be missing: then a
+    restore counts if a head from before it is there.
+    """
+    known: dict[str, dict[int, list[WitnessedHead]]] = {}
+    for head in heads:
+        stream, number = _stream_and_number(head)
+        known.setdefault(stream, {}).setdefault(number, []).append(head)
+    made: list[Restoration] = []
+    for stream, by_number in known.items():
+        reach = 0
+        for number, same in sorted(by_number.items()):
+            first = min(same, key=lambda head: head.seq)
+            if number and (whole or reach):
+                made.append(Restoration(number, stream, first.seq, reach, first.at_us))
+            reach = max(head.seq for head in same)
+    return sorted(made)
+
+
+def _limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
+    """By stream name, the last entry that its heads must match: later restores kept the entries up to there."""
+    cuts: dict[tuple[str, int], int] = {}
+    for head in heads:
+        place = _stream_and_number(head)
+        cuts[place] = min(cuts.get(place, head.seq), head.seq)
+    return {
+        head.stream: min(
+            (
+                kept
+                for (stream, number), kept in cuts.items()
+                if stream == _stream_and_number(head)[0] and number > _number(head)
+            ),
+            default=2**63,
+        )
+        for head in heads
+    }
+
+
+def _stream_and_number(head: WitnessedHead) -> tuple[str, int]:
+    """The stream of a head, and the number of restores before it."""
+    named = _NAME.fullmatch(head.stream)
+    return (named[1], int(named[2] or 0)) if named else (head.stream, 0)
+
+
+def _number(head: WitnessedHead) -> int:
+    return _stream_and_number(head)[1]
+
+
+def _hash_at(tenant_id: str, stream: str, entries: Sequence[Entry], seq: int) -> str:
+    return entries[seq - 1].hash if seq else genesis(tenant_id, stream)
+
+
+def _check_signature(head: WitnessedHead, keys: Keys) -> None:
+    named = _NAME.fullmatch(head.stream)
+    known = named and head.seq >= (0 if named[2] else 1)
+    signed = (head.seq, head.hash, head.kid, head.signature)
+    if not known or not is_signed(signed, head.tenant, head.stream, keys, at_us=head.at_us):
+        raise ChainBroken(head.stream[:64], head.seq, f"of `{head.tenant}` was witnessed with an invalid signature")
+
+
+async def _check_stored(store: Store, head: WitnessedHead) -> None:
+    """Check that the store holds the entry of a witnessed head."""
+    stored = await store.read(_stream_and_number(head)[0], after=max(head.seq - 1, 0), limit=1)
+    _check_entry(head, {entry.seq: entry for entry in stored})
+
+
+def _check_entry(head: WitnessedHead, stored: Mapping[int, Entry]) -> None:
+    when = datetime.fromtimestamp(head.at_us / 1e6, UTC).isoformat(timespec="seconds")
+    stream = _stream_and_number(head)[0]
+    if head.seq == 0:
+        return
+    if head.seq not in stored:
+        mend = "bring back the store that has it, or record the loss with `contextos store restored`"
+        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {when}; {mend}")
+    if stored[head.seq].hash != head.hash:
+        raise ChainBroken(
+            stream,
+            head.seq,
+            f"of `{head.tenant}` is not what was witnessed at {when}; keep both, and find out who changed it",
+        )

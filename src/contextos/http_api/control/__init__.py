@@ -1,7 +1,0 @@
-"""The routes by which people govern a tenant: packs, policies, facts, memories and context slots.
-
-Reading needs a role of the tenant's directory. An act needs the signature of the person's own key: `…/statement`
-returns what exactly is signed, and the same body with `tokens` does it. A bearer token alone changes nothing.
-What a pack would mean (`drafts`) is worked out in `children`, so that no document holds up the server.
-Tests: `tests/unit/http_api/control`, `tests/attacks/test_f48_http_control.py`.
-"""

@@ -1,0 +1,276 @@
+"""`mine`: the short form of a pack with least privilege, from calls that sessions recorded.
+
+The pack allows the tools that were used, by the roles that used them, with arguments like those that were seen, and
+asks about every write that cannot be undone or that nothing bounds. Each entry names the calls that it came from. What
+was recorded is data: it is escaped in patterns, in YAML and in comments.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.defaults import is_default
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.redacted import redacted_places
+from contextos.contracts.envelopes.policy import ArgConstraint
+from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
+from contextos.control.lint.money import EACH_IS_ASKED, money_of
+from contextos.deployment.queries.observations import RecordedSession, SessionCall
+from contextos.errors import InvalidInput, Problem
+from contextos.packs.declaration import BudgetDeclaration, PackDeclaration
+from contextos.packs.mining.bounds import MAX_BOUNDED_CHARS, bound_of
+from contextos.packs.printing import fact_text
+
+MAX_ORIGINS: Final = 3
+"""Calls that are named beside an entry."""
+MAX_MINED_BYTES: Final = 16_384
+"""A call whose arguments are larger is not mined."""
+REVERSIBLE: Final = "write_reversible"
+TIME_HEADROOM: Final = 2
+"""How many times the longest time that a session worked a session may work."""
+
+NotePlace = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MinedPack:
+    """A mined pack: its short form, notes on its entries by their place, and how many calls were left out, by why.
+
+    `unbounded` names the arguments by tool whose values nothing of the pack limits.
+    """
+
+    declaration: PackDeclaration
+    notes: Mapping[NotePlace, Sequence[str]]
+    left_out: Mapping[str, int]
+    unbounded: Mapping[str, Sequence[str]]
+
+
+@dataclass(slots=True)
+class _Tool:
+    """What was seen of one tool: its calls, and the intents in which it was called."""
+
+    definition: CapabilityDefinition
+    calls: list[SessionCall] = field(default_factory=list)
+
+
+def mine(
+    sessions: Iterable[RecordedSession],
+    adapters: Iterable[AdapterDefinition],
+    *,
+    name: str,
+    version: str,
+    tenant_id: str,
+    approver: str,
+) -> MinedPack:
+    """Return the pack that allows what these sessions did and little else. `adapters` are those of the tools now.
+
+    A call counts if its tool answered. `approver` is the role that is asked.
+
+    Raises:
+        InvalidInput: no call counts, so there is nothing to mine.
+        InvalidEnvelope: `name` or `version` is malformed.
+    """
+    definitions = {capability_id(one, tool): tool for one in adapters for tool in one.capabilities}
+    miner = _Miner(definitions, approver)
+    for session in sessions:
+        miner.see(session)
+    if not miner.tools:
+        why = "; ".join(f"{count} left out: {reason}" for reason, count in miner.left_out.items())
+        detail = "no recorded call can be mined" + (f" ({why})" if why else "")
+        raise InvalidInput(Problem("", "nothing_recorded", detail, "record sessions with a pack that observes"))
+    return miner.pack({"name": name, "version": version, "tenant": tenant_id})
+
+
+class _Miner:
+    """Collects what sessions did, then declares it."""
+
+    def __init__(self, definitions: Mapping[str, CapabilityDefinition], approver: str) -> None:
+        self.definitions, self.approver = definitions, approver
+        self.tools: dict[str, _Tool] = {}
+        self.used: dict[str, dict[str, dict[str, list[SessionCall]]]] = {}
+        """The calls by intent, tool and role of the user."""
+        self.left_out: dict[str, int] = {}
+        self.most_calls, self.most_cost, self.most_ms = 1, 0.0, 0.0
+        self.unbounded: dict[str, list[str]] = {}
+        self.notes: dict[NotePlace, list[str]] = {}
+
+    def see(self, session: RecordedSession) -> None:
+        """Count the calls of a session that their tools answered."""
+        intent, made, cost = session.intent, 0, 0.0
+        self.most_ms = max(self.most_ms, session.wall_clock_ms)
+        for call in session.calls:
+            reason = self._why_not(call)
+            if reason is not None:
+                self.left_out[reason] = self.left_out.get(reason, 0) + 1
+                continue
+            definition = self.definitions[call.tool]
+            self.tools.setdefault(call.tool, _Tool(definition)).calls.append(call)
+            by_role = self.used.setdefault(intent, {}).setdefault(call.tool, {})
+            by_role.setdefault(session.principals.user.role, []).append(call)
+            made, cost = made + 1, cost + definition.cost_cents
+        # Cents have four decimals, and a sum of them has more.
+        self.most_calls, self.most_cost = max(self.most_calls, made), max(self.most_cost, round(cost, 4))
+
+    def _why_not(self, call: SessionCall) -> str | None:
+        """Why a call is not mined, or None."""
+        if call.status not in ("done", "failed"):
+            return "no tool answered it"
+        if call.tool not in self.definitions:
+            return "its tool is no longer there"
+        if len(canonical(dict(call.args))) > MAX_MINED_BYTES:
+            return f"its arguments have more than {MAX_MINED_BYTES} bytes"
+        if any(isinstance(value, str) and len(value) > MAX_BOUNDED_CHARS for value in call.args.values()):
+            return f"a text in it has more than {MAX_BOUNDED_CHARS} characters"
+        return "something in it was redacted" if redacted_places(dict(call.args)) else None
+
+    def pack(self, head: Mapping[str, Any]) -> MinedPack:
+        permissions: dict[str, Any] = {}
+        deny: list[dict[str, Any]] = []
+        automatic: list[dict[str, Any]] = []
+        for name, tool in sorted(self.tools.items()):
+            bounds = self._bounds(name, tool)
+            permissions[name] = {"arg_constraints": {one: bound.to_json() for one, bound in bounds.items()}}
+            self.notes["permissions", name] = [f"from {origin_of(tool.calls)}", *self._unbounded(name, tool, bounds)]
+            if unused := self._never_given(tool):
+                self.notes["deny", str(len(deny))] = [f"in none of {origin_of(tool.calls)}"]
+                condition = " or ".join(f"not missing({fact_text(f'args.{one}')})" for one in unused)
+                deny.append({"when": condition, "tools": [name], "because": "an argument that was never given"})
+            if tool.definition.kind != "write":
+                continue
+            if (limits := self._automatic(name, tool, bounds)) is None:
+                if money_of(tool.definition):
+                    permissions[name]["without_sum"] = EACH_IS_ASKED
+            else:
+                self.notes["auto_approve", str(len(automatic))] = [
+                    f"it can be undone; from {origin_of(tool.calls)}",
+                    "remove this entry, and a person is asked about each call",
+                ]
+                automatic.append({"tools": [name], "bounds": limits, "because": "as seen while the pack observed"})
+        deny += self._of_other_roles(len(deny))
+        intents = {
+            intent: {"who": sorted({role for roles in tools.values() for role in roles}), "tools": sorted(tools)}
+            for intent, tools in self.used.items()
+        }
+        budget: dict[str, Any] = {"max_tool_calls": self.most_calls}
+        if self.most_cost:
+            budget["max_cost_cents"] = self.most_cost
+        if (wall_clock_ms := math.ceil(TIME_HEADROOM * self.most_ms)) > BudgetDeclaration().wall_clock_ms:
+            budget["wall_clock_ms"] = wall_clock_ms
+            self.notes["budget",] = [f"the longest session worked for {math.ceil(self.most_ms)} ms"]
+        body = {
+            **head,
+            "approver": self.approver,
+            "tools": sorted(self.tools),
+            "intents": intents,
+            **({"deny": deny} if deny else {}),
+            **({"auto_approve": automatic} if automatic else {}),
+            "budget": budget,
+            "permissions": permissions,
+        }
+        return MinedPack(parse(PackDeclaration, body), self.notes, self.left_out, self.unbounded)
+
+    def _of_other_roles(self, number: int) -> list[dict[str, Any]]:
+        """Deny the tools of an intent to those of its roles that used others of its tools only. `number` entries are
+        there already.
+        """
+        found: list[dict[str, Any]] = []
+        for intent, tools in sorted(self.used.items()):
+            who = {role for roles in tools.values() for role in roles}
+            for name, roles in sorted(tools.items()):
+                if roles.keys() == who:
+                    continue
+                listed = json.dumps(sorted(roles), ensure_ascii=False)
+                calls = [call for made in roles.values() for call in made]
+                self.notes["deny", str(number + len(found))] = [f"{listed} in {origin_of(calls)}"]
+                each = (json.dumps(role, ensure_ascii=False) for role in sorted(roles))
+                held = " or ".join([f"user.role in {listed}", *(f"{one} in default(user.roles, [])" for one in each)])
+                when = f"request.intent == {json.dumps(intent, ensure_ascii=False)} and not ({held})"
+                found.append({"when": when, "tools": [name], "because": "a role that never used it"})
+        return found
+
+    def _bounds(self, name: str, tool: _Tool) -> dict[str, ArgConstraint]:
+        """The bound of each argument that has one."""
+        found = {}
+        for argument in sorted({one for call in tool.calls for one in call.args}):
+            having = [call for call in tool.calls if argument in call.args]
+            bound = bound_of([call.args[argument] for call in having])
+            if bound is not None:
+                found[argument] = bound.model_copy(update={"required": len(having) == len(tool.calls)})
+                found[argument] = parse(ArgConstraint, _set_only(found[argument]))
+                self._note_range(name, argument, bound, having)
+        return found
+
+    def _note_range(self, name: str, argument: str, bound: ArgConstraint, having: Sequence[SessionCall]) -> None:
+        """Name the calls behind the ends of a range: one wrong call is enough to widen it."""
+        if bound.min is None:
+            return
+        least = min(having, key=lambda call: call.args[argument])
+        most = max(having, key=lambda call: call.args[argument])
+        note = f"{json.dumps(bound.min)} in {named_call(least)}, {json.dumps(bound.max)} in {named_call(most)}"
+        self.notes["permissions", name, argument] = [note]
+
+    def _unbounded(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> list[str]:
+        loose = sorted({one for call in tool.calls for one in call.args} - bounds.keys())
+        if loose:
+            self.unbounded[name] = loose
+        dotted = [one for one in self._not_given(tool) if "." in one]
+        notes = [f"NOT BOUNDED: {', '.join(loose)}; only the tool's own schema limits it"] if loose else []
+        if shapes := [one for one, bound in bounds.items() if bound.pattern is not None]:
+            notes.append(f"ANY VALUE OF THE SHAPE: {', '.join(shapes)}; others than were seen fit")
+        return (
+            [*notes, f"NOT DENIED: {', '.join(dotted)}; no rule can name an argument with a dot"] if dotted else notes
+        )
+
+    def _not_given(self, tool: _Tool) -> list[str]:
+        known = tool.definition.input_schema.get("properties", {})
+        given = {one for call in tool.calls for one in call.args}
+        return sorted(one for one in known if one not in given)
+
+    def _never_given(self, tool: _Tool) -> list[str]:
+        """The arguments that no call had and that a rule can name."""
+        return [one for one in self._not_given(tool) if "." not in one]
+
+    def _automatic(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> dict[str, Any] | None:
+        """The limits within which nobody is asked about a write that can be undone, or None if a person is."""
+        loose = {one for call in tool.calls for one in call.args} - bounds.keys()
+        limits = {
+            one: {key: value for key, value in bound.to_json().items() if key in ("min", "max", "enum")}
+            for one, bound in bounds.items()
+            if bound.required and (bound.min is not None or bound.enum is not None)
+        }
+        if tool.definition.risk_level != REVERSIBLE:
+            why = "it cannot be undone"
+        elif loose or all(_is_only_default(tool.definition, one, limit) for one, limit in limits.items()):
+            why = "no range and no list of values bounds it"
+        else:
+            return limits
+        self.notes["permissions", name].append(f"a person is asked about each call: {why}")
+        return None
+
+
+def _is_only_default(definition: CapabilityDefinition, argument: str, limit: Mapping[str, Any]) -> bool:
+    """Whether the agent always left this argument at its default, which bounds nothing that it chose."""
+    values = limit.get("enum") or [limit.get("min"), limit.get("max")]
+    return all(is_default(definition.input_schema, argument, value) for value in values)
+
+
+def _set_only(bound: ArgConstraint) -> dict[str, Any]:
+    return {name: value for name, value in bound.to_json().items() if value is not None and value is not False} | {
+        "required": bool(bound.required)
+    }
+
+
+def origin_of(calls: Sequence[SessionCall]) -> str:
+    """Return how many calls an entry came from, and the first of them."""
+    named = ", ".join(named_call(call) for call in calls[:MAX_ORIGINS])
+    return f"{len(calls)} calls: {named}{', …' if len(calls) > MAX_ORIGINS else ''}"
+
+
+def named_call(call: SessionCall) -> str:
+    """Return the run and the call id of a call."""
+    return f"{call.run_id}/{call.call_id}"

@@ -1,0 +1,265 @@
+"""Types whose values are those of the JSON that they are read from, and the check that a function received just that.
+
+Rules, the question and the record have the JSON of a call. A type that makes another value of it (a stripped text, a
+normalised path, a default of a factory) is refused when the tool is defined. The check before each call finds what a
+type does all the same, such as a method of its own; the function is not called then.
+Source: docs/adr/0059-arguments-have-one-form.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import BaseModel, RootModel, SecretStr, TypeAdapter
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.defaults import with_defaults
+from contextos.contracts.encoding.jcs import same_json
+from contextos.contracts.encoding.pointer import MISSING
+from contextos.errors import MalformedJson
+from contextos.packs.tools.schemas import refuse_tool
+
+CHANGED: Final = "arguments_changed"
+"""The code of a call that was not made because the tool reads another value than the recorded one."""
+
+_EXACT: Final = ("any", "bool", "date", "datetime", "enum", "float", "int", "literal", "none", "time", "uuid")
+_INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
+    "definitions": ("schema", "definitions"),
+    "dict": ("keys_schema", "values_schema"),
+    "json-or-python": ("json_schema",),
+    "lax-or-strict": ("strict_schema",),
+    "list": ("items_schema",),
+    "nullable": ("schema",),
+    "tuple": ("items_schema",),
+    "union": ("choices",),
+    "tagged-union": ("choices",),
+    "chain": ("steps",),
+    "typed-dict": ("fields",),
+    "model-fields": ("fields",),
+    "dataclass-args": ("fields",),
+    "model": ("schema",),
+    "dataclass": ("schema",),
+    "typed-dict-field": ("schema",),
+    "model-field": ("schema",),
+    "dataclass-field": ("schema",),
+    "default": ("schema",),
+    "str": (),
+    "definition-ref": (),
+    "function-after": ("schema",),
+    **dict.fromkeys(_EXACT, ()),
+}
+"""The types of pydantic's core that keep a value, and where the types are that they are made of."""
+
+_FORMS: Final = frozenset({"str", "date", "datetime", "time", "uuid"})
+"""Types that are texts in JSON. Of two of them in a union nobody can say which one a text is."""
+
+_IN_PLACE: Final = ("chain", "default", "function-after", "json-or-python", "lax-or-strict", "nullable", "union")
+_KEYS: Final = frozenset({"any", "str", "literal", "enum"})
+_REMEDIES: Final[Mapping[str, str]] = {
+    "bytes": "use `str`, and encode it in the function",
+    "decimal": "use `int` for the smallest unit, such as cents, or `str`",
+    "frozenset": "use `list`, and make the set in the function",
+    "set": "use `list`, and make the set in the function",
+    "timedelta": "use `int` for the seconds",
+    "url": "use `str`, and read the URL in the function",
+    "json": "use the type itself, without `Json`",
+}
+_PLAIN_REMEDY: Final = "use `str` or another JSON type, and convert or check it in the function"
+_TEXT_CHANGES: Final = ("strip_whitespace", "to_lower", "to_upper")
+_CHECKS: Final = ("pydantic._internal._validators", "pydantic._internal._known_annotated_metadata")
+"""Where pydantic has its constraints, which check a value and return it."""
+
+
+def refuse_inexact(adapter: TypeAdapter[Any], name: str, at: tuple[str, ...]) -> None:
+    """Refuse a type of an argument that can make another value of the JSON. `name` and `at` name it in errors.
+
+    Raises:
+        InvalidTool: says which part of the type does so, and what to write.
+    """
+    seen: list[tuple[Any, tuple[str, ...]]] = [(adapter.core_schema, at)]
+    for node, where in seen:  # grows while it is walked
+        if fault := _fault(node):
+            detail, remedy = fault
+            refuse_tool(name, "changes_value", where, f"the type of `{'.'.join(where)}` {detail}", remedy)
+        seen += [(one, (*where, *step)) for one, step in _below(node)]
+
+
+def _below(node: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[str, ...]]]:
+    for member in _INSIDE[node["type"]]:
+        inside = node.get(member)
+        if isinstance(inside, Mapping) and "type" not in inside:
+            yield from ((one, (name,) if member == "fields" else ()) for name, one in inside.items())
+        elif isinstance(inside, Mapping):
+            yield inside, ()
+        else:
+            for one in inside or ():
+                # A choice of a union can have a label; fields of a dataclass have names of their own.
+                one = one[0] if isinstance(one, tuple) else one
+                yield one, (one["name"],) if member == "fields" else ()
+
+
+def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What a part of a type does to a value, and the remedy; None if it keeps it."""
+    kind = node["type"]
+    if kind.startswith("function-") and not (kind == "function-after" and _keeps(node)):
+        what = getattr(node["function"]["function"], "__qualname__", "a function")
+        return f"has a validator (`{what[:80]}`), which can change the value after it was judged", _PLAIN_REMEDY
+    if kind not in _INSIDE:
+        return f"is a `{kind}`, which can be another value than the JSON", _REMEDIES.get(kind, _PLAIN_REMEDY)
+    config = node.get("config") or {}
+    if any(node.get(change) or config.get(f"str_{change}") for change in _TEXT_CHANGES):
+        remedy = "remove that, and state a `pattern`, or do it in the function"
+        return "strips a text or changes its case, after it was judged", remedy
+    if kind == "dict" and node.get("keys_schema", {"type": "str"})["type"] not in _KEYS:
+        return "has keys that are not texts, and JSON has others", "use `dict[str, ...]`"
+    if kind == "default":
+        return _default_fault(node)
+    if node.get("tz_constraint") == "naive":
+        return "takes no time zone, and a time in JSON has one", "use `datetime`, and remove its zone in the function"
+    if kind == "union" and len(_texts(node)) > 1:
+        return "has alternatives that the same text fits", "use `str`, and read it in the function"
+    if kind == "literal" and any(isinstance(one, Enum) and not isinstance(one, str | int) for one in node["expected"]):
+        return "is a literal of an enumeration, which no JSON is", "write its value, such as `Literal['red']`"
+    if node.get("custom_init") or node.get("post_init"):
+        made_by = "`__init__`, `__post_init__`, `model_post_init` or private attribute"
+        return f"has an {made_by}, which can change the value", _PLAIN_REMEDY
+    if node.get("init") is False or node.get("init_only"):
+        return "has a field that a caller does not give, or that is not kept", "make it in the function"
+    if not isinstance(node.get("validation_alias", ""), str) or (
+        kind != "model-field" and node.get("validation_alias") is not None
+    ):
+        return "has a field of several names", "give it one name, by `Field(alias=...)` of a model"
+    return None
+
+
+def _texts(node: Mapping[str, Any]) -> frozenset[str]:
+    """The types of `_FORMS` that a value in the place of `node` can be."""
+    if node["type"] in _IN_PLACE:
+        return frozenset().union(*(_texts(one) for one, _ in _below(node)))
+    return _FORMS & {node["type"]}
+
+
+def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
+    if "default_factory" in node or node.get("on_error", "raise") != "raise":
+        detail = "has a default that is made during the call, so that nobody can judge it before"
+        return detail, "state the default itself (in a dataclass a tuple or None), or make the value in the function"
+    try:
+        to_jsonable_python(node.get("default"))
+    except PydanticSerializationError:
+        return "has a default that JSON does not have", "use None, and make the value in the function"
+    return None
+
+
+def _keeps(node: Mapping[str, Any]) -> bool:
+    """Whether a function that a type ends in returns what it got, as JSON: a check, or the value of an enumeration."""
+    function = node["function"]["function"]
+    if isinstance(function, attrgetter):
+        return bool(node["schema"]["type"] == "enum") and function.__reduce__()[1] == ("value",)
+    plain = function.func if isinstance(function, functools.partial) else function
+    return getattr(plain, "__module__", None) in _CHECKS
+
+
+def refuse_unseen_parameters(
+    function: Callable[..., Any], schema: Mapping[str, Any], name: str, supplied: Collection[str] = ()
+) -> None:
+    """Refuse a function with a parameter that `schema`, its arguments as a model sees them, does not have, or without
+    a default that could be used there. `supplied` are the parameters that a framework fills in.
+
+    Raises:
+        InvalidTool: names the parameter.
+    """
+    stated = with_defaults(schema, {}).keys() | schema.get("required", ())
+    for one in inspect.signature(function).parameters.values():
+        if one.name in supplied or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            continue
+        if one.name not in schema.get("properties", {}):
+            detail, remedy = "is not in the schema of its arguments", "name it there, or remove it from the function"
+        elif one.default is not one.empty and one.name not in stated:
+            detail, remedy = "has a default that its schema does not have", "state the same `default` in the schema"
+        else:
+            continue
+        refuse_tool(name, "unseen_parameter", (one.name,), f"the parameter `{one.name}` {detail}", remedy)
+
+
+def exactly(
+    function: Callable[..., Any], given: Mapping[str, Any], supplied: Collection[str] = ()
+) -> Callable[..., Any]:
+    """Return `function` for one call, which runs it only if it would receive `given`, its own defaults included.
+
+    Raises, when it is called:
+        BusinessError: as `refuse_changed`; or the arguments are not those of the function.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **named)
+        except TypeError as error:
+            raise BusinessError("invalid_arguments", str(error)) from None
+        bound.apply_defaults()
+        received: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                received |= value
+            elif name not in supplied and (value or kind is not inspect.Parameter.VAR_POSITIONAL):
+                received[name] = value
+        refuse_changed(given, received)
+        return function(*args, **named)
+
+    return called
+
+
+def refuse_changed(given: Mapping[str, Any], received: Any) -> None:
+    """Refuse a call whose function would receive other values than those that were judged and recorded.
+
+    Raises:
+        BusinessError: it has not run; names the argument.
+    """
+    read = as_json(received)
+    names = sorted(given.keys() | read.keys()) if isinstance(read, dict) else ["arguments"]
+    for name in names:
+        try:
+            same = same_json(given.get(name, MISSING), read.get(name, MISSING)) if isinstance(read, dict) else False
+        except MalformedJson:
+            same = False
+        if not same:
+            detail = f"it would get another value of the argument `{name[:80]}` than the one that was judged"
+            raise BusinessError(CHANGED, f"{detail}; it was not called. Use a JSON type, and convert in the function")
+
+
+def as_json(value: Any) -> Any:
+    """Return what a function received as the JSON that means the same: models and dataclasses by their fields."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, datetime | time):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, RootModel):
+        return as_json(value.root)
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        made = {str(field.validation_alias or name): as_json(getattr(value, name)) for name, field in fields}
+        return made | {name: as_json(one) for name, one in (value.model_extra or {}).items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {as_json(name): as_json(one) for name, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [as_json(one) for one in value]
+    return value

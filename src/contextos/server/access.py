@@ -1,0 +1,90 @@
+"""What a caller may see of their tenant: their own runs, and with a role for it those of others.
+
+What the caller may not see is answered as what does not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from fastapi import Depends, Path
+
+from contextos.errors import NotFound
+from contextos.server.callers import AppHere, CallerHere
+from contextos.server.problems import HttpProblem, not_found
+from contextos.service.approvals import Question
+from contextos.service.runs import Run
+from contextos.trust.identity.callers import Caller
+from contextos.workspace import App
+
+READER_ROLES: Final = frozenset({"operator", "auditor"})
+"""The roles whose holders see every run of their tenant; everybody else sees their own."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+_FORM: Final = {"pattern": f"^{_NAME.pattern}$"}
+_DESCRIPTION: Final = "A run id, or the id of the request that made the run."
+RunName = Annotated[str, Path(alias="run", description=_DESCRIPTION, json_schema_extra=_FORM)]
+
+
+async def held_roles(app: AppHere, caller: CallerHere) -> frozenset[str]:
+    """Return the roles that the caller holds as an approver or operator, by the directory as it is now.
+
+    A workload has none, and neither has a token that a person gave to an agent: it is for the agent's own runs.
+    """
+    if caller.kind != "user" or caller.agent_ids is not None:
+        return frozenset()
+    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    return frozenset(known.roles) if known is not None else frozenset()
+
+
+RolesHere = Annotated[frozenset[str], Depends(held_roles)]
+
+
+def require_role(held: frozenset[str], *roles: str) -> None:
+    """Raise `HttpProblem` (403) unless one of these roles is held. It is asked before anything is looked up."""
+    if held.isdisjoint(roles):
+        named = " or ".join(f"`{one}`" for one in sorted(roles))
+        raise HttpProblem(403, "not_allowed", f"this needs the role {named}, which you do not hold here")
+
+
+def reads_every_run(roles: frozenset[str]) -> bool:
+    """Return whether these roles show the runs of others."""
+    return not READER_ROLES.isdisjoint(roles)
+
+
+def is_own(caller: Caller, run: Run) -> bool:
+    """Return whether a run is the caller's own. One whose request was erased is nobody's."""
+    return run.user_id is not None and run.agent_id is not None and caller.is_behind(run.user_id, run.agent_id)
+
+
+async def readable_run(app: App, caller: Caller, roles: frozenset[str], name: str) -> Run:
+    """Return a run that the caller may see. Raises `HttpProblem` (404) for every other name."""
+    if not _NAME.fullmatch(name):
+        raise not_found()
+    try:
+        run = await app.runs.get(caller.tenant_id, name)
+    except NotFound:
+        raise not_found() from None
+    if not (reads_every_run(roles) or is_own(caller, run)):
+        raise not_found()
+    return run
+
+
+async def askable_question(app: App, caller: Caller, roles: frozenset[str], name: str) -> Question:
+    """Return the question on which a run waits, if it is to a role that the caller holds.
+
+    Raises:
+        HttpProblem: there is no such run, or its question is to others (404).
+        ApprovalRefused: the question was answered or has expired.
+    """
+    if not _NAME.fullmatch(name):
+        raise not_found()
+    try:
+        role = await app.approvals.asked_role(caller.tenant_id, name)
+        if role not in roles:
+            raise not_found()
+        return await app.approvals.get(caller.tenant_id, name)
+    except NotFound:
+        raise not_found() from None

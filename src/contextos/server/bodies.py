@@ -1,0 +1,80 @@
+"""The JSON body of a request: read within a bound of bytes and of time, and parsed into its model.
+
+Refuses another media type, more than `MAX_BODY_BYTES`, and a body that does not arrive within `MAX_BODY_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
+
+from contextos.contracts.encoding.codec import MAX_BYTES, loads, parse
+from contextos.contracts.model import Model
+from contextos.errors import InvalidEnvelope, Problem
+from contextos.server.edge import is_json
+from contextos.server.problems import HttpProblem
+from contextos.service.views import JSON
+
+ModelT = TypeVar("ModelT", bound=Model)
+
+MAX_BODY_BYTES: Final = MAX_BYTES
+MAX_BODY_S: Final = 30
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the body of a request.
+
+    Raises:
+        HttpProblem: another media type (415), too many bytes (413), or too slow (408).
+        MalformedJson: the body is not I-JSON within the limits of `contracts.encoding.codec`.
+        InvalidEnvelope: it is not an object.
+    """
+    if not is_json(request.headers.get("content-type", "")):
+        detail = f"the body has to be `{JSON}` in UTF-8; state it in `Content-Type`"
+        raise HttpProblem(415, "unsupported_media_type", detail, {"Accept": JSON})
+    try:
+        async with asyncio.timeout(MAX_BODY_S):
+            raw = await _bytes_of(request)
+    except TimeoutError:
+        detail = f"the body did not arrive within {MAX_BODY_S} s; send it again"
+        raise HttpProblem(408, "request_timeout", detail, {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise HttpProblem(400, "disconnected", "the client went away before its body was read") from None
+    value = loads(raw, max_bytes=MAX_BODY_BYTES)
+    if not isinstance(value, dict):
+        raise InvalidEnvelope(Problem("", "no_object", "the body is not a JSON object", "send one object"))
+    return value
+
+
+async def _bytes_of(request: Request) -> bytes:
+    too_large = HttpProblem(
+        413, "too_large", f"the body has more than {MAX_BODY_BYTES} bytes; send less", {"Connection": "close"}
+    )
+    if int(request.headers.get("content-length", "0")) > MAX_BODY_BYTES:
+        raise too_large
+    read = bytearray()
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > MAX_BODY_BYTES:
+            raise too_large
+    return bytes(read)
+
+
+def json_of(model: type[ModelT]) -> Any:
+    """Return the dependency of a route whose body is a `model`."""
+
+    async def read(request: Request) -> ModelT:
+        return parse(model, await read_object(request))
+
+    dependency: Callable[[Request], Awaitable[ModelT]] = read
+    return Depends(dependency)
+
+
+def body_of(model: type[Model]) -> dict[str, Any]:
+    """Return what the OpenAPI document says of the body of a route, as the argument `openapi_extra`."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}

@@ -1,0 +1,218 @@
+"""Work on packs that nobody signed yet: draft, expand, lint, mine and test, in a process of its own without secrets.
+
+`python -m` of this module reads one task from stdin and writes one answer to stdout, both JSON. It opens no file, no
+store and no key, and its limits on processor time and memory are set before it reads. What a caller wrote is data here:
+nothing of it names a module, a file or a tool to call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import resource
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.contracts.documents.catalog import MAX_DOCUMENT_BYTES
+from contextos.contracts.encoding.codec import MAX_BYTES
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.yaml_text import in_lines
+from contextos.contracts.envelopes.identity import HeldRoles, Principals
+from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
+from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.control.artifacts import PACK_TYPE, GovernedArtifact, tenant_of
+from contextos.errors import InvalidArtifact, InvalidInput, MalformedJson, Problem
+from contextos.packs.building import expand_content
+from contextos.packs.checking import KnownHere, artifact_problems, read_unsigned
+from contextos.packs.deployed import Deployed
+from contextos.packs.expansion import Expansion
+from contextos.packs.reading import draft_pack
+from contextos.telemetry.logs import error_fields
+from contextos.trust.seal import pae
+
+if TYPE_CHECKING:
+    from contextos.deployment.queries.observations import RecordedSession
+    from contextos.packs.mining.backtest import JudgedCall
+
+MAX_CPU_S: Final = 10
+MAX_DATA_BYTES: Final = 1 << 30
+MAX_SHOWN_PROBLEMS: Final = 200
+"""The most problems of one answer; `more` counts the others."""
+OUT_OF_MEMORY: Final = 70
+"""The exit code of work that needed more than `MAX_DATA_BYTES`."""
+
+_Task = Mapping[str, Any]
+_Answer = dict[str, Any]
+
+
+def _draft(task: _Task) -> _Answer:
+    """Answer the short form of a new pack over all tools of the deployment."""
+    fields = {**task["fields"], "tenant": task["tenant"]}
+    text = draft_pack("pack.yaml", fields, _definitions(task))
+    expand_content(text.encode(), _definitions(task))
+    return {"declaration": text}
+
+
+def _expand(task: _Task) -> _Answer:
+    """Answer the whole pack of a short form, the origin of each field, and what its author signs to publish it."""
+    expansion = expand_content(_raw(task["declaration"]), _definitions(task))
+    _require_tenant(expansion.pack.pack_meta.tenant, task)
+    payload = canonical(expansion.document)
+    if len(payload) > MAX_DOCUMENT_BYTES:
+        detail = f"the whole pack has more than {MAX_DOCUMENT_BYTES} bytes"
+        raise InvalidArtifact(Problem("", "too_large", detail, "divide it into several packs"))
+    return {
+        "pack": expansion.document,
+        "origins": dict(expansion.origins),
+        "payload_type": PACK_TYPE,
+        "payload": base64.b64encode(payload).decode(),
+        "signing_input": base64.b64encode(pae(PACK_TYPE, payload)).decode(),
+    }
+
+
+def _lint(task: _Task) -> _Answer:
+    """Answer what is wrong with an artifact, with the others beside it and with the deployment."""
+    definitions = _definitions(task)
+    try:
+        artifact, expansion = read_unsigned(_raw(task["document"]), lambda: definitions)
+        _require_tenant(tenant_of(artifact), task)
+        others = [_beside(index, text, artifact, task, definitions) for index, text in enumerate(task["beside"])]
+    except InvalidInput as error:
+        return _problems(error.problems)
+    tenant, told, here = task["tenant"], task["here"], None
+    if told is not None:
+        by_id = {one.adapter_id: one for one in definitions}
+        held, deployed = HeldRoles.model_validate(told["roles"]), Deployed.model_validate(told["deployed"])
+        policies = tuple(map(PolicyArtifact.model_validate, told["policies"]))
+        here = KnownHere(by_id, {tenant: held}, {tenant: tuple(told["egress"])}, {tenant: policies}, deployed)
+    found = tuple(artifact_problems(artifact, others, here))
+    raw = _raw(task["document"])
+    return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else in_lines(found, raw))
+
+
+def _beside(
+    index: int, text: str, artifact: GovernedArtifact, task: _Task, definitions: Sequence[AdapterDefinition]
+) -> GovernedArtifact:
+    """The catalog or policy that a pack is checked with. Raises `InvalidInput`, which names its place in `beside`."""
+    at = f"/beside/{index}"
+    try:
+        other, _ = read_unsigned(_raw(text), lambda: definitions)
+        _require_tenant(tenant_of(other), task)
+    except InvalidInput as error:
+        raise InvalidArtifact(*(replace(one, pointer=at + one.pointer) for one in error.problems)) from None
+    if isinstance(other, ContextPack) or not isinstance(artifact, ContextPack):
+        detail = "a pack is checked with catalogs and policies, and nothing else is checked with another artifact"
+        raise InvalidArtifact(Problem(at, "not_beside", detail, "check each alone"))
+    return other
+
+
+def _test(task: _Task) -> _Answer:
+    """Answer what a pack would do with each call that sessions recorded."""
+    from contextos.packs.mining.backtest import backtest
+    from contextos.workspace.in_memory import in_memory
+
+    definitions = _definitions(task)
+    artifact, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
+    if not isinstance(artifact, ContextPack):
+        raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
+    _require_tenant(artifact.pack_meta.tenant, task)
+    judged = asyncio.run(backtest(artifact.to_json(), definitions, _sessions(task), in_memory))
+    return {"calls": [_judged(one) for one in judged]}
+
+
+def _mine(task: _Task) -> _Answer:
+    """Answer the short form of a pack that allows what sessions did."""
+    from contextos.packs.mining.draft import mined_yaml
+    from contextos.packs.mining.miner import mine
+
+    definitions = _definitions(task)
+    mined = mine(_sessions(task), definitions, tenant_id=task["tenant"], **task["fields"])
+    declaration = mined_yaml(mined)
+    expand_content(declaration.encode(), definitions)
+    return {"declaration": declaration, "calls_left_out": mined.left_out, "not_bounded": mined.unbounded}
+
+
+WORK: Final[Mapping[str, Callable[[_Task], _Answer]]] = {
+    "draft": _draft,
+    "expand": _expand,
+    "lint": _lint,
+    "test": _test,
+    "mine": _mine,
+}
+
+
+def answered(task: _Task) -> _Answer:
+    """Do a task. What is wrong with its input is `{"refused": "malformed" | "invalid", "problems"}`."""
+    try:
+        return WORK[task["work"]](task)
+    except InvalidInput as error:
+        return {"refused": "malformed" if isinstance(error, MalformedJson) else "invalid", **_problems(error.problems)}
+
+
+def _sessions(task: _Task) -> list[RecordedSession]:
+    """The sessions of a task, as the server read them."""
+    from contextos.deployment.queries.observations import RecordedSession, SessionCall
+
+    found = []
+    for one in task["sessions"]:
+        known = {"principals": Principals.model_validate(one["principals"])}
+        found.append(RecordedSession(**{**one, **known, "calls": [SessionCall(**call) for call in one["calls"]]}))
+    return found
+
+
+def _definitions(task: _Task) -> list[AdapterDefinition]:
+    return [AdapterDefinition.model_validate(one) for one in task["definitions"]]
+
+
+def _raw(text: str) -> bytes:
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise MalformedJson(Problem("", "not_utf8", "the text has a lone surrogate", "remove it")) from None
+    if len(raw) > MAX_BYTES:
+        raise MalformedJson(Problem("", "too_large", f"the text has more than {MAX_BYTES} bytes", "send less"))
+    return raw
+
+
+def _require_tenant(tenant: str | None, task: _Task) -> None:
+    if tenant not in (None, task["tenant"]):
+        detail, remedy = "the artifact is for another tenant", "state the tenant of your token in it"
+        raise InvalidArtifact(Problem("/tenant", "other_tenant", detail, remedy))
+
+
+def _problems(problems: Sequence[Problem]) -> _Answer:
+    shown = [asdict(one) for one in problems[:MAX_SHOWN_PROBLEMS]]
+    return {"problems": shown, "more": max(0, len(problems) - MAX_SHOWN_PROBLEMS)}
+
+
+def _judged(one: JudgedCall) -> _Answer:
+    call = one.call
+    named = {"run_id": call.run_id, "call_id": call.call_id, "tool": call.tool}
+    return {**named, "verdict": one.verdict, "rules": list(one.rules), "detail": one.detail}
+
+
+def _write(answer: Mapping[str, Any]) -> None:
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+
+
+def do_one_task() -> int:
+    """Set the limits, read one task, and write its answer; or what the log says of an exception, with the exit code 1.
+
+    What the caller wrote is in no log.
+    """
+    sys.excepthook = lambda _kind, error, _trace: _write(error_fields(error))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_S, MAX_CPU_S + 1))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
+    try:
+        _write(answered(json.loads(sys.stdin.buffer.read())))
+    except MemoryError:
+        return OUT_OF_MEMORY
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(do_one_task())

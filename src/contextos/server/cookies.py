@@ -1,0 +1,70 @@
+"""The cookies of browsers that log in here, and what a request needs beside one to count.
+
+Over TLS the names begin with `__Host-`: browsers then refuse a cookie that another host or path set, or that came
+without TLS. Without TLS, which is for one machine in development, they do not, and there is no such promise.
+
+A request with a session's cookie counts only from a page of this service. `Sec-Fetch-Site` and `Origin`, which no page
+can set, must not say otherwise. A request that changes something needs one of the two, and the token of the session,
+which only a page of this service can read.
+Source: RFC 6265bis; OWASP, "Cross-Site Request Forgery Prevention"; W3C, "Fetch Metadata Request Headers".
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+from fastapi import Request, Response
+
+from contextos.server.problems import HttpProblem
+from contextos.workspace.logins.browser_logins import BrowserLogins, csrf_token_of
+
+SESSION_COOKIE: Final = "__Host-contextos-session"
+LOGIN_COOKIE: Final = "__Host-contextos-login"
+CSRF_HEADER: Final = "X-CSRF-Token"
+LOGIN_S: Final = 600
+"""The seconds for which a browser keeps what it needs to come back from the issuer."""
+_HOST: Final = "__Host-"
+_CHANGES_NOTHING: Final = frozenset({"GET", "HEAD"})
+
+
+def cookie_of(request: Request, logins: BrowserLogins, name: str) -> str | None:
+    """Return the value of a cookie; None if there is none. Two of one name are an empty value, which names nothing:
+    another host of the domain can have set one of them.
+    """
+    named = name if logins.setting.is_secure else name.removeprefix(_HOST)
+    pairs = [one.strip().partition("=") for sent in request.headers.getlist("cookie") for one in sent.split(";")]
+    found = [value for key, _, value in pairs if key == named]
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else ""
+
+
+def set_cookie(response: Response, logins: BrowserLogins, name: str, value: str, max_age_s: int) -> None:
+    """Set a cookie for this host alone, which no script reads; with an empty value the browser forgets it."""
+    secure = logins.setting.is_secure
+    response.set_cookie(
+        name if secure else name.removeprefix(_HOST),
+        value,
+        max_age=max_age_s if value else 0,
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def check_same_origin(request: Request, logins: BrowserLogins, cookie: str) -> None:
+    """Refuse a request with the cookie of a session that no page of this service sent. Raises `HttpProblem` (403)."""
+    site, origin = (",".join(request.headers.getlist(name)) for name in ("sec-fetch-site", "origin"))
+    changes = request.method not in _CHANGES_NOTHING
+    ours = site == "same-origin" or origin == logins.setting.origin
+    # `none`: the person typed the address, or opened it from a bookmark.
+    fits = site in ("", "same-origin", *(() if changes else ("none",))) and origin in ("", logins.setting.origin)
+    if not fits or (changes and not ours):
+        raise HttpProblem(403, "cross_site", "with a cookie a request counts only from a page of this service")
+    if changes:
+        sent = ",".join(request.headers.getlist(CSRF_HEADER))
+        if not hmac.compare_digest(sent.encode(), csrf_token_of(cookie).encode()):
+            detail = f"send the `csrf_token` of `GET /v1/caller` as `{CSRF_HEADER}`"
+            raise HttpProblem(403, "csrf_token", detail)

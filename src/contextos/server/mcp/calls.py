@@ -1,0 +1,237 @@
+"""The calls that an MCP client makes in one session, each with an id by which a repeated call is recognised.
+
+MCP numbers messages, and the numbers begin again with each client. So the id of a call comes from the journal: a call
+is the same as an earlier one if it asks for the same tool with the same arguments, and the earlier one
+
+- has no answer yet: it waits for a person, or its answer was never read;
+- is a write that was done: a session does a write once;
+- was denied by a person, who is not asked again;
+- is the last of the session when this process opens it, and no other call came since: its client may have ended before
+  it read the answer.
+
+Every other call is a new one, so that a read reads again, and a refused call is judged by what is known by then.
+Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.journal import Entry
+from contextos.deployment.gate.gate import (
+    ANSWERED,
+    MAX_ARGS_BYTES,
+    CallAnswer,
+    Gate,
+    Refused,
+    Waiting,
+    call_of,
+    known_tools,
+)
+from contextos.deployment.queries.rationales import pinned_artifacts
+from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
+from contextos.frameworks.offers import OfferedTool, ask, offers_of
+from contextos.runtime.attempts.agent_session import ASKED
+from contextos.runtime.redaction import cleanse_text
+
+MAX_ID_RACES: Final = 8
+SAID_NO: Final = "approval_denied"
+RUN_PLACE: Final = "{run}"
+
+_CALL_ID: Final = re.compile(r"mcp_([0-9]{1,9})")
+
+
+@dataclass(slots=True)
+class SessionCalls:
+    """One open session for an MCP client. Calls are made one after the other; use it from one event loop.
+
+    `offered` are the tools by the names that a client sees, and `definitions` theirs by tool id. `link` is where a
+    person finds what the session asks, or empty.
+    """
+
+    gate: Gate
+    offered: Mapping[str, OfferedTool]
+    definitions: Mapping[str, CapabilityDefinition]
+    pack: ContextPack
+    link: str = ""
+    _ids: dict[bytes, str] = field(default_factory=dict)
+    _answered: set[str] = field(default_factory=set)
+    _newest: bytes = b""
+    _last: int = 0
+    _current: bool = False
+    _read_before: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @classmethod
+    async def of(cls, gate: Gate, link: str = "") -> SessionCalls:
+        """Return the calls of an open session. The `link` is as `ServedSessions.link`.
+
+        Raises:
+            InvalidInput: as `offered_tools`, or what the session is pinned to was erased.
+        """
+        definitions = known_tools(gate.deployment, gate.tenant_id)
+        offered = offers_of(gate.tools, definitions)
+        loaded = await pinned_artifacts(gate.deployment.catalog(gate.tenant_id), await _entries(gate))
+        if loaded is None:
+            detail = "the beginning of the session was erased"
+            raise InvalidInput(Problem("/session", "erased", detail, "open a session of another name"))
+        return cls(
+            gate,
+            offered,
+            {tool_id: definitions[tool_id] for tool_id in gate.tools},
+            loaded.pack,
+            link.replace(RUN_PLACE, gate.run_id),
+        )
+
+    async def call(self, name: str, args: Mapping[str, Any]) -> CallAnswer:
+        """Ask for a call by the name that the client sees. Whatever is wrong with it is an answer too.
+
+        `Done.replayed` also says that an earlier call of the session, the same one, has this answer.
+
+        Raises:
+            Unavailable: make the same call again.
+        """
+        async with self._lock:
+            for _ in range(MAX_ID_RACES):
+                if not self._current:
+                    self._read(await _entries(self.gate))
+                same = self._same(name, args)
+                if self._newest not in (b"", same):
+                    # The client went on, so it has read that answer.
+                    self._ids.pop(self._newest, None)
+                self._newest = b""
+                call_id = self._ids.get(same, f"mcp_{self._last + 1}")
+                self._current = False
+                answer = await ask(self.gate, self.offered, name, args, call_id)
+                self._current = True
+                if isinstance(answer, Refused) and _has(answer, "conflicting_call"):
+                    # Another process made a call of this id meanwhile.
+                    self._current = False
+                    continue
+                return self._noted(same, name, call_id, answer)
+        raise Conflict(self.gate.session, "make the same call again")
+
+    async def again(self, call_id: str) -> CallAnswer:
+        """Return what the call of this id came to so far.
+
+        Raises:
+            InvalidInput: the session has no such call, or its arguments were erased.
+            Unavailable: ask again.
+        """
+        async with self._lock:
+            body = read_body(_asked(await _entries(self.gate), call_id))
+            if body is None:
+                raise unknown_call(call_id)
+            answer = await self.gate.call(body["tool"], body["args"], call_id=call_id)
+            same = canonical(call_of(body))
+            if not isinstance(answer, Waiting) and self._ids.get(same) == call_id:
+                # The client reads it here, so what `call` makes anew afterwards it makes anew.
+                self._noted(same, body["tool"], call_id, answer)
+            return answer
+
+    async def times_of(self, call_id: str) -> tuple[int, int]:
+        """Return when a call was asked for, and when the session changed last (Unix time in microseconds).
+
+        Raises:
+            InvalidInput: the session has no such call.
+            Unavailable: ask again.
+        """
+        entries = await _entries(self.gate)
+        return _asked(entries, call_id).at_us, entries[-1].at_us
+
+    def _same(self, name: str, args: Mapping[str, Any]) -> bytes:
+        """What two calls have in common that are the same one: the tool and the arguments, as the journal has them."""
+        tool_id = self.offered[name].tool_id if name in self.offered else name
+        try:
+            # The gate refuses what is too large too, so no time is spent on it.
+            if len(canonical(dict(args))) > MAX_ARGS_BYTES:
+                return b""
+            secrets = self.definitions[tool_id].secrets if tool_id in self.definitions else ()
+            marked = self.gate.deployment.secret_values.marked(self.gate.run_id, tool_id, args, secrets)
+            return canonical(cleanse_text(self.pack, {"tool": tool_id, "args": marked}))
+        except (MalformedJson, RecursionError, UnicodeEncodeError):
+            # The gate refuses it, and records none of its arguments.
+            return b""
+
+    def _read(self, entries: Sequence[Entry]) -> None:
+        """Take the ids from the journal."""
+        self._ids, self._answered, self._last = {}, set(), 0
+        asked = [one for one in entries if one.kind == ASKED]
+        newest = asked[-1] if asked and not self._read_before else None
+        self._read_before = True
+        answers = {one.key: read_body(one) for one in entries if one.kind == ANSWERED}
+        for entry in asked:
+            numbered = _CALL_ID.fullmatch(entry.key)
+            self._last = max(self._last, int(numbered[1]) if numbered else 0)
+            body, said = read_body(entry), answers.get(entry.key)
+            if body is None:
+                continue
+            stays = entry.key not in answers or (said and self._stays(body["tool"], said))
+            if stays or entry is newest:
+                same = canonical(call_of(body))
+                self._ids[same] = entry.key
+                self._newest = b"" if stays else same
+                self._answered.update({entry.key} & answers.keys())
+
+    def _stays(self, tool_id: str, said: Mapping[str, Any]) -> bool:
+        """Whether a recorded answer is that of every later call that is the same."""
+        done = said["status"] == "done" and self._is_write(tool_id)
+        return done or any(one["code"] == SAID_NO for one in said["failures"])
+
+    def _noted(self, same: bytes, name: str, call_id: str, answer: CallAnswer) -> CallAnswer:
+        """Remember what became of a call; say of an answer that it was recorded before."""
+        if isinstance(answer, Waiting):
+            if answer.about == call_id:
+                self._took(same, call_id)
+            return answer
+        if isinstance(answer, Refused) and answer.ended:
+            # Nothing is asked in a session that is over, so this id may not be in use.
+            self._current = False
+            return answer
+        before = call_id in self._answered
+        self._took(same, call_id)
+        self._answered.add(call_id)
+        if isinstance(answer, Refused):
+            if not _has(answer, SAID_NO):
+                del self._ids[same]
+            return answer
+        if answer.error is not None or not self._is_write(self.offered[name].tool_id if name in self.offered else name):
+            del self._ids[same]
+        return replace(answer, replayed=True) if before else answer
+
+    def _took(self, same: bytes, call_id: str) -> None:
+        self._ids[same] = call_id
+        numbered = _CALL_ID.fullmatch(call_id)
+        self._last = max(self._last, int(numbered[1]) if numbered else 0)
+
+    def _is_write(self, tool_id: str) -> bool:
+        return tool_id in self.definitions and self.definitions[tool_id].kind == "write"
+
+
+async def _entries(gate: Gate) -> Sequence[Entry]:
+    return await gate.deployment.ports.stores.tenant(gate.tenant_id).read(gate.run_id)
+
+
+def _asked(entries: Sequence[Entry], call_id: str) -> Entry:
+    found = next((one for one in entries if (one.kind, one.key) == (ASKED, call_id)), None)
+    if found is None:
+        raise unknown_call(call_id)
+    return found
+
+
+def unknown_call(call_id: str) -> InvalidInput:
+    """Return the error about a call that its session does not have."""
+    detail = f"the session has no call `{call_id[:80]}`"
+    return InvalidInput(Problem("/taskId", "unknown_call", detail, "use the `taskId` that a call of it returned"))
+
+
+def _has(answer: Refused, code: str) -> bool:
+    return any(one.code == code for one in answer.reasons)

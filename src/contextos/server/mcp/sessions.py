@@ -1,0 +1,165 @@
+"""The sessions that one MCP server has open: whose they are, and the run that each of them is.
+
+Over stdio, and over HTTP with a development token, the person who starts the server names the user, the agent and the
+session. Over HTTP with OAuth the user is the one of the verified token, and the client names the session in the URL
+(`?session=NAME`). A name is no permission: there it belongs to its user, and the same name of another user is another
+session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from contextos.contracts.encoding.jcs import digest
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.ids import SESSION
+from contextos.contracts.trace import receive_trace
+from contextos.deployment.gate.gate import known_tools
+from contextos.deployment.gate.opening import open_session, recorded_request, session_tools
+from contextos.errors import InvalidInput, Problem
+from contextos.frameworks.offers import OfferedTool, offers_of
+from contextos.server.mcp.calls import RUN_PLACE, SessionCalls
+
+if TYPE_CHECKING:
+    from contextos.workspace import App
+
+MAX_OPEN_SESSIONS: Final = 1_024
+SESSION_PARAMETER: Final = "session"
+
+_DIGESTED: Final = "oidc:"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who calls: the user, the reference of their delegation to the agent, and the name of their session."""
+
+    user: str
+    delegation: str | None
+    session: str
+
+
+class Callers(Protocol):
+    """Says who sent a request, from the SDK's context of it."""
+
+    async def client(self, context: Any) -> Client:
+        """Return who makes a call, with the delegation of their session."""
+
+    async def visitor(self, context: Any) -> Client:
+        """Return who sent a request that opens no session: nothing is kept of the name that it has for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneClient:
+    """The port `Callers` where the person who starts the server names the client."""
+
+    named: Client
+
+    async def client(self, _context: Any) -> Client:
+        return self.named
+
+    async def visitor(self, _context: Any) -> Client:
+        return self.named
+
+
+@dataclass(slots=True)
+class ServedSessions:
+    """Opens each session once and keeps it; the least recently used one is dropped, and opened again when needed.
+
+    `link` is the page where a person finds what a run asks, with `{run}` in the place of the run's id, or empty. It
+    opens the question and answers nothing.
+    """
+
+    app: App
+    tenant_id: str
+    agent: str
+    intent: str | None = None
+    pack: str | None = None
+    message: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    link: str = ""
+    _open: OrderedDict[Client, SessionCalls] = field(default_factory=OrderedDict)
+
+    async def calls(self, client: Client, meta: Mapping[str, Any] | None = None) -> SessionCalls:
+        """Return the calls of a client's session; open it if it is not open yet.
+
+        `meta` is the `_meta` of the request that opens the session; the trace that it names is that of the session.
+
+        Raises:
+            ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
+            InvalidInput: as `open_session` and `SessionCalls.of`.
+            Unavailable: the store does not answer.
+        """
+        if client not in self._open:
+            received = receive_trace((name, text) for name, text in (meta or {}).items() if isinstance(text, str))
+            trace = self.app.trace_of(received, is_workload=False)
+            gate = await open_session(
+                self.app.deployment, self.tenant_id, client.session, trace=trace, **self._stated(client)
+            )
+            self._open[client] = await SessionCalls.of(gate, self.link)
+            if len(self._open) > MAX_OPEN_SESSIONS:
+                self._open.popitem(last=False)
+        self._open.move_to_end(client)
+        return self._open[client]
+
+    async def offered(self, visitor: Client) -> list[tuple[OfferedTool, CapabilityDefinition]]:
+        """Return the tools of a session, or those that it would open with now. Opens no session.
+
+        Raises:
+            InvalidInput: as `session_tools` and `offers_of`.
+            Unavailable: the store does not answer.
+        """
+        tools = await session_tools(self.app.deployment, self.tenant_id, visitor.session, **self._stated(visitor))
+        known = known_tools(self.app.deployment, self.tenant_id)
+        return [(one, known[one.tool_id]) for one in offers_of(tools, known).values()]
+
+    async def is_open(self, visitor: Client) -> bool:
+        """Return whether there is a session of this name. Raises `Unavailable`."""
+        return await recorded_request(self.app.deployment, self.tenant_id, visitor.session) is not None
+
+    def _stated(self, client: Client) -> dict[str, Any]:
+        """What the request of a session says, but for its name."""
+        return {
+            "user": client.user,
+            "agent": self.agent,
+            "token": client.delegation,
+            "intent": self.intent,
+            "pack": self.pack,
+            "message": self.message,
+            "context": self.context,
+        }
+
+
+def check_link(link: str) -> None:
+    """Raise `InvalidInput` for a link that is no `https` page about one run, nor `http` on this machine."""
+    try:
+        parts = urlsplit(link)
+    except ValueError:
+        parts = urlsplit("")
+    local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    printable = link.isascii() and link.isprintable() and " " not in link
+    if not (printable and parts.hostname and (local or parts.scheme == "https") and "@" not in parts.netloc):
+        detail = "the link is not an `https` URL of a page"
+    elif link.count(RUN_PLACE) != 1 or RUN_PLACE in parts.netloc:
+        detail = f"the link does not say `{RUN_PLACE}` once behind its host, so it would show no run"
+    else:
+        return
+    raise InvalidInput(Problem("/link", "bad_link", detail, "write it as `https://approve.acme.example/runs/{run}`"))
+
+
+def session_of(user: str, name: str | None) -> str:
+    """Return the name of a user's session, from the name in a URL. Of a user whose id cannot be in one (`auth0|7f`), or
+    reads like a digest, it has the digest. Raises `InvalidInput` if the name is none.
+    """
+    if name is None or not _NAME.fullmatch(name):
+        detail = f"the URL names no session in `?{SESSION_PARAMETER}=`: 1 to 64 letters, digits, `.`, `_` and `-`"
+        remedy = f"add `?{SESSION_PARAMETER}=NAME` to the URL, one name for one task"
+        raise InvalidInput(Problem("/session", "no_session_name", detail, remedy))
+    if user.startswith(_DIGESTED) or not SESSION.fits(f"{user}:{name}"):
+        user = f"{_DIGESTED}{digest(user.encode()).removeprefix('sha256:')[:32]}"
+    return f"{user}:{name}"

@@ -1,0 +1,132 @@
+"""The OpenAPI 3.1 document of the API: what FastAPI derives from the routes, the models of bodies that are parsed here,
+and the problem document of every error.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from contextos import __version__
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.facts import nearest_name
+from contextos.errors import InvalidInput, Problem
+from contextos.server.control.groups import GOVERNED_BODIES
+from contextos.server.cookies import CSRF_HEADER, SESSION_COOKIE
+from contextos.server.login.passkeys import NewPasskey
+from contextos.server.operate.groups import OPERATE_BODIES
+from contextos.server.routes.approvals import AnswerDraft, SignedAnswer
+from contextos.server.routes.cancels import CancelDraft, SignedCancel
+from contextos.server.routes.sessions import CallDraft, SessionEnd, SessionOpening
+from contextos.server.shared.forms import ID_PATTERN
+from contextos.service.views import PROBLEM_JSON, ProblemDocument
+
+API_PREFIX: Final = "/v1"
+"""The beginning of the address of every route of this version."""
+BEARER: Final = "bearer"
+SESSION_SCHEME: Final = "session"
+CSRF: Final = "csrf"
+PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
+    InvokeRequest,
+    AnswerDraft,
+    SignedAnswer,
+    SessionOpening,
+    CallDraft,
+    SessionEnd,
+    CancelDraft,
+    SignedCancel,
+    NewPasskey,
+    ProblemDocument,
+    *GOVERNED_BODIES,
+    *OPERATE_BODIES,
+)
+"""The models that FastAPI does not see in the signature of a route."""
+FILLED_IN: Final = frozenset({"request_id", "tenant_id", "user", "trace"})
+"""What the body of a request may leave out: headers and the token say it."""
+PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
+    "default": {
+        "description": "The request was refused, or could not be answered.",
+        "content": {PROBLEM_JSON: {"schema": {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}}},
+    }
+}
+"""The answer to whatever goes wrong, on every route."""
+
+BEYOND_SCHEMA: Final = (
+    "What no schema here says. A body is I-JSON (RFC 7493): no member twice, at most 64 levels deep, 1 MiB at most, "
+    "and no number beyond 2^53-1. A whole number is written without a fraction or an exponent; a cost has at most four "
+    "decimals. A request to `/v1/runs` has `request_id` or the header `Idempotency-Key`. A text that people read holds "
+    "no secret and nothing that is not shown. Each parameter, and each header of one value, is there once."
+)
+
+_MAKING: Final = Lock()
+
+
+async def check_query(request: Request) -> None:
+    """Refuse a query parameter that the route does not have: a misspelt filter would be none.
+
+    Raises:
+        InvalidInput: there is one (`unknown_parameter`).
+    """
+    if not request.scope["query_string"]:
+        return
+    # In a thread: it is made at the first use, which takes a while.
+    document = request.app.openapi_schema or await run_in_threadpool(request.app.openapi)
+    operations = document["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
+    stated = operations.get(request.method.lower(), {}).get("parameters", [])
+    known = {one["name"] for one in stated if one["in"] == "query"}
+    unknown = [name for name in request.query_params if name and name not in known]
+    if unknown:
+        near = nearest_name(unknown[0], known)
+        remedy = f"write `{near}`" if near else f"use one of {', '.join(sorted(known))}" if known else "leave it out"
+        raise InvalidInput(Problem("/query", "unknown_parameter", f"there is no `{displayed(unknown[0])}`", remedy))
+
+
+def describe(api: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document. It is made once, also where many ask at the same time."""
+    with _MAKING:
+        if api.openapi_schema is None:
+            api.openapi_schema = _made(api)
+        return api.openapi_schema
+
+
+def _made(api: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title="ContextOS",
+        version=__version__,
+        description=BEYOND_SCHEMA,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": "/", "description": "The server that publishes this document."}],
+        routes=api.routes,
+    )
+    _, generated = models_json_schema(
+        [(model, "validation") for model in PARSED_BODIES], ref_template="#/components/schemas/{model}"
+    )
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(generated["$defs"])
+    posted = components["schemas"][InvokeRequest.__name__]
+    posted["required"] = [one for one in posted["required"] if one not in FILLED_IN]
+    for name, member in (("UserClaims", "user_id"), ("AgentIdentity", "agent_id"), ("UserDelegation", "token_ref")):
+        components["schemas"][name]["properties"][member]["pattern"] = ID_PATTERN
+    components["securitySchemes"] = {
+        BEARER: {"type": "http", "scheme": "bearer"},
+        SESSION_SCHEME: {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
+        CSRF: {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
+    }
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            session: dict[str, list[str]] = {SESSION_SCHEME: []}
+            if method != "get":
+                session[CSRF] = []
+            operation["security"] = [] if path in ("/v1/health", "/v1/ready") else [{BEARER: []}, session]
+            for parameter in operation.get("parameters", ()):
+                # What is left out is absent: no text of an address or of a header is `null`.
+                [stated] = [one for one in parameter["schema"].pop("anyOf", [{}]) if one.get("type") != "null"]
+                parameter["schema"].update(stated)
+    return document

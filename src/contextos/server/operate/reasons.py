@@ -1,0 +1,61 @@
+"""Why a run did what it did: the same reasons as `contextos why`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Self
+
+from fastapi import APIRouter, Query
+
+from contextos.contracts.entries.row import Topic
+from contextos.contracts.model import Model
+from contextos.server.access import RolesHere, RunName, readable_run
+from contextos.server.callers import AppHere, CallerHere
+from contextos.service.runs import Explanation, Run
+
+reason_routes: Final = APIRouter(tags=["runs"])
+
+
+class ReasonDocument(Model):
+    """One sentence about a run, with text from outside escaped. It rests on the entry with this number and kind.
+
+    `tool` is the tool that it is about; null: the whole run.
+    """
+
+    topic: Topic
+    tool: str | None
+    text: str
+    entry: int
+    kind: str
+
+
+class ReasonsDocument(Model):
+    """The reasons of a run in the order in which they arose. `fault` says what about the run does not verify, so that
+    they may be untrue; null if all of it does.
+    """
+
+    run_id: str
+    fault: str | None
+    reasons: list[ReasonDocument]
+
+    @classmethod
+    def of_explanation(cls, run: Run, found: Explanation) -> Self:
+        reasons = [
+            ReasonDocument(topic=one.topic, tool=one.tool, text=one.text, entry=one.entry, kind=one.kind)
+            for one in found.reasons
+        ]
+        return cls(run_id=run.run_id, fault=found.fault, reasons=reasons)
+
+
+@reason_routes.get("/runs/{run}/why", response_model_exclude_unset=True)
+async def get_reasons(
+    app: AppHere,
+    caller: CallerHere,
+    roles: RolesHere,
+    name: RunName,
+    tool: Annotated[
+        str | None, Query(min_length=1, max_length=512, description="Only what is about this tool, or the whole run.")
+    ] = None,
+) -> ReasonsDocument:
+    """Read why tools were shown or hidden, why people were asked, which facts decided, and who authorised."""
+    run = await readable_run(app, caller, roles, name)
+    return ReasonsDocument.of_explanation(run, await app.runs.why(run, tool=tool))

@@ -1,0 +1,157 @@
+"""Verify the chains and signatures of the caller's tenant, or of a range of its runs, as `contextos verify` does."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Final
+
+from fastapi import APIRouter
+
+from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
+from contextos.contracts.journal import CONTROL, INDEX
+from contextos.contracts.model import Model, Positive
+from contextos.errors import ChainBroken, Integrity, InvalidEnvelope, NotFound, Problem
+from contextos.server.access import READER_ROLES, RolesHere, require_role
+from contextos.server.bodies import body_of, json_of
+from contextos.server.callers import AppHere, CallerHere
+from contextos.server.operate.work import WorkHere, WorkTime
+from contextos.telemetry.logs import error_fields
+from contextos.workspace.verification import Compared, verify_stored
+
+_LOG: Final = logging.getLogger(__name__)
+
+verification_routes: Final = APIRouter(tags=["audit"])
+
+
+MAX_LISTED_STREAMS: Final = 1000
+"""How many runs are listed. The others are counted."""
+
+
+class VerifiedRange(Model):
+    """The runs with the numbers `first` to `last` (null: to the end, and what belongs to no run): the numbers of their
+    first lines in the index. Adjacent ranges from 1 on, of which the last has no end, are a whole verification.
+    """
+
+    first: Positive = 1
+    last: Positive | None = None
+
+
+class VerifiedDocument(Model):
+    """A journal stream that verified: its number of entries, the hash of the last one, and the numbers of the entries
+    whose bodies were erased by a signed act.
+    """
+
+    stream: str
+    entries: int
+    head: str
+    erased: list[int]
+    ended: bool
+
+
+class RestoredDocument(Model):
+    """What a restore from a backup left of a stream: `gone` entries after entry `kept` are no longer there."""
+
+    stream: str
+    kept: int
+    gone: int
+    at_us: int
+
+
+class WitnessDocument(Model):
+    """What `index` and `control` were compared with. Without a witness nobody can prove that they were not cut.
+
+    `witnessed` says up to which entry each was witnessed. `earlier_witnesses` is the number of those before this one,
+    with which only the command line compares, and `restored` is what restores from a backup left.
+    """
+
+    has_witness: bool
+    witnessed: dict[str, int]
+    earlier_witnesses: int
+    restored: list[RestoredDocument]
+
+
+class VerificationDocument(Model):
+    """What a verification found. `fault` names the first thing that does not verify; null if all of it does.
+
+    `streams` were verified with `entries`, and `verified` lists the first 1,000, and `index` and `control`. `compared`
+    is null for a range with an end, and where something does not verify.
+    """
+
+    first: int
+    last: int | None
+    fault: str | None
+    streams: int
+    entries: int
+    verified: list[VerifiedDocument]
+    compared: WitnessDocument | None
+
+
+RangeBody = Annotated[VerifiedRange, json_of(VerifiedRange)]
+
+
+@verification_routes.post("/verifications", response_model_exclude_unset=True, openapi_extra=body_of(VerifiedRange))
+async def post_verification(
+    app: AppHere, caller: CallerHere, roles: RolesHere, work: WorkHere, asked: RangeBody
+) -> VerificationDocument:
+    """Verify the tenant of the caller, who is an auditor or an operator. Nothing is recorded."""
+    require_role(roles, *READER_ROLES)
+    if asked.last is not None and asked.last < asked.first:
+        raise InvalidEnvelope(Problem("/last", "no_range", "the range ends before it begins", "name a later run"))
+    tenant_id = caller.tenant_id
+
+    async def job(time: WorkTime) -> VerificationDocument:
+        found: list[VerifiedDocument] = []
+        streams = entries = 0
+
+        def each(stream: VerifiedStream) -> None:
+            nonlocal streams, entries
+            time.check()
+            streams, entries = streams + 1, entries + stream.entries
+            if len(found) < MAX_LISTED_STREAMS or stream.stream in (INDEX, CONTROL):
+                found.append(_verified(stream))
+
+        numbers = RunNumbers(asked.first, asked.last)
+        verification = Verification(app.stores.tenant(tenant_id), tenant_id, app.keys, numbers=numbers)
+        compared, fault = None, None
+        try:
+            compared = await verify_stored(app, tenant_id, verification, each, whole=asked.last is None)
+        except NotFound:
+            # Nothing is stored of the tenant, so nothing is wrong with it.
+            pass
+        except ChainBroken as broken:
+            fault = str(broken)
+        except Integrity as error:
+            # What else can be wrong names files and addresses of the machine.
+            _LOG.warning("a verification failed", extra=error_fields(error))
+            fault = "the store or the witness is not as it was left; the log of the server has the reason"
+        said = None if compared is None else _witnessed(compared)
+        return VerificationDocument(
+            first=asked.first,
+            last=asked.last,
+            fault=fault,
+            streams=streams,
+            entries=entries,
+            verified=found,
+            compared=said,
+        )
+
+    return await work.do(tenant_id, job)
+
+
+def _verified(stream: VerifiedStream) -> VerifiedDocument:
+    return VerifiedDocument(
+        stream=stream.stream, entries=stream.entries, head=stream.head, erased=list(stream.erased), ended=stream.ended
+    )
+
+
+def _witnessed(compared: Compared) -> WitnessDocument:
+    restored = [
+        RestoredDocument(stream=one.stream, kept=one.kept, gone=one.gone, at_us=one.at_us) for one in compared.past
+    ]
+    # Where the witness is, is nothing that a tenant needs: it can be a path of this machine.
+    return WitnessDocument(
+        has_witness=compared.witness is not None,
+        witnessed=compared.lengths,
+        earlier_witnesses=len(compared.earlier),
+        restored=restored,
+    )

@@ -1,0 +1,135 @@
+"""Approvals: the questions that wait for people, what an answer signs, and the answer.
+
+A bearer token shows a question and records nothing. An answer counts by the signature of the person's own key, by one
+of their passkeys, or by a login for exactly this answer; `service.approvals` checks each of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS, MAX_TOKEN_CHARS
+from contextos.contracts.model import Model, OpenObject
+from contextos.errors import ApprovalRefused, InvalidEnvelope, Problem
+from contextos.server.access import RolesHere, RunName, askable_question, reads_every_run
+from contextos.server.bodies import body_of, json_of
+from contextos.server.callers import AppHere, CallerHere
+from contextos.server.problems import HttpProblem
+from contextos.server.rates import ListsHere
+from contextos.server.shared.forms import ActReason
+from contextos.server.shared.pages import Cursor, Limit
+from contextos.service.views import AnswerReceipt, QuestionDocument, QuestionPage, StatementDocument, UnverifiedDocument
+from contextos.trust.identity.jws import unverified_payload
+
+approval_routes: Final = APIRouter(tags=["approvals"])
+
+
+class AnswerDraft(Model):
+    """The answer that a person is about to sign."""
+
+    verdict: Literal["approved", "denied"]
+    reason: ActReason = ""
+
+
+class SignedAnswer(Model):
+    """An answer with exactly one proof.
+
+    `token` is a compact JWS by the person's key over the statement. `passkey` is what the browser returned for the
+    options in the statement (`credential.toJSON()`), and `login_token` the OIDC token of a login whose nonce is that of
+    the statement; each of these two needs `answer`, the verdict and the reason that it is for.
+    """
+
+    token: str | None = Field(default=None, max_length=MAX_SIGNED_CHARS)
+    passkey: OpenObject | None = None
+    login_token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    answer: AnswerDraft | None = None
+
+
+DraftBody = Annotated[AnswerDraft, json_of(AnswerDraft)]
+SignedBody = Annotated[SignedAnswer, json_of(SignedAnswer)]
+
+
+@approval_routes.get("/approvals", response_model_exclude_unset=True)
+async def get_questions(
+    app: AppHere,
+    caller: CallerHere,
+    roles: RolesHere,
+    lists: ListsHere,
+    role: Annotated[str | None, Query(max_length=512, description="Only questions to this role.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> QuestionPage:
+    """List the open questions to the roles that the caller holds, newest first."""
+    if role is not None and role not in roles:
+        raise HttpProblem(403, "not_allowed", "you do not hold this role")
+    with lists.place(caller.tenant_id):
+        page = await app.approvals.waiting(caller.tenant_id, role=role, roles=roles, limit=limit, cursor=cursor)
+    return QuestionPage(
+        items=[QuestionDocument.of_content(one.content, one.void) for one in page.items],
+        cursor=page.cursor,
+        unverified=[
+            UnverifiedDocument(run_id=one.run_id, fault=one.fault) for one in page.unverified if reads_every_run(roles)
+        ],
+    )
+
+
+@approval_routes.get("/approvals/{run}", response_model_exclude_unset=True)
+async def get_question(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> QuestionDocument:
+    """Read the question on which a run waits."""
+    question = await askable_question(app, caller, roles, name)
+    return QuestionDocument.of_content(question.content, question.void)
+
+
+@approval_routes.post(
+    "/approvals/{run}/statement", response_model_exclude_unset=True, openapi_extra=body_of(AnswerDraft)
+)
+async def post_statement(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, draft: DraftBody
+) -> StatementDocument:
+    """Return what the caller signs to give an answer. Nothing is recorded."""
+    question = await askable_question(app, caller, roles, name)
+    said = question.statement(caller.subject, draft.verdict, draft.reason)
+    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    statement = loads(said.payload)
+    assert isinstance(statement, dict), "a statement is an object"
+    kids = [one.kid for one in known.keys] if known else []
+    passkeys = {}
+    for origin in sorted({one.origin for one in known.passkeys} if known else ()):
+        # An origin with passkeys of several relying parties is left out: no page can ask for them at once.
+        with suppress(ApprovalRefused):
+            passkeys[origin] = await question.passkey_options(said, origin=origin)
+    return StatementDocument.of_statement(said, statement, kids, passkeys)
+
+
+@approval_routes.post("/approvals/{run}/answer", response_model_exclude_unset=True, openapi_extra=body_of(SignedAnswer))
+async def post_answer(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, signed: SignedBody
+) -> AnswerReceipt:
+    """Record the caller's answer, with its proof."""
+    question = await askable_question(app, caller, roles, name)
+    proofs = [one for one in (signed.token, signed.passkey, signed.login_token) if one is not None]
+    if len(proofs) != 1 or (signed.answer is None) is not (signed.token is not None):
+        remedy = "send `token`; or `passkey` or `login_token` together with `answer`"
+        raise InvalidEnvelope(Problem("", "no_proof", "the answer has not exactly one proof", remedy))
+    if signed.token is not None:
+        stated = unverified_payload(signed.token) or {}
+        if stated.get("approver", caller.subject) != caller.subject:
+            raise ApprovalRefused("other_person", "the answer is signed for another person than the token is of")
+        await question.answer(signed.token)
+    else:
+        assert signed.answer is not None, "only `token` is without one"
+        statement = question.statement(caller.subject, signed.answer.verdict, signed.answer.reason)
+        if signed.passkey is not None:
+            await question.answer_with_passkey(signed.passkey, statement)
+        else:
+            assert signed.login_token is not None, "it is the last proof"
+            await question.answer_with_login(signed.login_token, statement)
+    app.engine.submit(caller.tenant_id, question.run_id)
+    return AnswerReceipt(
+        run_id=question.run_id, approval_id=question.approval_id, binding_digest=question.binding_digest
+    )

@@ -1,0 +1,221 @@
+"""The events of one run as a stream of server-sent events, which a reader resumes by the id of its last one.
+
+The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, when the
+server stops, when the store does not answer, and with the token, session or role of its reader, who is asked for again
+every `KEEP_ALIVE_S`. The reader connects again with `Last-Event-ID` and a token that is still valid. One who takes
+nothing is cut off by `connections`.
+Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/application.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.responses import StreamingResponse
+
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.deployment.stream.folding import StreamEvent
+from contextos.errors import ContextOSError
+from contextos.server.access import RolesHere, RunName, held_roles, readable_run
+from contextos.server.callers import AppHere, CallerHere, sender_of
+from contextos.server.problems import HttpProblem
+from contextos.server.rates import Places, client_address
+from contextos.service.views import EVENT_STREAM, RequestOutcome
+from contextos.telemetry.logs import error_fields
+from contextos.trust.identity.callers import Caller
+from contextos.workspace import App, RequestStream
+
+event_routes: Final = APIRouter(tags=["runs"])
+
+MAX_STREAM_S: Final = 600
+KEEP_ALIVE_S: Final = 15
+UNBUFFERED: Final = {"X-Accel-Buffering": "no"}
+"""For a proxy that would collect events before it passes them on, as nginx does."""
+WAITING: Final = ": waiting\n\n"
+"""A comment that keeps a connection alive."""
+OUTCOME_EVENT: Final = "contextos.outcome"
+"""The name of the `CUSTOM` event with the answer to a request. It is about no journal entry, so it has no id."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads a stream, by one request."""
+
+    app: App
+    request: Request
+    caller: Caller
+    roles: frozenset[str]
+
+    @property
+    def left_s(self) -> float:
+        """The seconds for which the token or session of the reader counts at the most."""
+        return self.caller.expires_at - self.app.deployment.ports.clock.now_us() / 1_000_000
+
+    async def is_still(self) -> bool:
+        """Whether the reader is still who they were: nobody logged out, and no role and no agent was lost."""
+        try:
+            now = await sender_of(self.request)
+            return replace(now, expires_at=self.caller.expires_at) == self.caller and self.roles == await held_roles(
+                self.app, now
+            )
+        except (HttpProblem, ContextOSError):
+            return False
+
+    @property
+    def address(self) -> str:
+        """The address from which the stream is read."""
+        return client_address(self.request.client)
+
+    @property
+    def places(self) -> Places:
+        """The places for streams of this server."""
+        places: Places = self.request.app.state.streams
+        return places
+
+
+async def stream_reader(app: AppHere, request: Request, caller: CallerHere, roles: RolesHere) -> Reader:
+    """Return who reads a stream."""
+    return Reader(app, request, caller, roles)
+
+
+ReaderHere = Annotated[Reader, Depends(stream_reader)]
+
+
+@event_routes.get(
+    "/runs/{run}/events",
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "The events behind `Last-Event-ID`, as they happen.", "content": {EVENT_STREAM: {}}},
+        204: {"description": "The run has ended, and nothing follows."},
+    },
+)
+async def get_events(
+    reader: ReaderHere, name: RunName, last_event_id: Annotated[str, Header(max_length=200)] = ""
+) -> Response:
+    """Follow a run: its events in order, also those that happened before."""
+    app = reader.app
+    run = await readable_run(app, reader.caller, reader.roles, name)
+    opened = await app.runs.open_stream(run.tenant_id, run.run_id, after=last_event_id)
+    if opened.is_over:
+        return Response(status_code=204)
+    reader.places.check(run.tenant_id, reader.address)
+    return StreamingResponse(_written(_live(reader, opened.follow())), 200, UNBUFFERED, EVENT_STREAM)
+
+
+def wants_events(request: Request, mode: str) -> bool:
+    """Return whether a request of `mode` is answered with a stream of events: where its client names this media type,
+    and in the mode `stream` also where the client accepts every one.
+    """
+    stated = ",".join(request.headers.getlist("accept")) or "*/*"
+    accepted: dict[str, bool] = {}
+    for media_type, *parameters in (one.split(";") for one in stated.split(",")):
+        weight = next((one for one in (part.replace(" ", "") for part in parameters) if one.startswith("q=")), "q=1")
+        accepted[media_type.strip().lower()] = weight.rstrip("0.") != "q="
+    if EVENT_STREAM in accepted or mode != "stream":
+        return accepted.get(EVENT_STREAM, False)
+    return accepted.get("text/*", accepted.get("*/*", False))
+
+
+async def stream_request(reader: Reader, fields: dict[str, Any], invoked: InvokeRequest) -> Response:
+    """Send a request, and answer with the events of its run until it ends or waits for somebody; a `long_running` run
+    is followed to its end. The last event is the answer that a client without a stream gets.
+
+    A client that goes away ends its stream alone. As long as nothing was stored, raises as `Deployment.invoke`.
+    """
+    reader.places.check(invoked.tenant_id, reader.address)
+    app, tenant_id = reader.app, invoked.tenant_id
+    stream = await app.drive_watched(tenant_id, fields)
+    events = stream.follow()
+    if invoked.mode == "long_running":
+        await stream.outcome()
+        app.engine.submit(tenant_id, stream.run_id)
+        events = (await app.runs.open_stream(tenant_id, stream.run_id)).follow()
+    answer = _answer(app, tenant_id, stream, _live(reader, events))
+    return StreamingResponse(answer, 201, {**UNBUFFERED, "Location": f"/v1/runs/{stream.run_id}"}, EVENT_STREAM)
+
+
+async def _answer(
+    app: App, tenant_id: str, stream: RequestStream, live: AsyncGenerator[StreamEvent | None]
+) -> AsyncGenerator[str]:
+    """Yield the live events of a request as text, then those that are left, and the answer."""
+    last = ""
+    async with aclosing(live):
+        async for event in live:
+            last = event.id if event else last
+            yield _text_of(event)
+    if not stream.is_driven:
+        # The server stops, or the time of the stream is over.
+        return
+    try:
+        await stream.outcome()
+        async for event in (await app.runs.open_stream(tenant_id, stream.run_id, after=last)).so_far():
+            yield _text_of(event)
+        outcome = RequestOutcome.of_view(await app.deployment.view(tenant_id, stream.run_id))
+    except ContextOSError as fault:
+        # Without the last event the client knows that this is no answer.
+        _LOG.warning("a streamed request failed", extra=error_fields(fault))
+        return
+    now_ms = app.deployment.ports.clock.now_us() // 1_000
+    said = {"type": "CUSTOM", "timestamp": now_ms, "name": OUTCOME_EVENT, "value": outcome.to_json()}
+    yield _text("CUSTOM", said)
+
+
+async def _written(live: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[str]:
+    async with aclosing(live):
+        async for event in live:
+            yield _text_of(event)
+
+
+async def _live(reader: Reader, events: AsyncGenerator[StreamEvent]) -> AsyncGenerator[StreamEvent | None]:
+    """Yield events until they end, the server stops, `MAX_STREAM_S` are over, or the reader is not who they were; None
+    where none came for long. Closes `events`.
+    """
+    loop = asyncio.get_running_loop()
+    over_at = loop.time() + min(reader.left_s, MAX_STREAM_S)
+    ask_at = loop.time() + KEEP_ALIVE_S
+    stopped = asyncio.ensure_future(reader.request.app.state.stopping.wait())
+    following = asyncio.ensure_future(anext(events, None))
+    async with aclosing(events):
+        try:
+            with reader.places.place(reader.caller.tenant_id, reader.address):
+                while loop.time() < over_at and not stopped.done():
+                    pause_s = max(0.0, min(KEEP_ALIVE_S, over_at - loop.time()))
+                    await asyncio.wait({stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                    if loop.time() >= ask_at:
+                        if not await reader.is_still():
+                            return
+                        ask_at = loop.time() + KEEP_ALIVE_S
+                    if not following.done():
+                        yield None
+                        continue
+                    if (event := following.result()) is None:
+                        return
+                    yield event
+                    following = asyncio.ensure_future(anext(events, None))
+        except ContextOSError as error:
+            # The answer has begun, so it cannot say this. The reader connects again, and is answered then.
+            _LOG.warning("a stream ended early", extra=error_fields(error))
+            return
+        finally:
+            for one in (stopped, following):
+                one.cancel()
+            await asyncio.wait({following})
+
+
+def _text_of(event: StreamEvent | None) -> str:
+    return WAITING if event is None else _text(event.type, event.document(), event.id)
+
+
+def _text(event: str, document: dict[str, Any], event_id: str = "") -> str:
+    # JSON of one line, so that no value begins a field of its own.
+    named = f"id: {event_id}\n" if event_id else ""
+    return f"{named}event: {event}\ndata: {json.dumps(document, ensure_ascii=True)}\n\n"

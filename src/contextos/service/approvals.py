@@ -1,0 +1,359 @@
+"""`app.approvals`: the questions that wait for people, what exactly an answer signs, and the answer itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.statements.question_text import signed_text
+from contextos.contracts.statements.questions import CONTENT, approval_statement, shown_text
+from contextos.deployment.acts.act import stated_act
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.operator import OpenQuestion, answer_approval, open_question, refuse_answer
+from contextos.deployment.preview import void_question
+from contextos.deployment.queries.positions import cursor_of, line_at
+from contextos.deployment.queries.run_index import waiting_runs
+from contextos.deployment.queries.run_names import run_named
+from contextos.deployment.queries.run_view import RunView
+from contextos.deployment.queries.sessions import MAX_RUNS_READ
+from contextos.deployment.signing import SignAnswer
+from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
+from contextos.service.acts import ActStatement, signed_elsewhere
+from contextos.service.pages import Page, UnverifiedRun, check_limit
+from contextos.service.reasks import proposed_reask, reask_question
+from contextos.trust.approvals.assertion import APPROVAL_TYP, login_assertion, sign_approval
+from contextos.trust.approvals.gate_approvals import VoidQuestion
+from contextos.trust.approvals.passkeys import passkey_assertion, request_options
+from contextos.trust.identity.jws import signing_input, unverified_payload
+from contextos.trust.identity.jwt import token_key_id
+from contextos.trust.recorded_time import recorded_now_us
+from contextos.trust.seal import listed_key
+
+Verdict = Literal["approved", "denied"]
+
+_STATED = ("approver", "verdict", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """A name and a value of a question, escaped for display: an argument of the call."""
+
+    name: str
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEvidence:
+    """Evidence that the run froze for the call: its name, its subject, its value and where it is from, escaped."""
+
+    name: str
+    subject: str
+    value: JsonValue
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalStatement:
+    """What a person signs to answer a question: `payload` is the canonical JSON, and `text` the same for people.
+
+    Show `text` to the person. A client that holds their key signs `payload` as a compact JWS; one whose key is
+    elsewhere has the bytes of `signing_input` signed.
+    """
+
+    payload: bytes
+    text: str
+    _statement: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def nonce(self) -> str:
+        """The `nonce` with which the person is sent to log in, where they answer with an OIDC token: the digest of
+        `payload`.
+        """
+        return content_address(dict(self._statement))
+
+    def signing_input(self, kid: str) -> bytes:
+        """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
+        Base64url without padding.
+        """
+        return signing_input(kid, APPROVAL_TYP, self._statement)
+
+    def signed_with(self, private_key: bytes) -> str:
+        """Return the token by a raw Ed25519 private key of 32 bytes, for a client that holds it.
+
+        Raises:
+            ValueError: `private_key` has another length.
+        """
+        return sign_approval(private_key, listed_key(private_key)["kid"], self._statement)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that waits for a person with the role `required_role`, as the verified journal of its run proves it.
+
+    `args`, `evidence`, `untrusted`, `secrets` and `requester` are what the person is shown. `untrusted` names the
+    arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with where it was found,
+    or `planner` if nowhere. `binding_digest` names exactly this call, these arguments, this evidence and this text.
+    `deadline_us` is Unix time in microseconds. `void` says why an approval would not count any more, or is empty: what
+    the question is bound to changed. A page of questions does not ask tools that leave the machine about that.
+    """
+
+    tenant_id: str
+    run_id: str
+    approval_id: str
+    gate_id: str
+    required_role: str
+    deadline_us: int
+    binding_digest: str
+    capability_id: str
+    mode: str
+    args: tuple[ShownValue, ...]
+    evidence: tuple[ShownEvidence, ...]
+    requester: tuple[str, ...]
+    untrusted: tuple[ShownValue, ...]
+    secrets: tuple[ShownValue, ...]
+    void: str
+    _content: Mapping[str, Any] = field(repr=False, compare=False)
+    _deployment: Deployment = field(repr=False, compare=False)
+    _void: VoidQuestion | None = field(repr=False, compare=False)
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """The question in clear, as it is signed: `approval_id`, `binding` and its digest, `args` and `evidence`. No
+        string is escaped; `text` of a statement is for people.
+        """
+        return {name: self._content[name] for name in CONTENT}
+
+    def statement(self, approver_id: str, verdict: Verdict, reason: str = "") -> ApprovalStatement:
+        """Return what `approver_id` signs to give this verdict. It fits this question, person, verdict and reason.
+
+        Raises:
+            InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
+            ApprovalRefused: the question is void, and the verdict approves (`approval_void`).
+        """
+        refuse_answer(verdict, reason)
+        if verdict == "approved" and self._void is not None:
+            raise self._void.refusal(self.run_id)
+        statement = approval_statement(self._content, approver_id, verdict, reason)
+        text = signed_text(self._content, approver_id, verdict, reason)
+        return ApprovalStatement(canonical(statement), text, statement)
+
+    async def answer(self, token: str) -> None:
+        """Record the answer in `token`, a compact JWS over the payload of `statement` by the person's key.
+
+        The run is due at once; an engine drives it on. What was signed is compared with the question as the journal has
+        it now.
+
+        Raises:
+            ApprovalRefused: the answer does not count; as `answer_approval`. A token for another question is refused
+                with `other_binding`, and one that was used before with `already_answered`.
+            Integrity: an entry, the question or its stored document was altered.
+            Conflict: another process changed the run at the same moment and the question is still open; answer again.
+        """
+        stated = unverified_payload(token)
+        if stated is None or not all(isinstance(stated.get(name), str) for name in _STATED):
+            detail = "the token is not a compact JWS over an approval statement; have the person sign `statement()`"
+            raise ApprovalRefused("assertion_invalid", detail)
+        if stated.get("binding_digest") != self.binding_digest:
+            detail = f"the token answers another question than that of `{self.run_id}`; have the person sign this one"
+            raise ApprovalRefused("other_binding", detail)
+        await self._record(stated, lambda _statement: {"kind": "jws", "token": token})
+
+    async def answer_with_login(self, token: str, statement: ApprovalStatement) -> None:
+        """Record the answer in `statement`, proved by an OIDC token of a login for it: its nonce is `statement.nonce`.
+
+        The settings name the issuer (`[approval_logins]`), and the directory the logins of each person. The token is
+        not kept.
+
+        Raises:
+            ApprovalRefused: as `answer`; or the token is not of that issuer, is for another statement or of an older
+                login, or is the login of somebody else (`assertion_invalid`).
+            Unavailable: the issuer does not give its keys; nothing was recorded.
+            Integrity, Conflict: as `answer`.
+        """
+        ports, stated = self._deployment.ports, statement._statement
+        logins = ports.approval_logins
+        if logins is None:
+            detail = "this deployment trusts no issuer of logins; answer with a key, or set `[approval_logins]`"
+            raise ApprovalRefused("assertion_invalid", detail)
+        try:
+            jwks = await logins.jwks(token_key_id(token))
+        except SignatureInvalid as error:
+            raise ApprovalRefused("assertion_invalid", str(error)) from None
+        now_us = await recorded_now_us(ports, self.tenant_id)
+        trusted: dict[str, Any] = {"now_us": now_us, "max_auth_age_s": logins.max_auth_age_s}
+        await self._record(stated, partial(login_assertion, token, logins.issuer, jwks, **trusted))
+
+    async def passkey_options(self, statement: ApprovalStatement, *, origin: str) -> dict[str, JsonValue]:
+        """Return the options with which a page of `origin` asks a browser for the answer in `statement`
+        (`navigator.credentials.get`, as JSON): the challenge is the digest of the statement.
+
+        Raises:
+            ApprovalRefused: the directory does not know the person, or no passkey of theirs for this origin.
+        """
+        approver_id = statement._statement["approver"]
+        approver = await self._deployment.ports.directory.approver(self.tenant_id, approver_id)
+        if approver is None:
+            raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
+        return request_options(approver, origin, statement._statement)
+
+    async def answer_with_passkey(self, response: Mapping[str, Any], statement: ApprovalStatement) -> None:
+        """Record the answer in `statement`, proved by a passkey: `response` is what the browser returned for
+        `passkey_options` (`credential.toJSON()`).
+
+        Raises:
+            ApprovalRefused: as `answer`; or the assertion is of no passkey of the person, is for another statement,
+                origin or relying party, was made without verifying the person, or counts backwards
+                (`assertion_invalid`).
+            Integrity, Conflict: as `answer`.
+        """
+        stated, assertion = statement._statement, passkey_assertion(response)
+        await self._record(stated, lambda _statement: assertion)
+
+    async def _record(self, stated: Mapping[str, Any], vouch: SignAnswer) -> None:
+        """Record the answer that a statement makes, proved by what `vouch` returns of it."""
+        await answer_approval(
+            self._deployment,
+            self.tenant_id,
+            self.run_id,
+            approver_id=stated["approver"],
+            verdict=stated["verdict"],
+            reason=stated["reason"],
+            binding_digest=stated["binding_digest"],
+            vouch=vouch,
+        )
+
+
+class ApprovalQuestions:
+    """The questions to people of a deployment, for an application that shows them and takes their answers."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    async def waiting(
+        self,
+        tenant_id: str,
+        *,
+        role: str | None = None,
+        roles: Collection[str] | None = None,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> Page[Question]:
+        """Return a page of the open questions of a tenant, newest first; only those to `role`, and to one of `roles`,
+        where they are given.
+
+        A run that was altered, or that the index alone names, is in `unverified`; nobody should answer it.
+
+        Raises:
+            InvalidInput: the limit or the cursor is none.
+            ChainBroken: an entry of the index that was read is missing, moved or changed.
+        """
+        check_limit(limit)
+        store = self._deployment.ports.stores.tenant(tenant_id)
+        start = await line_at(store, tenant_id, cursor)
+        found: list[Question] = []
+        unverified: list[UnverifiedRun] = []
+        read, last = 0, ""
+        async for line in waiting_runs(store, tenant_id, start.seq if start else 0):
+            if len(found) == limit or read == MAX_RUNS_READ:
+                return Page(tuple(found), last, tuple(unverified))
+            read, last = read + 1, cursor_of(line)
+            # Each run is read and verified at once; others have a turn in between.
+            await self._deployment.ports.pause(0)
+            try:
+                asked = await open_question(self._deployment, tenant_id, line.key)
+            except ApprovalRefused:
+                # It waits for something else, or was answered since.
+                continue
+            except (Integrity, NotFound) as fault:
+                unverified.append(UnverifiedRun(line.key, str(fault)))
+                continue
+            to = asked.content["required_role"]
+            if role in (None, to) and (roles is None or to in roles):
+                found.append(await self._question(tenant_id, line.key, asked, outside=False))
+        return Page(tuple(found), None, tuple(unverified))
+
+    async def get(self, tenant_id: str, name: str) -> Question:
+        """Return the question on which a run waits. `name` is the id of the run, or of its request.
+
+        Raises:
+            ApprovalRefused: the run waits for no approval (`not_waiting`), or its question was answered
+                (`already_answered`) or has expired (`expired`).
+            Integrity: an entry, the question or its stored document was altered; nobody should answer it.
+            NotFound: no such run or request in this tenant.
+        """
+        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
+        asked = await open_question(self._deployment, tenant_id, run_id)
+        return await self._question(tenant_id, run_id, asked, outside=True)
+
+    async def reask_statement(self, tenant_id: str, name: str, actor_id: str, reason: str = "") -> ActStatement:
+        """Return what `actor_id` signs to have the void question of a run asked again. It fits the run only until its
+        journal grows.
+
+        Raises as `get`; and `InvalidInput` if the reason is too long or contains unsafe text.
+        """
+        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
+        asked = await open_question(self._deployment, tenant_id, run_id)
+        proposed = proposed_reask(run_id, asked.binding_digest, reason, len(asked.entries))
+        return ActStatement.of_act(stated_act(tenant_id, proposed, actor_id).to_json())
+
+    async def reask(self, tenant_id: str, name: str, actor_id: str, token: str, reason: str = "") -> RunView:
+        """Have a void question asked again, proved by the compact JWS of `reask_statement`: the run pins what is in
+        force now, and judges and asks about the call anew. It is due at once.
+
+        The user of a run and the owner of its agent may do so, and every operator.
+
+        Raises:
+            ApprovalRefused: as `get`; the question holds (`not_void`), the person may not, or the token is not their
+                signature of the run as it is now (`assertion_invalid`): ask for the statement again.
+            Integrity, NotFound: as `get`. `UnknownSemantics`: only a runtime of another version can judge the question.
+            Conflict: another process changed the run at the same moment; look at it again.
+        """
+        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
+        by = signed_elsewhere(self._deployment, actor_id, [token])
+        await reask_question(self._deployment, tenant_id, run_id, by=by, reason=reason)
+        return await self._deployment.view(tenant_id, run_id)
+
+    async def asked_role(self, tenant_id: str, name: str) -> str | None:
+        """Return the role that the last question of a run was to, open or not; None if it asked nobody.
+
+        Raises:
+            Integrity: the store names a run for this request that another request made.
+            NotFound: no such run or request in this tenant.
+        """
+        store = self._deployment.ports.stores.tenant(tenant_id)
+        entries = await store.read(await run_named(store, name))
+        asked = next((entry for entry in reversed(entries) if entry.kind == "approval.asked"), None)
+        body = read_body(asked) if asked is not None else None
+        return str(body["required_role"]) if body is not None else None
+
+    async def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion, *, outside: bool) -> Question:
+        content = asked.content
+        void = await void_question(self._deployment, tenant_id, asked.entries, outside=outside)
+        shown = shown_text(content["binding"], content["args"], content["evidence"])
+        return Question(
+            tenant_id=tenant_id,
+            run_id=run_id,
+            approval_id=content["approval_id"],
+            gate_id=content["gate_id"],
+            required_role=content["required_role"],
+            deadline_us=content["deadline_us"],
+            binding_digest=asked.binding_digest,
+            capability_id=shown["capability"],
+            mode=shown["mode"],
+            args=tuple(ShownValue(name, value) for name, value in shown["args"].items()),
+            evidence=tuple(
+                ShownEvidence(one["name"], one["subject"], one["value"], one["ref"]) for one in shown["evidence"]
+            ),
+            requester=tuple(shown["requester"]),
+            untrusted=tuple(ShownValue(name, found) for name, found in shown.get("untrusted", {}).items()),
+            secrets=tuple(ShownValue(name, found) for name, found in shown.get("secrets", {}).items()),
+            void=void.detail if void is not None else "",
+            _content=content,
+            _deployment=self._deployment,
+            _void=void,
+        )

@@ -1,0 +1,85 @@
+"""`app.artifacts`: the packs, policies and catalogs that are published in a tenant, and what is active of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contextos.contracts.documents.catalog import PINS, PublishedPin
+from contextos.contracts.ids import PIN
+from contextos.control.artifact_repository import ActiveArtifacts
+from contextos.deployment.deployment import Deployment
+from contextos.errors import Integrity, InvalidInput, NotFound, Problem
+from contextos.service.pages import Page, check_limit
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogArtifact:
+    """An artifact under its reference for ever: `kind` is `context_pack`, `policy_bundle`, `intent_catalog` or
+    `decision_catalog`, and `digest` the content address of its JSON. `withdrawn`: nothing new uses it.
+    """
+
+    tenant_id: str
+    ref: str
+    kind: str
+    digest: str
+    publisher: str
+    withdrawn: bool
+    document: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+class PublishedArtifacts:
+    """What is published in the tenants of a deployment."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    async def active(self, tenant_id: str) -> ActiveArtifacts:
+        """Return the policies in force, the pins of packs, and what is withdrawn. Raises `Integrity`."""
+        return await self._deployment.catalog(tenant_id).active()
+
+    async def list(self, tenant_id: str, *, limit: int = 50, cursor: str = "") -> Page[CatalogArtifact]:
+        """Return a page of the published artifacts by ref, without their documents.
+
+        Raises:
+            InvalidInput: the limit is out of bounds, or the cursor is none of this tenant.
+            Integrity: no act on record published an artifact as it is stored.
+        """
+        check_limit(limit)
+        store = self._deployment.ports.stores.tenant(tenant_id)
+        if cursor and (not PIN.fits(cursor) or await PINS.one(store, cursor) is None):
+            detail = "the cursor is of no list of this tenant"
+            raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
+        pins = await PINS.page(store, after=cursor, limit=limit + 1)
+        withdrawn = (await self.active(tenant_id)).withdrawn
+        items = [await self._published(tenant_id, one.key, one.body, withdrawn) for one in pins[:limit]]
+        return Page(tuple(items), items[-1].ref if len(pins) > limit else None)
+
+    async def get(self, tenant_id: str, ref: str) -> CatalogArtifact:
+        """Return one published artifact with its document.
+
+        Raises:
+            NotFound: nothing is published under this reference.
+            Integrity: its content was changed.
+        """
+        catalog, store = self._deployment.catalog(tenant_id), self._deployment.ports.stores.tenant(tenant_id)
+        pin = await PINS.one(store, ref) if PIN.fits(ref) else None
+        stored = await catalog.repository.published(ref) if pin is not None else None
+        if pin is None or stored is None:
+            raise NotFound(f"`{ref[:200]}` is not published in this tenant; list what is")
+        withdrawn = (await catalog.active()).withdrawn
+        return await self._published(tenant_id, ref, pin.body, withdrawn, stored.artifact.to_json())
+
+    async def _published(
+        self,
+        tenant_id: str,
+        ref: str,
+        pin: PublishedPin,
+        withdrawn: frozenset[str],
+        document: Mapping[str, Any] | None = None,
+    ) -> CatalogArtifact:
+        publisher = await self._deployment.catalog(tenant_id).repository.publisher_of(ref)
+        if publisher is None:
+            raise Integrity(f"`{ref}` was published by nobody; run `contextos verify`")
+        return CatalogArtifact(tenant_id, ref, pin.kind, pin.digest, publisher, ref in withdrawn, document)

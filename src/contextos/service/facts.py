@@ -1,0 +1,273 @@
+"""`app.facts`: what is known of a subject, and the signed acts that set, replace and retract it.
+
+A fact is an edge of the tenant's graph with a value, its source and its writer. Nothing is overwritten: a replaced fact
+ends with the commit that replaces it, and is still there for every snapshot before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import JsonValue, parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel, commit_key
+from contextos.contracts.ids import Ceid
+from contextos.contracts.model import Model, Name, Whole
+from contextos.contracts.refs import EvidenceRef
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.facts import write_facts
+from contextos.deployment.deployment import Deployment
+from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.service.pages import Page, check_limit
+from contextos.trust.recorded_time import recorded_now_us
+
+_MAX_VALUES: Final = 100
+"""Facts that one subject can have under one predicate at once, so that they can be replaced together."""
+
+_SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
+
+
+class StatedFact(Model):
+    """A fact as its writer states it."""
+
+    subject: Ceid
+    predicate: Name
+    value: Any
+    source: EvidenceRef
+    integrity: IntegrityLevel
+    classification: Classification
+    observed_at_us: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """A fact: `subject` (an entity such as `customer:cus_77`) has `value` under `predicate`.
+
+    `source` is the reference to the evidence for it, and `snapshot` the first one that contains it.
+    """
+
+    tenant_id: str
+    fact_id: str
+    subject: str
+    predicate: str
+    value: JsonValue
+    source: str
+    integrity: IntegrityLevel
+    classification: Classification
+    snapshot: str
+
+
+class Facts:
+    """The facts of a deployment's tenants. Writers are people, or feeds with a key, that hold `knowledge_writer`."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    async def get(
+        self, tenant_id: str, subject: str, predicate: str, *, snapshot: str | None = None
+    ) -> tuple[KnownFact, ...]:
+        """Return the facts that hold now, or held in `snapshot`: none, one, or several that `write_facts` wrote.
+
+        Raises:
+            NotFound: there is no such snapshot.
+            Integrity: a fact is not what a sealed act of its writer states.
+        """
+        return await self._at(tenant_id, subject, predicate, await self._snapshot(tenant_id, snapshot))
+
+    async def list(
+        self,
+        tenant_id: str,
+        subject: str,
+        predicate: str | None = None,
+        *,
+        snapshot: str | None = None,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> Page[KnownFact]:
+        """Return a page of the facts of a subject that hold now, or held in `snapshot`, by id.
+
+        `predicate` None: of all predicates. With a snapshot the pages together are one state of the graph.
+
+        Raises:
+            InvalidInput: the limit is out of bounds.
+            NotFound, Integrity: as `get`.
+        """
+        check_limit(limit)
+        at = await self._snapshot(tenant_id, snapshot)
+        graph = self._deployment.graph(tenant_id)
+        edges = await graph.step([subject], predicate, at=at, limit=limit + 1, after=cursor)
+        facts = tuple(_fact(tenant_id, edge) for edge in edges[:limit])
+        return Page(facts, facts[-1].fact_id if len(edges) > limit else None)
+
+    async def set(
+        self,
+        tenant_id: str,
+        subject: str,
+        predicate: str,
+        value: JsonValue,
+        *,
+        source: str,
+        integrity: IntegrityLevel,
+        classification: Classification,
+        by: Actor,
+        observed_at_us: int | None = None,
+    ) -> KnownFact:
+        """Write a fact that nothing contradicts yet, and return it. The same call again changes nothing.
+
+        `source` is a reference to the evidence, such as `artifact:kyc_4711#rev_1`. Only a `trusted` fact answers a
+        requirement of a decision. `observed_at_us` (Unix microseconds) is now if it is None.
+
+        Raises:
+            InvalidInput: the fact is malformed, or another one holds already (`fact_exists`); replace it.
+            ApprovalRefused: the writer is not proved, or has not the role `knowledge_writer`.
+            Conflict: another process wrote to the graph at the same moment; look again.
+        """
+        stated = await self._stated(
+            tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
+        )
+        at, facts = await self._now(tenant_id, subject, predicate)
+        if same := [fact for fact in facts if _says(fact, stated)]:
+            return same[0]
+        if facts:
+            detail = (
+                f"`{predicate}` of `{subject}` is {canonical(facts[0].value)[:80].decode(errors='replace')} already"
+            )
+            raise InvalidInput(Problem("/value", "fact_exists", detail, "replace the fact, or retract it first"))
+        return await self._written(tenant_id, stated, facts, at, by)
+
+    async def replace(
+        self,
+        tenant_id: str,
+        subject: str,
+        predicate: str,
+        value: JsonValue,
+        *,
+        source: str,
+        integrity: IntegrityLevel,
+        classification: Classification,
+        by: Actor,
+        observed_at_us: int | None = None,
+    ) -> KnownFact:
+        """End every fact that holds, begin this one in the same commit, and return it. Otherwise as `set`.
+
+        A run that began before keeps its snapshot; an approval that rests on the old fact is void when it is redeemed.
+
+        Raises:
+            NotFound: no such fact holds; set it.
+            InvalidInput, ApprovalRefused, Conflict: as `set`.
+        """
+        stated = await self._stated(
+            tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
+        )
+        at, facts = await self._now(tenant_id, subject, predicate)
+        if len(facts) == 1 and _says(facts[0], stated):
+            return facts[0]
+        if not facts:
+            raise NotFound(f"no fact `{predicate[:80]}` of `{subject[:80]}` holds, so none can be replaced; set it")
+        return await self._written(tenant_id, stated, facts, at, by)
+
+    async def retract(self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor) -> None:
+        """End every fact of this subject and predicate. `source` is a reference to the evidence that it no longer
+        holds.
+
+        Raises:
+            NotFound: no such fact holds.
+            InvalidInput, ApprovalRefused, Conflict: as `set`.
+        """
+        at, facts = await self._now(tenant_id, subject, predicate)
+        if not facts:
+            raise NotFound(f"no fact `{predicate[:80]}` of `{subject[:80]}` holds, so none can be retracted")
+        edges = [{"retracts": fact.fact_id, "evidence_ref": source} for fact in facts]
+        await write_facts(self._deployment, tenant_id, [], edges, by=by, expect=at)
+
+    async def _stated(
+        self,
+        tenant_id: str,
+        subject: str,
+        predicate: str,
+        value: JsonValue,
+        source: str,
+        integrity: str,
+        classification: str,
+        observed_at_us: int | None,
+    ) -> StatedFact:
+        now_us = await recorded_now_us(self._deployment.ports, tenant_id)
+        fields = {
+            "subject": subject,
+            "predicate": predicate,
+            "value": value,
+            "source": source,
+            "integrity": integrity,
+            "classification": classification,
+            "observed_at_us": now_us if observed_at_us is None else observed_at_us,
+        }
+        return parse(StatedFact, fields)
+
+    async def _snapshot(self, tenant_id: str, snapshot: str | None) -> int:
+        """The number of a snapshot, or of the newest one. Raises `NotFound`."""
+        newest = await self._deployment.graph(tenant_id).head()
+        if snapshot is None:
+            return newest
+        named = _SNAPSHOT.fullmatch(snapshot) if isinstance(snapshot, str) else None
+        if not named or int(named[1]) > newest:
+            detail = (
+                f"there is no snapshot `{str(snapshot)[:40]}` of this graph; the newest one is `{commit_key(newest)}`"
+            )
+            raise NotFound(detail)
+        return int(named[1])
+
+    async def _now(self, tenant_id: str, subject: str, predicate: str) -> tuple[int, tuple[KnownFact, ...]]:
+        """The newest commit, and the facts that hold at it."""
+        at = await self._deployment.graph(tenant_id).head()
+        return at, await self._at(tenant_id, subject, predicate, at)
+
+    async def _at(self, tenant_id: str, subject: str, predicate: str, at: int) -> tuple[KnownFact, ...]:
+        edges = await self._deployment.graph(tenant_id).step([subject], predicate, at=at, limit=_MAX_VALUES + 1)
+        if len(edges) > _MAX_VALUES:
+            detail = f"`{predicate[:80]}` of `{subject[:80]}` has more than {_MAX_VALUES} values"
+            raise InvalidInput(Problem("/predicate", "too_many", detail, "read and write them with `write_facts`"))
+        return tuple(_fact(tenant_id, edge) for edge in edges)
+
+    async def _written(
+        self, tenant_id: str, stated: StatedFact, before: Sequence[KnownFact], at: int, by: Actor
+    ) -> KnownFact:
+        edge = {
+            "src": stated.subject,
+            "predicate": stated.predicate,
+            # A value has no entity of its own: the edge begins and ends at what it is about.
+            "dst": stated.subject,
+            "value": stated.value,
+            "evidence_ref": stated.source,
+            "observed_at": stated.observed_at_us,
+            "integrity": stated.integrity,
+            "classification": stated.classification,
+        }
+        ended = [{"retracts": fact.fact_id, "evidence_ref": stated.source} for fact in before]
+        commit = await write_facts(self._deployment, tenant_id, [], [*ended, edge], by=by, expect=at)
+        (fact,) = await self._at(tenant_id, stated.subject, stated.predicate, commit)
+        return fact
+
+
+def _says(fact: KnownFact, stated: StatedFact) -> bool:
+    """Whether a fact says what is stated, whenever it was observed."""
+    said = (fact.source, fact.integrity, fact.classification)
+    return said == (stated.source, stated.integrity, stated.classification) and canonical(fact.value) == canonical(
+        stated.value
+    )
+
+
+def _fact(tenant_id: str, edge: Mapping[str, Any]) -> KnownFact:
+    return KnownFact(
+        tenant_id=tenant_id,
+        fact_id=edge["edge_id"],
+        subject=edge["src"],
+        predicate=edge["predicate"],
+        value=edge["value"] if "value" in edge else edge["dst"],
+        source=edge["evidence_ref"],
+        integrity=edge["integrity"],
+        classification=edge["classification"],
+        snapshot=commit_key(edge["commit"]),
+    )

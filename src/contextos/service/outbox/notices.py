@@ -1,0 +1,176 @@
+"""Notices: what a person or another system learns of a run from outside, as a webhook or a mail.
+
+A notice names the run, what is asked of whom, and a link at which a person finds it. It holds no argument, no fact and
+no secret: who opens the link logs in there. Nothing in a notice approves anything. Its id is the same at every attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from contextos.contracts.encoding.display_escape import an, displayed
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.trace import TraceContext, child_headers
+from contextos.deployment.queries.run_events import RunEvent, RunEventName
+from contextos.trust.redact import redact
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+
+NoticeType = Literal["question.asked", "question.reminded", "question.decided", "run.escalated", "run.finished"]
+NOTICE_TYPES: Final[tuple[NoticeType, ...]] = get_args(NoticeType)
+
+NOTICED: Final[tuple[RunEventName, ...]] = (
+    "run.waiting",
+    "approval.answered",
+    "slot.answered",
+    "effect.settled",
+    "run.ended",
+)
+"""The events of a tenant of which there is a notice."""
+
+RUN_IN_LINK: Final = "{run}"
+"""Where the id of the run is put into a link."""
+_FOR_A_PERSON: Final = frozenset({"escalated", "exhausted"})
+"""The ends that an operator has to decide about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One notice. `sequence` is the number of its event among those of the tenant, and `at_us` the time of the event in
+    Unix microseconds. `told` are the members of `data` that its type has. `trace` are the trace headers with which it
+    is sent; none if the request of the run was erased.
+    """
+
+    id: str
+    type: NoticeType
+    tenant_id: str
+    run_id: str
+    sequence: int
+    at_us: int
+    told: Mapping[str, Any]
+    link: str
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> bytes:
+        """Return the notice as canonical JSON: `type`, `timestamp` (ISO 8601) and `data`."""
+        data = {"tenant_id": self.tenant_id, "run_id": self.run_id, "sequence": self.sequence, **self.told}
+        return canonical({"type": self.type, "timestamp": _iso(self.at_us), "data": {**data, "link": self.link}})
+
+    def subject(self) -> str:
+        """Return the notice in one line of text, with text from outside escaped."""
+        return displayed(_SENTENCES[self.type](self.told))
+
+    def text(self) -> str:
+        """Return the notice as lines for a person."""
+        facts = [
+            f"until: {_iso(value)}" if name == "deadline_us" else f"{name}: {displayed(value)}"
+            for name, value in self.told.items()
+        ]
+        lines = [f"{self.subject()}.", "", f"run: {self.run_id}", *facts, "", f"Open it: {self.link}"]
+        return "\n".join([*lines, "This message approves nothing, and neither does opening the link.", ""])
+
+
+def notice_of(
+    subscriber: str,
+    event: RunEvent,
+    entries: Sequence[Entry],
+    link: str,
+    *,
+    upto: int | None = None,
+    reminder: bool = False,
+) -> Notice:
+    """Return the notice of an event. `entries` are those of its run, of which it is about the one with the number
+    `upto` (None: the last). `link` has `{run}` in it. What was erased is left out.
+    """
+    told, kind = _told(event, entries[:upto])
+    if event.event == "approval.answered" and _is_void(entries[:upto], entries[upto or len(entries) :]):
+        told = {name: value for name, value in told.items() if name != "by"} | {"verdict": "void"}
+    if reminder:
+        kind = "question.reminded"
+    named = f"{event.tenant_id}\n{subscriber}\n{event.cursor}\n{kind}".encode()
+    clean = redact({name: value for name, value in told.items() if not name.endswith("_us")}, REDACTION_TARGETS)[0]
+    assert isinstance(clean, dict), "an object stays one"
+    digest = hashlib.sha256(named).hexdigest()
+    return Notice(
+        id=f"msg_{digest[:32]}",
+        type=kind,
+        tenant_id=event.tenant_id,
+        run_id=event.run_id,
+        sequence=event.sequence,
+        at_us=event.at_us,
+        told={name: clean.get(name, value) for name, value in told.items()},
+        link=link.replace(RUN_IN_LINK, event.run_id),
+        trace=_trace(entries, digest[32:48]),
+    )
+
+
+def _trace(entries: Sequence[Entry], span_id: str) -> dict[str, str]:
+    received = read_body(entries[0]) if entries and entries[0].kind == "run.received" else None
+    if received is None:
+        return {}
+    # Every receiver counts as outside of the trust domain.
+    return child_headers(TraceContext.model_validate(received["request"]["trace"]), span_id, external=True)
+
+
+def _iso(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _is_void(upto: Sequence[Entry], later: Sequence[Entry]) -> bool:
+    """Whether the run found the answer void with which `upto` ends."""
+    about = (one for one in later if one.kind in ("approval.asked", "approval.voided") and one.key == upto[-1].key)
+    return next((one.kind for one in about), "") == "approval.voided"
+
+
+def _told(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str, Any], NoticeType]:
+    if event.event == "run.waiting":
+        return {"waits_for": event.waits_for, **_question(event.waits_for, entries)}, "question.asked"
+    said = _noticed(entries[-1])
+    if event.event == "run.ended":
+        end = said.get("end", "erased")
+        return {"end": end}, "run.escalated" if end in _FOR_A_PERSON else "run.finished"
+    answers = KINDS[event.event].answers
+    return {"waits_for": answers, **_question(answers, entries), **said}, "question.decided"
+
+
+def _question(waits_for: str | None, entries: Sequence[Entry]) -> Mapping[str, Any]:
+    """What is asked, from the last question of this kind."""
+    asked = (entry for entry in reversed(entries) if entry.kind in KINDS and KINDS[entry.kind].asks == waits_for)
+    return next(map(_noticed, asked), {})
+
+
+def _noticed(entry: Entry) -> Mapping[str, Any]:
+    """What a person learns of an entry from outside; nothing of an erased one."""
+    row, body = KINDS.get(entry.kind), read_body(entry)
+    return {} if body is None or row is None or row.noticed is None else row.noticed(body)
+
+
+def _asked(told: Mapping[str, Any]) -> str:
+    if told["waits_for"] == "slot":
+        return f"{told.get('principal_id', 'the user')} is asked for the slot {told.get('slot_id', '')}".strip()
+    what = told.get("capability_id", "a call")
+    if told["waits_for"] == "settlement":
+        return f"an operator is asked whether {what} happened"
+    return f"{an(told.get('required_role', 'person'))} is asked about {what}"
+
+
+def _decided(told: Mapping[str, Any]) -> str:
+    said = told.get("verdict") or {True: "happened", False: "did not happen"}.get(told.get("happened"), "answered")  # type: ignore[arg-type]
+    return f"{told.get('capability_id', told.get('slot_id', 'a question'))} {said}"
+
+
+_SENTENCES: Final[Mapping[NoticeType, Callable[[Mapping[str, Any]], str]]] = {
+    "question.asked": _asked,
+    "question.reminded": lambda told: f"reminder: {_asked(told)}",
+    "question.decided": _decided,
+    "run.escalated": lambda told: f"a run needs a decision: it ended as {told['end']}",
+    "run.finished": lambda told: f"a run ended as {told['end']}",
+}

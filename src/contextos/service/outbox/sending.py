@@ -1,0 +1,143 @@
+"""The outbox: notices of the runs of a tenant to one destination, at least once and in order per run.
+
+There is no table of notices to send. The journal has what happened, and a durable subscription has how far the
+destination is; so no notice is lost between the two, and a process that is killed anywhere leaves nothing half done. A
+destination that does not answer is tried again after growing waits. After `max_attempts` the notice is given up, on
+record, and the next one of its run follows. A question that still waits after `remind_after_s` is sent once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.subscriptions import REMINDERS, UNDELIVERED, Reminder, UndeliveredEvent, event_key
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry
+from contextos.deployment.dead_letters import MAX_DETAIL_CHARS
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.queries.checked_run import read_checked
+from contextos.deployment.queries.positions import line_at
+from contextos.deployment.queries.run_events import RunEvent, event_of_line
+from contextos.deployment.queries.run_index import waiting_runs
+from contextos.errors import Conflict, ContextOSError, DestinationGone
+from contextos.service.outbox.notices import NOTICED, Notice, NoticeType, notice_of
+from contextos.service.subscriptions import FIRST_RETRY_US, MAX_RETRY_US, Subscriber
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.storage import Store
+
+Send = Callable[[Notice], Awaitable[None]]
+"""Sends one notice once, and returns when the destination has taken it. Raises a `ContextOSError` if it has not."""
+
+OUTBOX: Final = "outbox:"
+"""What the names of the subscriptions of outboxes begin with."""
+REMIND_EVERY_US: Final = 10_000_000
+"""How often it is looked for questions that wait too long, in microseconds."""
+_Known: TypeAlias = "StoredDocument[Reminder] | None"
+_PERSONS: Final = frozenset({"approval", "slot", "settlement"})
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The notices of one tenant to one destination. `link` has `{run}` in it. `remind_after_s` 0: no reminders."""
+
+    deployment: Deployment
+    tenant_id: str
+    destination: str
+    types: tuple[NoticeType, ...]
+    link: str
+    send: Send
+    remind_after_s: int
+    max_attempts: int
+    _subscriber: Subscriber = field(init=False)
+    _look_at_us: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._subscriber = Subscriber(
+            self.deployment, self.tenant_id, self.name, NOTICED, self._handle, self.max_attempts
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the subscription."""
+        return f"{OUTBOX}{self.destination}"
+
+    async def register(self) -> None:
+        """Begin behind the newest event, or go on where this destination was. Raises as `Subscriber.register`."""
+        await self._subscriber.register()
+
+    async def deliver(self) -> int:
+        """Send what is due, if no other process does. Returns after how many microseconds to call again.
+
+        Raises as `Subscriber.deliver`.
+        """
+        wait_us = await self._subscriber.deliver()
+        now_us = self.deployment.ports.clock.now_us()
+        if self.remind_after_s and "question.reminded" in self.types and now_us >= self._look_at_us:
+            self._look_at_us = now_us + REMIND_EVERY_US
+            async for event, entries, known in self._overdue(now_us):
+                await self._remind(event, entries, known)
+        return wait_us
+
+    async def release(self) -> None:
+        """Let another process deliver at once. Raises `Unavailable`."""
+        await self._subscriber.release()
+
+    async def _handle(self, event: RunEvent) -> None:
+        line = await line_at(self._store, self.tenant_id, event.cursor)
+        run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, event.run_id)
+        assert line is not None, "an event has a cursor"
+        notice = notice_of(self.name, event, run.entries, self.link, upto=read_body(line)["entries"])
+        if notice.type in self.types:
+            await self.send(notice)
+
+    async def _overdue(self, now_us: int) -> AsyncIterator[tuple[RunEvent, Sequence[Entry], _Known]]:
+        """Yield the questions that were sent, and that nobody has answered for too long, each with the run so far and
+        what is known of its reminder. Those whose reminder was sent, or has to wait, are left out.
+        """
+        async for began in waiting_runs(self._store, self.tenant_id, 0):
+            asked = [one for one in await self._store.lines(INDEX, began.key) if one.kind == "run.waiting"]
+            if not asked or asked[-1].at_us + self.remind_after_s * 1_000_000 > now_us:
+                continue
+            line = asked[-1]
+            known = await REMINDERS.one(self._store, event_key(self.name, line.seq))
+            if known is not None and not 0 < known.body.retry_at_us <= now_us:
+                continue
+            run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, began.key)
+            waiting = run.view().waiting if run.fault is None else None
+            if waiting and waiting["for"] in _PERSONS and self._subscriber.delivered(began.key, line.seq):
+                yield event_of_line(line, run), run.entries[: read_body(line)["entries"]], known
+
+    async def _remind(self, event: RunEvent, entries: Sequence[Entry], known: _Known) -> None:
+        """Send a reminder. What a crash interrupts is sent again."""
+        key, now_us = event_key(self.name, event.sequence), self.deployment.ports.clock.now_us()
+        failures, fault = known.body.failures if known else 0, ""
+        try:
+            await self.send(notice_of(self.name, event, entries, self.link, reminder=True))
+        except DestinationGone as gone:
+            with suppress(Conflict):
+                await self._subscriber.end(gone)
+            return
+        except ContextOSError as error:
+            failures, fault = failures + 1, str(error)[:MAX_DETAIL_CHARS]
+        version, writes = known.version if known else 0, []
+        if not fault or failures >= self.max_attempts:
+            state = Reminder(event.run_id, failures, 0)
+        else:
+            state = Reminder(event.run_id, failures, now_us + min(FIRST_RETRY_US << min(failures, 20), MAX_RETRY_US))
+        if fault and not state.retry_at_us:
+            lost = UndeliveredEvent(event.run_id, event.sequence, "question.reminded", failures, now_us, fault)
+            writes.append(UNDELIVERED.write(event_key(self.name, event.sequence, "/reminder"), 0, lost))
+        try:
+            await self._store.commit(Batch(run=CONTROL, writes=(REMINDERS.write(key, version, state), *writes)))
+        except Conflict:
+            # Another process took over, and has sent it too.
+            return
+
+    @property
+    def _store(self) -> Store:
+        return self.deployment.ports.stores.tenant(self.tenant_id)

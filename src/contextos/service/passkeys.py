@@ -1,0 +1,214 @@
+"""`app.passkeys`: approvers register passkeys, which count once who keeps the directory writes them there.
+
+The runtime never writes the directory, so a registration grants nothing. What was registered is sealed with the
+runtime's key: who keeps the directory reads there which person made it and how they had logged in, and a writer of the
+database makes up none.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.documents.identities import PASSKEY_REGISTRATIONS, SealedIdentity
+from contextos.contracts.encoding.codec import JsonValue, loads
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.envelopes.identity import Approver, ApproverPasskey
+from contextos.contracts.journal import CONTROL, Batch
+from contextos.deployment.deployment import Deployment
+from contextos.errors import ApprovalRefused, Conflict, InvalidInput, Problem, SignatureInvalid
+from contextos.service.pages import Page, check_limit
+from contextos.trust.approvals.passkey_registration import (
+    REGISTRATION_TIMEOUT_MS,
+    creation_options,
+    registered_passkey,
+    registration_digest,
+)
+from contextos.trust.seal import open_sealed, seal
+
+REGISTRATIONS_TYPE: Final = "application/vnd.contextos.passkey-registrations+json"
+MAX_REGISTRATIONS: Final = 8
+"""The most registrations of one person that are kept; another one takes the place of the oldest."""
+MAX_REGISTRATION_RACES: Final = 8
+CHALLENGE_BYTES: Final = 32
+_CURSOR: Final = re.compile(r"[0-9a-f]{64}\.([0-9a-f]{64})?")
+"""The key of a person, and the digest of their registration that the page before ended with; none: all were listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasskeyRegistration:
+    """A passkey that an approver registered: `passkey` is the entry of the directory, and `digest` that of both.
+
+    `login_digest` is the digest of the token with which they had logged in. `registered_at_us` is Unix time in
+    microseconds. `is_published`: the directory has this entry of this person now.
+    """
+
+    approver_id: str
+    passkey: ApproverPasskey
+    digest: str
+    login_digest: str
+    registered_at_us: int
+    is_published: bool
+
+
+class Passkeys:
+    """Registrations of passkeys. The caller has authenticated the person."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    async def begin(self, tenant_id: str, approver_id: str, *, origin: str) -> dict[str, JsonValue]:
+        """Return the options with which a page of `origin` asks a browser for a new passkey
+        (`navigator.credentials.create`, as JSON). Their challenge counts once, for five minutes, and for this person.
+
+        Raises:
+            ApprovalRefused: the directory does not know the person as an approver, or browsers make no passkeys for
+                this origin.
+            Unavailable, Conflict: the store does not answer, or is changed at the same moment.
+        """
+        ports, approver = self._deployment.ports, await self._approver(tenant_id, approver_id)
+        raw = ports.entropy.take(CHALLENGE_BYTES)
+        challenge = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+        options = creation_options(tenant_id, approver, origin, challenge)
+        expires_at_us = ports.clock.now_us() + REGISTRATION_TIMEOUT_MS * 1_000
+        begun = {"value": challenge, "expires_at_us": expires_at_us}
+        await self._change(tenant_id, approver_id, lambda kept: {**kept, "challenge": begun})
+        return options
+
+    async def finish(
+        self, tenant_id: str, approver_id: str, response: Mapping[str, Any], *, origin: str, login_digest: str
+    ) -> PasskeyRegistration:
+        """Keep the passkey that the browser made for `begin`: `response` is `credential.toJSON()`. It counts for
+        nothing until who keeps the directory writes it there. The challenge is spent, whatever the answer is.
+
+        Raises:
+            ApprovalRefused: as `begin`; or there is no challenge that counts, the answer is none for it, or the
+                directory has this passkey already (`assertion_invalid`).
+            Unavailable, Conflict: as `begin`.
+        """
+        approver, now_us = await self._approver(tenant_id, approver_id), self._deployment.ports.clock.now_us()
+        before = await self._change(tenant_id, approver_id, lambda kept: {**kept, "challenge": None})
+        challenge = before["challenge"]
+        if challenge is None or now_us >= challenge["expires_at_us"]:
+            raise _refused("the registration did not begin, or more than five minutes ago; begin it again")
+        passkey = registered_passkey(tenant_id, approver_id, origin, challenge["value"], response)
+        if any(one.credential_id == passkey.credential_id for one in approver.passkeys):
+            raise _refused("the directory has this passkey already")
+        made = {"passkey": passkey.to_json(), "login_digest": login_digest, "registered_at_us": now_us}
+
+        def added(kept: dict[str, Any]) -> dict[str, Any]:
+            others = [one for one in kept["registered"] if one["passkey"]["credential_id"] != made_id]
+            return {**kept, "registered": [*others, made][-MAX_REGISTRATIONS:]}
+
+        made_id = passkey.credential_id
+        await self._change(tenant_id, approver_id, added)
+        return _registration(approver, approver_id, made)
+
+    async def list(
+        self, tenant_id: str, approver_id: str | None = None, *, limit: int = 50, cursor: str = ""
+    ) -> Page[PasskeyRegistration]:
+        """Return a page of the registrations of a person, or of everybody in the tenant: person by person, the oldest
+        first. What the runtime did not seal is none.
+
+        A page ends after `limit` registrations, or after `limit` people: it can be empty and not the last.
+
+        Raises:
+            InvalidInput: the limit is out of bounds, or the cursor is of no such list.
+            Unavailable: the store or the directory does not answer.
+        """
+        check_limit(limit)
+        at, _, seen = cursor.partition(".")
+        if cursor and not (_CURSOR.fullmatch(cursor) and (approver_id is None or at == _key_of(approver_id))):
+            detail = "the cursor is of no list of this tenant"
+            raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
+        if approver_id is not None:
+            keys, more = [_key_of(approver_id)], False
+        else:
+            store = self._deployment.ports.stores.tenant(tenant_id)
+            following = await PASSKEY_REGISTRATIONS.page(store, after=at, limit=limit)
+            keys = [*([at] if seen else []), *(one.key for one in following)]
+            more = len(following) == limit
+        items: list[PasskeyRegistration] = []
+        for key in keys:
+            for one in _behind(seen if key == at else "", await self._registrations(tenant_id, key)):
+                if len(items) == limit:
+                    return Page(tuple(items), _cursor_behind(items[-1]))
+                items.append(one)
+        return Page(tuple(items), f"{keys[-1]}." if more else None)
+
+    async def _registrations(self, tenant_id: str, key: str) -> Sequence[PasskeyRegistration]:
+        kept, _ = await self._kept(tenant_id, key)
+        person = kept["approver_id"]
+        approver = await self._deployment.ports.directory.approver(tenant_id, person) if person else None
+        return [_registration(approver, person, one) for one in kept["registered"]]
+
+    async def _approver(self, tenant_id: str, approver_id: str) -> Approver:
+        approver = await self._deployment.ports.directory.approver(tenant_id, approver_id)
+        if approver is None:
+            raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
+        return approver
+
+    async def _change(
+        self, tenant_id: str, approver_id: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Write what `change` makes of what is kept of a person, and return what was kept before."""
+        ports, key = self._deployment.ports, _key_of(approver_id)
+        for _ in range(MAX_REGISTRATION_RACES):
+            kept, version = await self._kept(tenant_id, key)
+            payload = canonical({**change(kept), "tenant_id": tenant_id, "key": key, "approver_id": approver_id})
+            sealed = SealedIdentity(seal(REGISTRATIONS_TYPE, payload, ports.keys, "claim"))
+            write = PASSKEY_REGISTRATIONS.write(key, version, sealed)
+            try:
+                await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, writes=(write,)))
+            except Conflict:
+                continue
+            return kept
+        raise Conflict(key, "begin the registration again")
+
+    async def _kept(self, tenant_id: str, key: str) -> tuple[dict[str, Any], int]:
+        empty: dict[str, Any] = {"approver_id": "", "challenge": None, "registered": []}
+        ports = self._deployment.ports
+        found = await PASSKEY_REGISTRATIONS.one(ports.stores.tenant(tenant_id), key)
+        if found is None:
+            return empty, 0
+        try:
+            payload = loads(open_sealed(found.body.envelope, ports.keys, "claim", [REGISTRATIONS_TYPE]))
+        except (SignatureInvalid, InvalidInput):
+            return empty, found.version
+        assert isinstance(payload, dict), "the runtime sealed an object"
+        if (payload["tenant_id"], payload["key"]) != (tenant_id, key):
+            return empty, found.version
+        return payload, found.version
+
+
+def _key_of(approver_id: str) -> str:
+    return digest(approver_id.encode()).removeprefix("sha256:")
+
+
+def _cursor_behind(one: PasskeyRegistration) -> str:
+    return f"{_key_of(one.approver_id)}.{one.digest.removeprefix('sha256:')}"
+
+
+def _behind(seen: str, registered: Sequence[PasskeyRegistration]) -> Sequence[PasskeyRegistration]:
+    """The registrations behind the one with the digest `seen`; all if it is not kept any more, as the oldest goes."""
+    digests = [one.digest.removeprefix("sha256:") for one in registered]
+    return registered[digests.index(seen) + 1 :] if seen in digests else registered
+
+
+def _registration(approver: Approver | None, approver_id: str, kept: Mapping[str, Any]) -> PasskeyRegistration:
+    passkey = ApproverPasskey.model_validate(kept["passkey"])
+    return PasskeyRegistration(
+        approver_id=approver_id,
+        passkey=passkey,
+        digest=registration_digest(approver_id, passkey),
+        login_digest=kept["login_digest"],
+        registered_at_us=kept["registered_at_us"],
+        is_published=approver is not None and passkey in approver.passkeys,
+    )
+
+
+def _refused(detail: str) -> ApprovalRefused:
+    return ApprovalRefused("assertion_invalid", detail)

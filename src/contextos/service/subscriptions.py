@@ -1,0 +1,326 @@
+"""Subscriptions to what happens to runs: each event reaches a named subscriber at least once, in order per run.
+
+The cursor of a subscriber is a document in the store, and it moves after the handler has returned. So an event whose
+handler was interrupted by a crash is delivered again, by this process or by another one. A handler that fails is tried
+again after waits that grow, and holds back only the later events of the same run. A subscriber that does not answer
+(`Unavailable`, `LostReply`) is asked every few seconds whether it is back, and then gets at once all that waits. One
+that is gone (`DestinationGone`) is never called again. A subscriber with `max_attempts` gives an event up after so many
+failures: it is then an `UndeliveredEvent`, and the later ones of its run follow. Of the processes that share a name one
+delivers at a time: it holds a lease in the same document, and each move of the cursor is a compare-and-set on it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final
+
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.subscriptions import (
+    SUBSCRIPTIONS,
+    UNDELIVERED,
+    HeldRun,
+    Subscription,
+    UndeliveredEvent,
+    event_key,
+)
+from contextos.contracts.facts import nearest_name
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry, Write
+from contextos.contracts.ports.storage import Store
+from contextos.deployment.dead_letters import MAX_DETAIL_CHARS
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.queries.checked_run import read_checked
+from contextos.deployment.queries.positions import cursor_of, line_at, newest_cursor, number_of
+from contextos.deployment.queries.run_events import RUN_EVENTS, RunEvent, RunEventName, event_of_line, read_events
+from contextos.errors import (
+    Conflict,
+    DestinationGone,
+    Integrity,
+    InvalidInput,
+    LostReply,
+    NotFound,
+    Problem,
+    Unavailable,
+)
+from contextos.service.runs import EVENT_POLL_US
+from contextos.trust.journal.chain import verify_chain
+
+Handler = Callable[[RunEvent], Awaitable[None]]
+
+HANDLER_TIMEOUT_MS: Final = 30_000
+"""A handler that takes longer is cancelled, and has failed."""
+LEASE_US: Final = 60_000_000
+"""How long a process that delivers is waited for after its last sign of life."""
+FIRST_RETRY_US: Final = 1_000_000
+MAX_RETRY_US: Final = 300_000_000
+PROBE_US: Final = 2_000_000
+"""How often a subscriber that does not answer is asked whether it is back. It counts as no attempt."""
+MAX_HELD_RUNS: Final = 1000
+"""Runs of one subscriber that can wait for another try. With one more, no new event is delivered until one succeeds."""
+_MAX_NAME_CHARS: Final = 128
+
+
+@dataclass(slots=True)
+class Subscriber:
+    """One handler under a name. `register` comes first; then `deliver` is called again and again, one at a time.
+
+    `max_attempts`: how often an event is tried before it is given up; 0: without end.
+    """
+
+    deployment: Deployment
+    tenant_id: str
+    name: str
+    events: tuple[RunEventName, ...]
+    handler: Handler
+    max_attempts: int = 0
+    _stored: StoredDocument[Subscription] | None = None
+    _is_away: bool = True
+    _is_back: bool = False
+    _probe_at_us: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.events, self.handler)
+
+    async def register(self) -> None:
+        """Begin the subscription, durably, behind the newest event; one that is known goes on where it was.
+
+        Raises:
+            InvalidInput: the name is used for other events.
+            NotFound: the directory has no such tenant. Nothing is stored for it.
+        """
+        if not await self.deployment.ports.directory.knows_tenant(self.tenant_id):
+            detail = (
+                f"the directory has no tenant `{str(self.tenant_id)[:64]}`, so nothing happens in it; check its name"
+            )
+            raise NotFound(detail)
+        store = self.deployment.ports.stores.tenant(self.tenant_id)
+        known = await SUBSCRIPTIONS.one(store, self.name)
+        if known is None:
+            begun = Subscription(self.events, await newest_cursor(store), "", 0)
+            try:
+                await store.commit(Batch(run=CONTROL, writes=(SUBSCRIPTIONS.write(self.name, 0, begun),)))
+                return
+            except Conflict:
+                known = await SUBSCRIPTIONS.one(store, self.name)
+        if known is not None and set(known.body.events) != set(self.events):
+            detail = f"`{self.name}` subscribes to {', '.join(known.body.events)}"
+            raise InvalidInput(Problem("/name", "other_events", detail, "use another name for other events"))
+
+    async def deliver(self) -> int:
+        """Deliver what is due, if no other process does. Returns after how many microseconds to call again.
+
+        Raises:
+            Integrity: the index does not have the line up to which this subscription was delivered.
+            ChainBroken: an entry of the index that was read is missing, moved or changed.
+            Unavailable: the store does not answer; call again.
+        """
+        try:
+            if not await self._holds_lease() or self._body.ended:
+                return EVENT_POLL_US
+            await self._retry_held()
+            while await self._deliver_page():
+                await self._retry_held()
+        except Conflict:
+            # Another process took over; it delivers what is left.
+            self._stored = None
+        return EVENT_POLL_US
+
+    def delivered(self, run_id: str, sequence: int) -> bool:
+        """Return whether this process delivers, something is still delivered, and the event of a run with this number
+        was delivered or given up.
+        """
+        if self._stored is None:
+            return False
+        body = self._stored.body
+        return not body.ended and sequence <= number_of(body.cursor) and all(one.run != run_id for one in body.held)
+
+    async def end(self, fault: DestinationGone, *others: Write) -> None:
+        """Deliver nothing any more, in any process. Raises `Conflict` if another process delivers."""
+        await self._write(replace(self._body, ended=str(fault)[:MAX_DETAIL_CHARS]), *others)
+
+    async def release(self) -> None:
+        """Let another process deliver at once. Raises `Unavailable`; another process then waits for the lease."""
+        while self._stored is not None:
+            try:
+                await self._store_body(replace(self._stored.body, owner="", until_us=0))
+                self._stored = None
+            except Conflict:
+                # A delivery that was cancelled while it wrote does not know that it wrote.
+                self._stored = await SUBSCRIPTIONS.one(self._store, self.name)
+                if self._stored is not None and self._stored.body.owner != self.deployment.ports.owner:
+                    self._stored = None
+
+    async def _holds_lease(self) -> bool:
+        """Take the lease, or renew it in the second half of its time. False while another process holds it."""
+        ports = self.deployment.ports
+        now_us = ports.clock.now_us()
+        if self._stored is None:
+            found = await SUBSCRIPTIONS.one(ports.stores.tenant(self.tenant_id), self.name)
+            assert found is not None, "a subscriber is registered before it delivers"
+            if found.body.owner != ports.owner and found.body.until_us > now_us and ports.alive(found.body.owner):
+                return False
+            self._stored = found
+        if self._stored.body.owner != ports.owner or self._stored.body.until_us - now_us < LEASE_US // 2:
+            await self._write(self._stored.body)
+        return True
+
+    async def _deliver_page(self) -> bool:
+        """Deliver the next page of events. Returns whether there was one, and all of it was passed."""
+        events, last = await read_events(
+            self._store, self.tenant_id, self.deployment.ports.keys, await self._delivered()
+        )
+        held = {one.run for one in self._body.held}
+        for event in events:
+            if event.event not in self.events or event.run_id in held:
+                continue
+            if len(held) >= MAX_HELD_RUNS:
+                return False
+            fault = await self._fault(event)
+            passed, given_up = replace(self._body, cursor=event.cursor), self._given_up(event, fault, 1)
+            if isinstance(fault, DestinationGone):
+                await self.end(fault, *given_up)
+                return False
+            if fault is not None and not given_up:
+                passed = replace(passed, held=(*passed.held, self._held(event.run_id, event.sequence, 1)))
+                held.add(event.run_id)
+            await self._write(passed, *given_up)
+        if last is not None and number_of(self._body.cursor) < last.seq:
+            await self._write(replace(self._body, cursor=cursor_of(last)))
+        return bool(events)
+
+    async def _delivered(self) -> Entry | None:
+        """The line of the index up to which everything is delivered or held."""
+        try:
+            return await line_at(self._store, self.tenant_id, self._body.cursor)
+        except InvalidInput:
+            detail = f"the index has no line `{self._body.cursor}`, up to which `{self.name}` was delivered"
+            raise Integrity(f"{detail}; verify the tenant, and subscribe under another name") from None
+
+    async def _retry_held(self) -> None:
+        """Deliver the events of held runs whose time has come, each run in order until one fails. A subscriber that is
+        back gets those of all.
+        """
+        now_us = self.deployment.ports.clock.now_us()
+        if self._is_away and self._body.held and now_us >= self._probe_at_us:
+            self._probe_at_us = now_us + PROBE_US
+            await self._retry(self._body.held[0], counted=self._body.held[0].retry_at_us <= now_us)
+        is_back, self._is_back = self._is_back, False
+        for one in self._body.held:
+            if (is_back or one.retry_at_us <= now_us) and not self._body.ended:
+                await self._retry(one, counted=one.retry_at_us <= now_us)
+
+    async def _retry(self, held: HeldRun, *, counted: bool = True) -> None:
+        upto = number_of(self._body.cursor)
+        lines = [line for line in await self._store.lines(INDEX, held.run) if held.seq <= line.seq <= upto]
+        for line in lines:
+            verify_chain(self.tenant_id, INDEX, [line], after=line._replace(seq=line.seq - 1, hash=line.prev_hash))
+        run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, held.run)
+        failures = held.failures
+        for line in lines:
+            event = event_of_line(line, run)
+            if event.event not in self.events:
+                continue
+            fault = await self._fault(event)
+            given_up = self._given_up(event, fault, failures + 1)
+            if isinstance(fault, DestinationGone):
+                await self.end(fault, *given_up)
+                return
+            if fault is not None and not counted:
+                return
+            if fault is not None and not given_up:
+                await self._write(self._with_held(self._held(held.run, line.seq, failures + 1)))
+                return
+            failures = 0
+            await self._write(self._with_held(HeldRun(held.run, line.seq + 1, 0, 0)), *given_up)
+        await self._write(replace(self._body, held=tuple(one for one in self._body.held if one.run != held.run)))
+
+    async def _fault(self, event: RunEvent) -> Exception | None:
+        """Call the handler. Returns why it failed, took too long, or must not be called; None if it did not fail."""
+        ports = self.deployment.ports
+        attempt = _Attempt()
+        with attempt:
+            if event.fault is not None:
+                raise Integrity(event.fault)
+            await ports.concurrency.within(HANDLER_TIMEOUT_MS, lambda: self.handler(event))
+        self._is_back |= self._is_away and attempt.fault is None
+        self._is_away = isinstance(attempt.fault, Unavailable | LostReply)
+        if attempt.fault is not None:
+            fields = {"tenant": self.tenant_id, "run": event.run_id, "subscriber": self.name}
+            with _Attempt():
+                ports.report_fault(attempt.fault, fields)
+        return attempt.fault
+
+    def _given_up(self, event: RunEvent, fault: Exception | None, failures: int) -> tuple[Write, ...]:
+        """Return the write that records that an event is given up; none if it is not."""
+        is_lost = isinstance(fault, DestinationGone) or 0 < self.max_attempts <= failures
+        if fault is None or not is_lost:
+            return ()
+        detail = (str(fault) or type(fault).__name__)[:MAX_DETAIL_CHARS]
+        at_us = self.deployment.ports.clock.now_us()
+        lost = UndeliveredEvent(event.run_id, event.sequence, event.event, failures, at_us, detail)
+        return (UNDELIVERED.write(event_key(self.name, event.sequence), 0, lost),)
+
+    def _held(self, run_id: str, seq: int, failures: int) -> HeldRun:
+        wait_us = min(FIRST_RETRY_US << min(failures - 1, 20), MAX_RETRY_US)
+        return HeldRun(run_id, seq, failures, self.deployment.ports.clock.now_us() + wait_us)
+
+    def _with_held(self, held: HeldRun) -> Subscription:
+        return replace(self._body, held=tuple(held if one.run == held.run else one for one in self._body.held))
+
+    async def _write(self, body: Subscription, *others: Write) -> None:
+        """Store how far this subscription is, and renew the lease. Raises `Conflict` if another process has it."""
+        ports = self.deployment.ports
+        await self._store_body(replace(body, owner=ports.owner, until_us=ports.clock.now_us() + LEASE_US), *others)
+
+    async def _store_body(self, body: Subscription, *others: Write) -> None:
+        assert self._stored is not None, "only the process with the lease writes"
+        write = SUBSCRIPTIONS.write(self.name, self._stored.version, body)
+        await self._store.commit(Batch(run=CONTROL, writes=(write, *others)))
+        self._stored = StoredDocument(self.name, self._stored.version + 1, body)
+
+    @property
+    def _body(self) -> Subscription:
+        assert self._stored is not None, "only the process with the lease delivers"
+        return self._stored.body
+
+    @property
+    def _store(self) -> Store:
+        return self.deployment.ports.stores.tenant(self.tenant_id)
+
+
+class _Attempt(AbstractContextManager[None]):
+    """Keeps the exception that foreign code raised. A cancellation of ours passes."""
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.fault = error if isinstance(error, Exception) else None
+        return self.fault is not None
+
+
+def _check(name: str, events: Sequence[str], handler: object) -> None:
+    problems = [
+        Problem(
+            "/event",
+            "unknown_event",
+            f"`{str(event)[:40]}` is not an event of a run",
+            f"did you mean `{near}`?" if (near := nearest_name(str(event), RUN_EVENTS)) else ", ".join(RUN_EVENTS),
+        )
+        for event in events
+        if event not in RUN_EVENTS
+    ]
+    if not events:
+        problems.append(Problem("/event", "missing", "no event is named", f"name some of {', '.join(RUN_EVENTS)}"))
+    if not name or len(name) > _MAX_NAME_CHARS or not name.isprintable():
+        detail = f"a subscriber has a printable name of 1 to {_MAX_NAME_CHARS} characters"
+        problems.append(Problem("/name", "invalid_name", detail, "name what it does, and keep the name"))
+    if not inspect.iscoroutinefunction(handler):
+        problems.append(Problem("/handler", "not_async", "the handler is not an `async def` function", "make it one"))
+    if problems:
+        raise InvalidInput(*problems)

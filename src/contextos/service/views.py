@@ -1,0 +1,451 @@
+"""The documents that the API answers with: frozen models, made from what `application` and `operations` return.
+
+A record is the envelope `DecisionRecord` itself. Times are Unix time in microseconds, as everywhere in ContextOS.
+`contextos.client` reads them with the same models, so nothing of the server is imported here when this runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, RootModel
+
+from contextos.contracts.encoding.jcs import canonical, same_json
+from contextos.contracts.entries.derived import ApprovalBinding, AskedEvidence
+from contextos.contracts.envelopes.artifacts import RecordedArtifact, Withheld
+from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.run import BudgetInForce
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
+from contextos.contracts.model import Model, OpenObject
+from contextos.contracts.statements.questions import CONTENT, principal_name, question_disagreement
+from contextos.errors import UnfitAnswer
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.gates import DescribedTool
+    from contextos.deployment.queries.run_view import RunView
+    from contextos.service.approvals import ApprovalStatement
+    from contextos.service.runs import LedgerEntry, Run, Timeline
+
+
+JSON: Final = "application/json"
+PROBLEM_JSON: Final = "application/problem+json"
+EVENT_STREAM: Final = "text/event-stream"
+
+MAX_HELD_S: Final = 30
+"""The longest that a call that waits is held, in seconds."""
+
+
+class ProblemPart(BaseModel):
+    """One fault of a request: its place as a JSON Pointer, a stable code, a sentence, and what to do."""
+
+    pointer: str
+    code: str
+    detail: str
+    remedy: str = ""
+
+
+class ProblemDocument(BaseModel):
+    """A problem document (RFC 9457). `type` is a stable URN that ends with `code`."""
+
+    type: str
+    title: str
+    status: int = Field(ge=400, le=599)
+    detail: str
+    code: str
+    errors: list[ProblemPart] = []
+
+
+class RequestOutcome(Model):
+    """What a request came to so far: the state of its run, what that waits for, and its record."""
+
+    tenant_id: str
+    run_id: str
+    state: str
+    ended: bool
+    waits_for: str | None
+    record: DecisionRecord | None
+
+    @classmethod
+    def of_view(cls, view: RunView) -> Self:
+        return cls.model_validate(_outcome(view))
+
+    @staticmethod
+    def json_of_view(view: RunView) -> bytes:
+        """Return the JSON of `of_view(view)`. The record is as it was sealed, so it is not validated and written again:
+        that takes longer than the rest of an answer.
+        """
+        return canonical(_outcome(view))
+
+
+class RunSummary(Model):
+    """One run in a list. `fault` says what about it does not verify, or is null."""
+
+    run_id: str
+    request_id: str | None
+    user_id: str | None
+    agent_id: str | None
+    intent: str | None
+    state: str
+    ended: bool
+    began_at_us: int
+    waits_for: str | None
+    blocked_by: str | None
+    status: str | None
+    decided_by: str | None
+    reason: str | None
+    fault: str | None
+
+    @classmethod
+    def of_run(cls, run: Run) -> Self:
+        return cls(**_summary(run))
+
+
+class RunDocument(RunSummary):
+    """One run with its current record, its limits with what it has used so far (`atomic_usage`), and the `paused`
+    result of the call that waits, if one does.
+    """
+
+    record: DecisionRecord | None
+    run_budget: BudgetInForce | None
+    paused: ToolResultEnvelope | None
+
+    @classmethod
+    def of_run(cls, run: Run, budget: BudgetInForce | None = None) -> Self:
+        return cls(**_summary(run), record=run.record, run_budget=budget, paused=run.paused)
+
+
+class RunListDocument(Model):
+    """A page of runs, newest first. `cursor` asks for the next page; null after the last."""
+
+    items: list[RunSummary]
+    cursor: str | None
+
+
+class TimelineMoment(Model):
+    """One line of a run's story; `after_us` is the time since the run began, or null."""
+
+    text: str
+    after_us: int | None
+
+
+class TimelinePart(Model):
+    """A part of the story of a run."""
+
+    title: str
+    moments: list[TimelineMoment]
+
+
+class TimelineDocument(Model):
+    """The story of a run. `fault` says what about the run does not verify, or is null."""
+
+    parts: list[TimelinePart]
+    fault: str | None
+
+    @classmethod
+    def of_timeline(cls, timeline: Timeline) -> Self:
+        parts = [
+            TimelinePart(
+                title=one.title,
+                moments=[TimelineMoment(text=moment.text, after_us=moment.after_us) for moment in one.moments],
+            )
+            for one in timeline.parts
+        ]
+        return cls(parts=parts, fault=timeline.fault)
+
+
+class LedgerLine(Model):
+    """An entry of a run's journal; `body` is null if it was erased."""
+
+    seq: int
+    kind: str
+    key: str
+    ledger: str
+    at_us: int
+    by: str
+    body: Any
+    hash: str
+
+    @classmethod
+    def of_entry(cls, one: LedgerEntry) -> Self:
+        return cls(
+            seq=one.seq,
+            kind=one.kind,
+            key=one.key,
+            ledger=one.ledger,
+            at_us=one.at_us,
+            by=one.by,
+            body=one.body,
+            hash=one.hash,
+        )
+
+
+class LedgerDocument(Model):
+    """The entries of a run that belong to one ledger, in order."""
+
+    run_id: str
+    ledger: str
+    items: list[LedgerLine]
+
+
+class SpanDocument(Model):
+    """A span of a run. `parent_id` is null without a recorded parent; `is_remote_parent`: it is the caller's. `link` is
+    the trace and the span that led to this one. Times are in Unix microseconds.
+    """
+
+    span_id: str
+    parent_id: str | None
+    is_remote_parent: bool
+    name: str
+    start_us: int
+    end_us: int
+    failed: bool
+    link: tuple[str, str] | None
+    attributes: dict[str, Any]
+
+
+class SpanEventDocument(Model):
+    """An event of a run: what was decided, removed, asked or refused, at a time in Unix microseconds."""
+
+    name: str
+    at_us: int
+    severity: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+class TraceDocument(Model):
+    """The spans and events of a run, as they are sent to a collector. Both are empty until the run has ended."""
+
+    run_id: str
+    trace_id: str
+    ended: bool
+    spans: list[SpanDocument]
+    events: list[SpanEventDocument]
+
+
+class NamedValue(Model):
+    """A name and a value of a question, in clear: nothing is escaped for display."""
+
+    name: str
+    value: Any
+
+
+class QuestionDocument(Model):
+    """A question that waits for a person with the role `required_role`, in clear.
+
+    `binding`, `args` and `evidence` are signed; `binding_digest` is the digest of `binding`, which has those of the
+    other two, and the other members repeat it. Compute them before you sign. Nothing is escaped for display. `void`
+    says what changed, so that no approval counts; it is empty of a question that holds.
+    """
+
+    run_id: str
+    approval_id: str
+    gate_id: str
+    required_role: str
+    deadline_us: int
+    binding_digest: str
+    capability_id: str
+    mode: str
+    args: list[NamedValue]
+    evidence: list[AskedEvidence]
+    requester: list[str]
+    untrusted: list[NamedValue]
+    secrets: list[NamedValue]
+    void: str
+    binding: ApprovalBinding
+
+    @classmethod
+    def of_content(cls, content: Mapping[str, Any], void: str = "") -> Self:
+        """Return the question of a content: `approval_id`, `binding` and its digest, `args` and `evidence`."""
+        binding = content["binding"]
+        repeated = ("run_id", "gate_id", "required_role", "deadline_us", "capability_id", "mode")
+        return cls.model_validate(
+            {
+                **{name: binding[name] for name in repeated},
+                "approval_id": content["approval_id"],
+                "binding_digest": content["binding_digest"],
+                "args": _named(content["args"]),
+                "evidence": list(content["evidence"]),
+                "requester": [principal_name(one) for one in binding["requester_chain"]],
+                "untrusted": _named(binding["untrusted"]),
+                "secrets": _named(binding["secrets"]),
+                "void": void,
+                "binding": binding,
+            }
+        )
+
+    def content(self) -> dict[str, Any]:
+        """Return what is signed of this question, after everything that it says was derived again.
+
+        Raises:
+            UnfitAnswer: a digest or a repeated member does not follow from the content.
+        """
+        said = self.to_json()
+        content = {**{name: said[name] for name in CONTENT}, "args": {one.name: one.value for one in self.args}}
+        fault = question_disagreement(content)
+        if fault is None and not same_json(QuestionDocument.of_content(content, self.void).to_json(), said):
+            fault = "a member differs from what it is bound to"
+        if fault is not None:
+            raise UnfitAnswer(f"the question of the server is altered: {fault}; nothing was signed")
+        return content
+
+
+class UnverifiedDocument(Model):
+    """A run that a list leaves out because it does not verify. Nobody should answer its question."""
+
+    run_id: str
+    fault: str
+
+
+class QuestionPage(Model):
+    """A page of open questions, newest first. `cursor` asks for the next page; null after the last."""
+
+    items: list[QuestionDocument]
+    cursor: str | None
+    unverified: list[UnverifiedDocument]
+
+
+class PasskeyName(Model):
+    """A passkey by which a person can answer (`PublicKeyCredentialDescriptorJSON`)."""
+
+    type: Literal["public-key"]
+    id: str
+
+
+class PasskeyOptions(Model):
+    """What a page asks a browser with (`PublicKeyCredentialRequestOptionsJSON`). `challenge` is the digest of the
+    statement, so the assertion fits this answer to this question and no other.
+    """
+
+    challenge: str
+    rpId: str  # as WebAuthn names it
+    allowCredentials: list[PasskeyName]
+    userVerification: Literal["required"]
+
+
+class StatementDocument(Model):
+    """What a person signs to answer a question.
+
+    `text` is for the person. Each value of `signing_inputs` is the bytes to sign with the key of that id (Ed25519); the
+    token is these, a dot, and the signature in Base64url without padding. `nonce` is that of a login instead of a key.
+    `passkeys` has, by the origin of a page, the options with which the page asks for one of the person's passkeys.
+    """
+
+    text: str
+    statement: OpenObject
+    nonce: str
+    signing_inputs: dict[str, str]
+    passkeys: dict[str, PasskeyOptions]
+
+    @classmethod
+    def of_statement(
+        cls, said: ApprovalStatement, statement: OpenObject, kids: list[str], passkeys: Mapping[str, Any]
+    ) -> Self:
+        return cls(
+            text=said.text,
+            statement=statement,
+            nonce=said.nonce,
+            signing_inputs={kid: said.signing_input(kid).decode() for kid in kids},
+            passkeys={origin: PasskeyOptions.model_validate(one) for origin, one in passkeys.items()},
+        )
+
+
+class AnswerReceipt(Model):
+    """The answer that was recorded. The run is due, and an engine drives it on."""
+
+    run_id: str
+    approval_id: str
+    binding_digest: str
+
+
+class StatedAct(Model):
+    """One statement of an act, as things are now. `signing_inputs` are as those of an approval's statement, with a time
+    of signing (`iat`), which is the signer's to state. The token counts for 15 minutes from then.
+    """
+
+    statement: OpenObject
+    signing_inputs: dict[str, str]
+
+
+class ActDocument(Model):
+    """What the caller signs to do an act as things are now, most often one statement. Nothing to sign: it is done."""
+
+    statements: list[StatedAct]
+
+
+class AnyDocument(RootModel[dict[str, Any]]):
+    """The answer to an act, as a JSON object."""
+
+
+class ToolDocument(Model):
+    """What a model reads about a tool: a text, and the JSON Schema of its arguments."""
+
+    description: str
+    input_schema: OpenObject
+
+    @classmethod
+    def of_tool(cls, tool: DescribedTool) -> Self:
+        return cls(description=tool.description, input_schema=dict(tool.input_schema))
+
+
+class SessionDocument(Model):
+    """A session: the run that it is, and the tools that its agent can call. `described` has the tools by id, for
+    a model; one that the server does not have any more is not there.
+    """
+
+    session: str
+    run_id: str
+    tools: list[str]
+    described: dict[str, ToolDocument]
+
+
+class RefusedReason(Model):
+    """Why a call was refused, and what the agent can do about it."""
+
+    code: str
+    detail: str
+    remedy: str
+    facts: list[str]
+    because: list[str]
+
+
+class CallDocument(Model):
+    """The answer to a call. `waiting`: make the same call again; nothing is lost meanwhile.
+
+    `output` and `error` are of a call that was made, `reasons` of a refused one, `waits_for`, `about` and `question` of
+    one that waits. `withheld`: the call was made, and this is why nobody reads what the tool answered. `artifacts` are
+    what the tool made beside its output.
+    """
+
+    status: Literal["done", "failed", "refused", "waiting"]
+    call_id: str
+    output: OpenObject | None = None
+    error: OpenObject | None = None
+    withheld: Withheld | None = None
+    artifacts: list[RecordedArtifact] = []
+    replayed: bool = False
+    reasons: list[RefusedReason] = []
+    ended: bool = False
+    waits_for: str | None = None
+    about: str | None = None
+    question: OpenObject | None = None
+
+
+def _outcome(view: RunView) -> dict[str, Any]:
+    return {
+        "tenant_id": view.tenant_id,
+        "run_id": view.run_id,
+        "state": view.state,
+        "ended": view.ended,
+        "waits_for": view.waiting["for"] if view.waiting else None,
+        "record": view.record,
+    }
+
+
+def _named(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in RunSummary.model_fields}

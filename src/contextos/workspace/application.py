@@ -1,0 +1,499 @@
+"""`App`: a running deployment with its storage, keys and engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.action.foreign_code import describe_adapter
+from contextos.adapters.key_files import KeyFiles
+from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
+from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Stores
+from contextos.contracts.trace import TraceContext, begun_trace, continued_trace
+from contextos.control.artifacts import MODELS, PACK_TYPE
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.governance import initialise_tenant, publish_artifact
+from contextos.deployment.deployment import Deployment, DrivenRun
+from contextos.deployment.gate.gate import Gate
+from contextos.deployment.gate.opening import only, open_session
+from contextos.deployment.ports import NoTelemetry
+from contextos.deployment.queries.run_events import RunEventName
+from contextos.deployment.witness import WitnessPublisher
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, OtherEnvironment, Problem
+from contextos.files import read_regular_file
+from contextos.service.approvals import ApprovalQuestions
+from contextos.service.artifacts import PublishedArtifacts
+from contextos.service.cancels import Cancels
+from contextos.service.facts import Facts
+from contextos.service.passkeys import Passkeys
+from contextos.service.runs import Runs
+from contextos.service.settlements import Settlements
+from contextos.service.subscriptions import Handler, Subscriber
+from contextos.settings import Settings, invalid_setting
+from contextos.trust.identity.refusals import logged_refusal
+from contextos.trust.seal import open_sealed, seal
+from contextos.workspace.configuration import Configuration, Found, log_found
+from contextos.workspace.engine.event_delivery import EventDelivery
+from contextos.workspace.engine.failure_tracker import OnFailure
+from contextos.workspace.engine.lease_owner import LeasedOwner, Owner
+from contextos.workspace.engine.local import LocalEngine
+from contextos.workspace.engine.request_streams import Driven, RequestStream, open_request_stream
+from contextos.workspace.engine.resume import PATIENCE_S, drive_due_runs
+from contextos.workspace.engine.run_watch import RunWatch
+from contextos.workspace.engines import local_engine, worker_engine
+from contextos.workspace.logins.bearer import BearerTokens, tokens_bound_to
+from contextos.workspace.logins.browser_logins import BrowserLogins, browser_logins_of
+from contextos.workspace.telemetry import DeferredTelemetry
+
+if TYPE_CHECKING:
+    from contextos.packs.building import DeclaredPack
+    from contextos.packs.expansion import Expansion
+    from contextos.workspace.engine.shared import SharedEngine
+
+MAX_ARTIFACT_BYTES: Final = 8 << 20
+DRIVEN_GRACE_S: Final = 30
+"""How long streamed requests that are being driven are waited for when a deployment or its server is closed."""
+_LOG: Final = logging.getLogger("contextos.workspace")
+
+
+@dataclass(slots=True)
+class App:
+    """A running deployment. Use `deployment` to send requests, and `gate` for an agent that chooses its own calls.
+
+    `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
+    keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes. `delivery`
+    calls the handlers of `on`; `contextos.open` stops it. `shared_credentials` are the ids of the adapters whose
+    credentials serve every tenant, as the settings say. `configuration` finds what cannot be in force. `watch`
+    tells readers of streams what happens to runs, and `driving` has the streamed requests that are being driven.
+    """
+
+    settings: Settings
+    deployment: Deployment
+    stores: Stores
+    owner: Owner | LeasedOwner
+    engine: LocalEngine | SharedEngine
+    keys: Keys
+    witness_publisher: WitnessPublisher | None
+    watch: RunWatch
+    owned: tuple[Any, ...] = ()
+    delivery: EventDelivery = field(default_factory=EventDelivery)
+    shared_credentials: tuple[str, ...] = ()
+    driving: set[Driven] = field(default_factory=set)
+    configuration: Configuration = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.configuration = Configuration(self.settings, self.deployment, self.listed_tenants)
+
+    async def gate(
+        self,
+        *,
+        session: str,
+        user: str | UserClaims,
+        agent: str | AgentIdentity,
+        token: str | None = None,
+        tenant: str | None = None,
+        intent: str | None = None,
+        pack: str | None = None,
+        message: str = "",
+        context: Mapping[str, Any] | None = None,
+        tools: Sequence[str] | None = None,
+        hints: RuntimeHints | None = None,
+        trace: TraceContext | None = None,
+    ) -> Gate:
+        """Open the session of an agent that chooses its own calls, or find it by its name, as `open_session` does.
+
+        `tenant` can be left out where the directory lists only one.
+        """
+        return await open_session(
+            self.deployment,
+            tenant or only("tenant", "the directory has", self.tenants()),
+            session,
+            user=user,
+            agent=agent,
+            token=token,
+            intent=intent,
+            pack=pack,
+            message=message,
+            context=context,
+            tools=tools,
+            hints=hints,
+            trace=trace,
+        )
+
+    async def stream(self, request: bytes | str | Mapping[str, Any]) -> RequestStream:
+        """Send a request of the mode `stream`, and return the events of its run, which is driven meanwhile.
+
+        Raises as `Deployment.invoke`, and `InvalidInput` for another mode.
+        """
+        sent = request if isinstance(request, bytes | str) else canonical(dict(request))
+        invoked = parse(InvokeRequest, sent)
+        if invoked.mode != "stream":
+            remedy = "write `stream`, or send it with `deployment.invoke`"
+            raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{invoked.mode}`", remedy))
+        return await self.drive_watched(invoked.tenant_id, sent)
+
+    async def drive_watched(self, tenant_id: str, request: bytes | str | Mapping[str, Any]) -> RequestStream:
+        """As `stream`, for a request of `tenant_id` in any mode."""
+        return await open_request_stream(self.deployment, self.watch, tenant_id, request, self.driving)
+
+    async def wait_for_driven(self) -> None:
+        """Wait until the streamed requests were driven, `DRIVEN_GRACE_S` at most: their readers can have gone away.
+        What is left then, a later start takes over.
+        """
+        if self.driving:
+            await asyncio.wait(set(self.driving), timeout=DRIVEN_GRACE_S)
+
+    @property
+    def lacks_witness(self) -> bool:
+        """Whether this is a service without a witness: a cut end of its streams is found by nobody."""
+        return self.settings.profile == "service" and self.witness_publisher is None
+
+    @property
+    def shares_collector(self) -> bool:
+        """Whether one collector gets the traces, events and metrics of several tenants: that of the setting
+        `telemetry`, or what the program brought.
+        """
+        telemetry = self.deployment.ports.telemetry
+        if isinstance(telemetry, DeferredTelemetry):
+            return bool(self.settings.telemetry and self.settings.telemetry.otlp_url)
+        return not isinstance(telemetry, NoTelemetry)
+
+    def trace_of(self, received: TraceContext | None, *, is_workload: bool) -> TraceContext:
+        """Return the trace of the run that a caller over HTTP or MCP asks for. `received` is the one that they name.
+
+        It goes on, unless there is none, or the setting `traces_from` leaves that to workloads; then a trace begins
+        here, with a link to it. Nothing is decided by a trace id.
+        """
+        if received is not None and (is_workload or self.settings.traces_from == "callers"):
+            return continued_trace(received, trusted=is_workload)
+        entropy = self.deployment.ports.entropy
+        return begun_trace(entropy.take(16).hex(), entropy.take(8).hex(), received)
+
+    def listed_tenants(self) -> tuple[str, ...] | None:
+        """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""
+        listed = getattr(self.deployment.ports.directory, "tenants", None)
+        return None if listed is None else tuple(sorted(listed()))
+
+    def tenants(self) -> tuple[str, ...]:
+        """Return the tenants that the directory lists, sorted.
+
+        Raises:
+            InvalidSettings: the directory has no method `tenants`, which the port does not ask for.
+        """
+        listed = self.listed_tenants()
+        if listed is None:
+            detail = "the directory lists no tenants, so nothing can be done in each of them"
+            raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
+        return listed
+
+    async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
+        """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it
+        expires. A request of the user names the `token_ref` that is returned. With `session` a later token renews the
+        delegation of the user's session of this name.
+
+        Raises:
+            InvalidSettings: the directory takes no tokens.
+            InvalidInput: the delegation of the session has scopes that the token does not have.
+            SignatureInvalid: the token is refused, or names nobody with a role here.
+            NotFound: the directory has no such tenant or agent.
+            Unavailable: the issuer or the store does not answer.
+        """
+        directory = self.deployment.ports.directory
+        if not isinstance(directory, OidcDirectory):
+            detail = "the directory takes no tokens"
+            raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
+        with logged_refusal(token):
+            return await directory.sign_in(tenant_id, token, agent_id=agent_id, session=session)
+
+    def prometheus_text(self, tenant_id: str | None = None) -> bytes | None:
+        """Return the metrics of this process in the text format of Prometheus (UTF-8), for a `/metrics` route; None
+        without the setting `telemetry`. With `tenant_id` only those of this tenant. Waits for nothing, and may be
+        called from any thread.
+        """
+        text = getattr(self.deployment.ports.telemetry, "prometheus_text", None)
+        return None if text is None else bytes(text(tenant_id))
+
+    def bearer_tokens(self, *, bound_to: str) -> BearerTokens:
+        """Return what verifies the bearer tokens of a deployment that is served at the host `bound_to`, such as
+        `127.0.0.1`.
+
+        Raises:
+            InvalidSettings: no issuer of tokens counts here, so nobody could call; or the directory is one that the
+                program brings.
+        """
+        return tokens_bound_to(self.settings, self.deployment.ports, bound_to)
+
+    def browser_logins(self, tokens: BearerTokens) -> BrowserLogins | None:
+        """Return the logins and sessions of browsers, over what verifies the bearer tokens; None where the settings
+        have no `browser_logins`.
+
+        Raises:
+            InvalidSettings: the directory is one that the program brings, the client's secret is not there, an address
+                is none, or the extra `http` is not installed.
+        """
+        return browser_logins_of(self.settings, self.deployment.ports, self.stores, tokens)
+
+    def key_files(self) -> KeyFiles:
+        """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""
+        if not isinstance(self.keys, KeyFiles):
+            detail = "the keys of this deployment are not files of it"
+            raise invalid_setting("/keys", "no_key_files", detail, "list and rotate them where they are kept")
+        return self.keys
+
+    def worker(self, on_failure: OnFailure | None = None, *, drives: bool = True) -> LocalEngine | SharedEngine:
+        """Return the engine of a worker process, which drives every due run. On PostgreSQL workers share the runs.
+
+        Without `drives` it takes none, and leaves them to workers elsewhere. It still shows them that this process
+        lives, so that they take over what a killed one was driving, and publishes heads to the witness.
+        `on_failure` is called when a run cannot be driven; the log has it too.
+        """
+        of_app = (self.deployment, self.settings, self.owner, self.witness_publisher)
+        return worker_engine(*of_app, on_failure, drives=drives)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of the deployment: lists, single runs, timelines, and events that a reader can resume."""
+        return Runs(self.deployment, self.watch)
+
+    @property
+    def approvals(self) -> ApprovalQuestions:
+        """The questions to people that wait, what an answer signs, and the answers."""
+        return ApprovalQuestions(self.deployment)
+
+    @property
+    def artifacts(self) -> PublishedArtifacts:
+        """The packs, policies and catalogs that are published in a tenant, and what is active of them."""
+        return PublishedArtifacts(self.deployment)
+
+    @property
+    def passkeys(self) -> Passkeys:
+        """The passkeys that approvers register, for who keeps the directory."""
+        return Passkeys(self.deployment)
+
+    @property
+    def cancels(self) -> Cancels:
+        """What a person signs to stop a run, and the request to stop it."""
+        return Cancels(self.deployment)
+
+    @property
+    def settlements(self) -> Settlements:
+        """What an operator signs to settle an effect whose outcome nobody knows, and the settlement."""
+        return Settlements(self.deployment)
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the tenants: set, replace, retract and get, each write with its source and its writer."""
+        return Facts(self.deployment)
+
+    async def on(
+        self, event: RunEventName | tuple[RunEventName, ...], handler: Handler, *, name: str, tenant_id: str
+    ) -> None:
+        """Call `handler` with every such event of the tenant's runs from now on: each at least once, in order per run.
+
+        `name` names the subscriber for ever: after a crash it goes on where it was, and of several processes with one
+        name one delivers at a time. A handler that raises, or takes longer than 30 s, is tried again after waits from
+        1 s to 5 min; until then the later events of the same run wait, and no others.
+
+        Raises:
+            InvalidInput: an event, the name or the handler is none; or the name is used for other events.
+            NotFound: the directory has no such tenant.
+            Unavailable: the store or the directory does not answer; nothing was registered.
+        """
+        events = event if isinstance(event, tuple) else (event,)
+        await self.delivery.begin(Subscriber(self.deployment, tenant_id, name, events, handler))
+
+    async def publish(self, envelope: dict[str, Any], *, by: Actor) -> str:
+        """Publish one signed artifact in the tenant that it names, and return that tenant.
+
+        `envelope` is a DSSE envelope, as `seal` makes it with the purpose `pack`. `by` is the person who publishes, and
+        signs for it: they cannot approve runs of their pack. Publishing the same version again changes nothing.
+
+        Raises:
+            InvalidArtifact: lint refuses the artifact, it names no tenant, or its version has other content already.
+            SignatureInvalid: no trusted key signed the envelope.
+            ApprovalRefused: the actor is not proved, or has not the role `publisher`.
+        """
+        tenant = self.tenant_named(envelope)
+        if tenant is None:
+            remedy = "publish it in each tenant, by its name"
+            raise InvalidArtifact(Problem("/tenant", "no_tenant", "it belongs to the platform", remedy))
+        await publish_artifact(self.deployment, tenant, envelope, by=by)
+        return tenant
+
+    async def install(self, pack: DeclaredPack, *, by: Actor, keep: bool = False) -> list[str]:
+        """Sign the expansion of a declared pack with the runtime's own key, publish it, and pin it for its intents.
+
+        For development, and wherever the runtime holds the key for packs. In the profile `service` it signs none: the
+        author does (`contextos pack sign`). The adapters of the pack are those that the deployment was opened with.
+        The pins of other versions of it end, unless `keep` keeps them beside it; the log says what requests can still
+        choose. Returns what was done, as sentences; a repeated call does nothing.
+
+        Raises:
+            InvalidArtifact: the deployment has not the pack's tools, lint refuses the pack with all that the deployment
+                knows, or its version has other content already.
+            InvalidSettings: the runtime holds no key for packs, or is a `service`.
+            ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
+        """
+        from contextos.packs.checking import require_lint
+
+        tenant = pack.expansion.pack.pack_meta.tenant
+        here = self.deployment.ports.adapters(tenant)
+        for adapter in pack.adapters:
+            told = adapter.describe()
+            if told.adapter_id not in here or here[told.adapter_id].describe() != told:
+                detail = f"this deployment has no adapter `{told.adapter_id}` with the tools of the pack"
+                remedy = "give it to `contextos.open` in `adapters`, or name it in the settings"
+                raise InvalidArtifact(Problem("/tooling_layer/adapter_registry", "no_such_adapter", detail, remedy))
+        signed = [self._signed(pack.expansion)]
+        await require_lint(self.deployment, tenant, signed, declared=[pack.expansion], keep=keep)
+        log_found(await self.configuration.before_pins(tenant, [pack.expansion.pack]))
+        done = await initialise_tenant(self.deployment, tenant, signed, (), by=by, keep=keep)
+        await self._log_in_force(tenant, done)
+        return done
+
+    def tenant_named(self, envelope: dict[str, Any]) -> str | None:
+        """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
+        artifact = loads(open_sealed(envelope, self.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
+        stated = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
+        tenant = stated.get("tenant") if isinstance(stated, dict) else None
+        return tenant if isinstance(tenant, str) else None
+
+    async def initialise(
+        self, tenant_id: str, *, by: Actor, keep: bool = False, before: Callable[[list[Found]], None] = log_found
+    ) -> list[str]:
+        """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the
+        packs.
+
+        Artifacts are signed (`*.json`), or short forms of packs (`*.yaml`), whose expansions for the tools of the
+        deployment the runtime's own key signs. In the profile `service` it signs none: what a short form expands to is
+        among the signed artifacts. Returns what was done, as sentences. What is done already is left out, so a repeated
+        call does nothing. Policies that are in force are never changed here. Of each pack the newest version is pinned,
+        and the pins of its other versions end, unless `keep` keeps them beside it. `before` gets the
+        agents that the new pins stop, before anything is published.
+
+        Raises:
+            InvalidArtifact: lint refuses a pack, a policy bundle or a catalog with all that the deployment knows, and
+                nothing was published.
+            InvalidSettings: the settings name what is not there, or other policies are in force than they name; or the
+                runtime holds no key to sign a short form, or is a `service`.
+            SignatureInvalid: no trusted key signed an artifact.
+            ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
+        """
+        from contextos.packs.checking import require_lint, require_tenants
+
+        settings = self.settings
+        if problems := tuple(self.configuration.of_settings()):
+            raise InvalidSettings(*problems)
+        signed = self._artifact_paths("*.json")
+        envelopes = [loads(_read_artifact(path), max_bytes=MAX_ARTIFACT_BYTES) for path in signed]
+        named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
+        authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
+        every = self._declared(tenant_id)
+        require_tenants(
+            [*map(self.tenant_named, envelopes), *(one.pack.pack_meta.tenant for one in every)], self.listed_tenants()
+        )
+        declared = [one for one in every if one.pack.pack_meta.tenant == tenant_id]
+        named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
+        policies = settings.policies or ()
+        await require_lint(self.deployment, tenant_id, named, declared=declared, policies=policies, keep=keep)
+        before(await self.configuration.before_pins(tenant_id, map(self.deployment.catalog(tenant_id).opened, named)))
+        done = await initialise_tenant(self.deployment, tenant_id, named, policies, by=by, keep=keep)
+        await self._log_in_force(tenant_id, done)
+        await self.check_policies()
+        return done
+
+    async def _log_in_force(self, tenant_id: str, done: Sequence[str]) -> None:
+        """Log what the command line says after an act: what cannot match now, and what stays choosable beside a pin."""
+        if done:
+            log_found(await self.configuration.of_tenant(tenant_id))
+
+    def _artifact_paths(self, pattern: str) -> list[Path]:
+        settings = self.settings
+        return [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob(pattern))]
+
+    def _declared(self, tenant_id: str) -> list[Expansion]:
+        """The packs whose short forms are in the workspace, expanded with the tools of a tenant."""
+        from contextos.packs.building import expand_file
+
+        adapters = self.deployment.ports.adapters(tenant_id)
+        tools = [describe_adapter(name, adapter) for name, adapter in adapters.items()]
+        return [expand_file(_read_artifact(path), path.name, tools) for path in self._artifact_paths("*.yaml")]
+
+    def _signed(self, expansion: Expansion) -> dict[str, Any]:
+        if self.settings.profile == "service":
+            detail = f"nobody signed `{expansion.pack.pin}`, and the runtime of a service signs no pack"
+            raise invalid_setting("/profile", "unsigned_pack", detail, "its author signs it: `contextos pack sign`")
+        return seal(PACK_TYPE, canonical(expansion.document), self.keys, "pack")
+
+    async def check_policies(self) -> None:
+        """Check that every tenant of the directory has exactly the policies in force that the settings name.
+
+        One whose active set is of another environment is left out: nothing is decided by it, and `configuration` says
+        so.
+
+        Raises:
+            InvalidSettings: a tenant has others or none; or the settings name policies, and the directory lists no
+                tenants.
+        """
+        if self.settings.policies is None:
+            return
+        for tenant_id in self.tenants():
+            try:
+                active = await self.deployment.catalog(tenant_id).active()
+            except OtherEnvironment:
+                continue
+            if not active.version:
+                detail = f"the settings name policies, and nothing is active in `{tenant_id}`"
+                raise invalid_setting("/policies", "not_initialised", detail, "run `contextos apply`")
+            if told := _differences(self.settings.policies, active.policies):
+                detail = f"in `{tenant_id}`, whose active set has the version {active.version}: {'; '.join(told)}"
+                remedy = "correct the settings, or change the policies with `contextos policies`"
+                raise invalid_setting("/policies", "policies_differ", detail, remedy)
+
+    async def drive_due_runs(self, *, patience_s: float = PATIENCE_S) -> list[DrivenRun]:
+        """Drive every run once that is due or whose process died. Runs on the dead-letter list (failed for good) are
+        left alone.
+
+        A run that is still held up after `patience_s` seconds comes back with `Unavailable` as its error.
+        """
+        engine = local_engine(self.deployment, self.witness_publisher)
+        return await drive_due_runs(self.deployment, engine, patience_s=patience_s)
+
+    def close(self) -> None:
+        """Release leases, files, connections and the threads of adapters that the settings name.
+
+        Pending writes to a SQLite file are finished first; a PostgreSQL database is not waited for.
+        """
+        with ExitStack() as closing:
+            closing.callback(self.owner.close)
+            closing.callback(self.stores.close)
+            for one in self.owned:
+                closing.callback(one.close)
+            closing.callback(self.deployment.close)
+            closing.callback(self.delivery.close)
+            closing.callback(self.watch.close)
+
+
+def _differences(named: Sequence[tuple[str, str]], active: Sequence[tuple[str, str]]) -> list[str]:
+    missing = [ref for _, ref in sorted(set(named) - set(active))]
+    more = [ref for _, ref in sorted(set(active) - set(named))]
+    told = [f"the settings name `{ref}`, which is not in force so" for ref in missing]
+    return told + [f"`{ref}` is in force, and the settings do not name it so" for ref in more]
+
+
+def _read_artifact(path: Path) -> bytes:
+    try:
+        return read_regular_file(path, MAX_ARTIFACT_BYTES)
+    except OSError as error:
+        detail = f"`{path.name}` cannot be read: {(error.strerror or str(error)).lower()}"
+        raise invalid_setting("/packs", "unreadable", detail, "correct or remove the file") from None

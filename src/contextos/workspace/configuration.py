@@ -1,0 +1,186 @@
+"""What is configured and cannot be in force: in the settings, and in the packs and policies of each tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Final
+
+from contextos.contracts.acts import PackPin
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import Level
+from contextos.contracts.facts import name_remedy
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.governance import activate_policies, pin_packs
+from contextos.deployment.acts.unmatched_rules import intents_beside, packs_of, pinned_packs
+from contextos.deployment.deployment import Deployment
+from contextos.errors import ContextOSError, InvalidSettings, OtherEnvironment, Problem, Unavailable
+from contextos.files import read_regular_file
+from contextos.port_settings.faults import setting_lines, with_line
+from contextos.settings import DEFAULT_PACKS, MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
+
+_LOG: Final = logging.getLogger("contextos.workspace")
+SETTINGS: Final = "contextos.toml"
+CHECK_AGAIN_US: Final = 60_000_000
+"""Readiness begins another check when the last one is older."""
+
+_OF_TENANTS: Final = frozenset({"tenant", "tenants", "egress", "redaction", "places"})
+"""The settings that are a tenant, a list of tenants, or a table by tenant, wherever they are."""
+
+Found = tuple[str, Problem]
+"""Where a problem is, the settings or a ref, and the problem."""
+
+
+@dataclass(slots=True)
+class Configuration:
+    """Checks what a deployment is configured with, against all that it knows. `listed` are its tenants, or None."""
+
+    settings: Settings
+    deployment: Deployment
+    listed: Callable[[], Sequence[str] | None]
+    found: tuple[Found, ...] = ()
+    _checked_us: int | None = None
+    _checking: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    async def of_tenant(self, tenant_id: str) -> list[Found]:
+        """Return what cannot be in force of the packs and policies of a tenant, or why that is not known now."""
+        from contextos.packs.checking import problems_in_force
+
+        try:
+            return await problems_in_force(self.deployment, tenant_id)
+        except ContextOSError as error:
+            return [(tenant_id, Problem("", "not_checked", f"it was not checked: {error}", "look again"))]
+
+    async def before_pins(self, tenant_id: str, coming: Iterable[object]) -> list[Found]:
+        """Return which agents are stopped once the packs among `coming` are pinned. Nothing is pinned by this."""
+        packs = [one for one in coming if isinstance(one, ContextPack)]
+        return [(tenant_id, one) for one in await intents_beside(self.deployment, tenant_id, packs)]
+
+    async def pin(
+        self,
+        tenant_id: str,
+        pin: PackPin,
+        *,
+        expected: int,
+        by: Actor,
+        before: Callable[[list[Found]], None] | None = None,
+    ) -> None:
+        """Pin published packs (`pin_packs`), unless lint refuses them with all that the deployment knows. `before`
+        gets the agents that the pin stops; without it the log says so.
+
+        Every door pins here; what stays beside the new pin is in `of_tenant`.
+
+        Raises:
+            InvalidArtifact: lint refuses an artifact of the pin, or as `pin_packs`, whose other errors are raised too.
+        """
+        from contextos.packs.checking import require_lint_of_pin
+
+        await require_lint_of_pin(self.deployment, tenant_id, pin)
+        packs = [pack for pack, _ in await packs_of(self.deployment.catalog(tenant_id), pin)]
+        (before or log_found)(await self.before_pins(tenant_id, packs))
+        await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=by)
+
+    async def activate(
+        self, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
+    ) -> None:
+        """Put exactly these policies in force (`activate_policies`), unless lint refuses one that is new, or because of
+        the others a pack that is in force. Raises as `pin`.
+        """
+        from contextos.packs.checking import require_lint_of_policies
+
+        await require_lint_of_policies(self.deployment, tenant_id, level_refs)
+        await activate_policies(self.deployment, tenant_id, level_refs, expected=expected, by=by)
+
+    def require_tenants(self) -> None:
+        """Refuse settings of a tenant that the directory does not list. Raises `InvalidSettings`."""
+        with suppress(Unavailable):
+            if unknown := tuple(self._of_unknown_tenants()):
+                raise InvalidSettings(*self._in_lines(unknown))
+
+    def of_settings(self) -> Iterator[Problem]:
+        """Yield what the settings name and is not there. Raises `Unavailable` if the directory cannot be read."""
+        for index, folder in enumerate(self.settings.packs):
+            if self.settings.packs != DEFAULT_PACKS and not (self.settings.workspace / folder).is_dir():
+                detail = f"there is no folder `{folder}` in the workspace, so nothing of it is published"
+                yield Problem(pointer(("packs", index)), "no_folder", detail, "correct its name, or make it")
+        yield from self._of_unknown_tenants()
+
+    def _in_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
+        """Problems of settings, with their lines if they are those of the file."""
+        lines = dict[tuple[str, ...], int]()
+        with suppress(OSError, UnicodeDecodeError, ContextOSError):
+            if Settings.read(self.settings.workspace) == self.settings:
+                file = self.settings.workspace / SETTINGS_FILE
+                lines = setting_lines(read_regular_file(file, MAX_SETTINGS_BYTES).decode())
+        paths = (tuple(one.pointer.split("/")[1:]) for one in problems)
+        return [with_line(one, path, lines.get(path, 0))[1] for one, path in zip(problems, paths, strict=True)]
+
+    def _of_unknown_tenants(self) -> Iterator[Problem]:
+        if (listed := self.listed()) is None:
+            return
+        for place, tenant_id in _tenants_named(self.settings):
+            if tenant_id not in listed:
+                detail = f"the directory has no tenant `{tenant_id}`, so this is in force for nobody"
+                remedy = name_remedy(tenant_id, listed) if listed else "add it to the directory"
+                yield Problem(pointer(place), "no_tenant", detail, remedy)
+
+    async def check(self) -> tuple[Found, ...]:
+        """Check everything, and keep what was found for `latest`. Raises `Unavailable`; what was found before stays."""
+        self._checked_us = self.deployment.ports.clock.now_us()
+        found: list[Found] = [(SETTINGS, one) for one in self.of_settings()]
+        observing = set(self.settings.observed_packs)
+        tenants = self.listed()
+        for tenant_id in tenants or ():
+            found += await self.of_tenant(tenant_id)
+            with suppress(OtherEnvironment):  # which `of_tenant` found too
+                observing -= {pack.pack_meta.pack_id for pack, _ in await pinned_packs(self.deployment, tenant_id)}
+        if tenants is not None:
+            found += [(SETTINGS, _not_pinned(name)) for name in sorted(observing)]
+        self.found = tuple(found)
+        return self.found
+
+    def latest(self) -> tuple[Found, ...]:
+        """Return what the last check found. One that is a minute old is made again meanwhile."""
+        now_us = self.deployment.ports.clock.now_us()
+        if self._checked_us is None or now_us - self._checked_us >= CHECK_AGAIN_US:
+            self._checked_us = now_us
+            self._checking = asyncio.create_task(self._check_later())
+        return self.found
+
+    async def _check_later(self) -> None:
+        try:
+            await self.check()
+        except Unavailable:
+            pass
+        except ContextOSError as error:
+            # What was found before is no answer any more.
+            self.found = ((SETTINGS, Problem("", "not_checked", f"it was not checked: {error}", "look again")),)
+
+
+def log_found(found: Iterable[Found]) -> None:
+    """Log what is configured and cannot be in force."""
+    for where, one in found:
+        _LOG.warning("configuration", extra={"where": where, "problem": str(one)})
+
+
+def _tenants_named(setting: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each tenant that the settings name, with its place: a text, one of a list, or the key of a table."""
+    for one in fields(setting):
+        value, place = getattr(setting, one.name), (*at, one.name)
+        if one.name in _OF_TENANTS:
+            keyed = enumerate(value) if isinstance(value, tuple) else zip(value, value, strict=True)
+            yield from [(place, value)] if isinstance(value, str) else (((*place, key), name) for key, name in keyed)
+        elif isinstance(value, tuple):
+            for number, inner in enumerate(value):
+                yield from _tenants_named(inner, (*place, number)) if is_dataclass(inner) else ()
+        elif is_dataclass(value):
+            yield from _tenants_named(value, place)
+
+
+def _not_pinned(pack_id: str) -> Problem:
+    detail = f"no pack `{pack_id}` is pinned in any tenant, so nothing of it is observed"
+    return Problem(pointer(("observed_packs",)), "no_pack", detail, "correct its id, or leave it out")

@@ -1,0 +1,106 @@
+"""A request whose run is watched while it is driven: what `mode: stream` opens.
+
+Source: API Contracts, "Execution modes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from contextos.deployment.deployment import Deployment
+from contextos.deployment.queries.run_view import RunView
+from contextos.deployment.stream.folding import BEFORE_ALL, StreamEvent
+from contextos.service.runs import LaterEvents, Runs
+
+Driven = asyncio.Future[RunView]
+"""A request that is being driven."""
+
+
+class RequestStream:
+    """The events of the run of a request while it is driven, and what it came to. `run_id` is its run.
+
+    A reader who goes away ends the events alone; the run is driven on.
+    """
+
+    def __init__(self, runs: Runs, later: LaterEvents, tenant_id: str, run_id: str, driven: Driven) -> None:
+        self.run_id, self._tenant_id = run_id, tenant_id
+        self._runs, self._later, self._driven = runs, later, driven
+
+    async def follow(self) -> AsyncGenerator[StreamEvent]:
+        """Yield the events in order as they happen, until the run has ended or waits for somebody.
+
+        Raises as `Deployment.invoke`: whatever has been yielded by then did happen.
+        """
+        last = ""
+        async with aclosing(self._later.follow(self._tenant_id, self.run_id, 0, BEFORE_ALL)) as events:
+            following: asyncio.Future[Any] = asyncio.ensure_future(anext(events, None))
+            try:
+                while not self._driven.done():
+                    await asyncio.wait({self._driven, following}, return_when=asyncio.FIRST_COMPLETED)
+                    if not following.done():
+                        break
+                    if (event := following.result()) is None:
+                        break
+                    last = event.id
+                    yield event
+                    following = asyncio.ensure_future(anext(events, None))
+            finally:
+                following.cancel()
+                await asyncio.wait({following})
+        # The end of a run is in the journal a little before its answer is there.
+        await asyncio.wait({self._driven})
+        self._driven.result()
+        async for event in (await self._runs.open_stream(self._tenant_id, self.run_id, after=last)).so_far():
+            yield event
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether the run has ended or waits, so that `outcome` is there."""
+        return self._driven.done()
+
+    async def outcome(self) -> RunView:
+        """Return what the request came to, as `Deployment.invoke` does, and raise as it does."""
+        return await asyncio.shield(self._driven)
+
+
+async def open_request_stream(
+    deployment: Deployment,
+    later: LaterEvents,
+    tenant_id: str,
+    fields: bytes | str | Mapping[str, Any],
+    driving: set[Driven],
+) -> RequestStream:
+    """Send a request of `tenant_id`, and return its events once its run is stored. It is in `driving` until it is
+    driven. As long as nothing was stored, raises as `Deployment.invoke`.
+    """
+    named = asyncio.Queue[str]()
+    driven: Driven = asyncio.ensure_future(deployment.invoke(fields, named=named.put_nowait))
+    driving.add(driven)
+    driven.add_done_callback(partial(_was_driven, driving))
+
+    async def first_event() -> str:
+        run_id = await named.get()
+        async with aclosing(later.follow(tenant_id, run_id, 0, BEFORE_ALL)) as events:
+            await anext(events, None)
+        return run_id
+
+    begun = asyncio.ensure_future(first_event())
+    both: tuple[asyncio.Future[Any], ...] = (driven, begun)
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        run_id = driven.result().run_id if driven.done() else begun.result()
+    finally:
+        begun.cancel()
+        await asyncio.wait({begun})
+    return RequestStream(Runs(deployment, later), later, tenant_id, run_id, driven)
+
+
+def _was_driven(driving: set[Driven], driven: Driven) -> None:
+    driving.discard(driven)
+    if not driven.cancelled():
+        # The reader can have gone away, so that nobody else looks at the error.
+        driven.exception()

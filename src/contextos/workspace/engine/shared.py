@@ -1,0 +1,271 @@
+"""`SharedEngine`: drives the runs that this worker claimed in the store, in any number of worker processes.
+
+The store gives each due run to one worker, each tenant its share, and says when the next one is due. A claim is a hint:
+the lease of a run decides who can append to it, so a worker that wrongly counts as dead does no harm. A run whose drive
+failed is given back until its next try, so any worker can make it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from contextos.contracts.journal import CLOCK_MARGIN_US, Advance
+from contextos.contracts.ports.claims import ClaimLimits
+from contextos.deployment.dead_letters import listed_run_ids
+from contextos.errors import ClockOff, Conflict, ContextOSError, Unavailable, UnknownSemantics
+from contextos.workspace.engine.failure_tracker import SWEEP, FailureTracker, OnFailure
+from contextos.workspace.engine.fair_queue import RunKey
+from contextos.workspace.engine.sweeper import PublishHeads, SendHeartbeats, Sweeper, SweepLimits
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.claims import Claims
+    from contextos.contracts.ports.outside import Clock
+    from contextos.contracts.ports.storage import Stores
+
+NOTIFICATIONS: Final[RunKey] = ("", "notifications")
+"""The key in `failures` for a database that passes on no notifications."""
+NOTIFIED_WITHIN_S: Final = 5.0
+BUSY_INTERVAL_S: Final = 0.02
+"""Shortest time between two exchanges of a worker that drives runs: one exchange serves several runs."""
+DEAD_LETTERS_KEPT_S: Final = 1.0
+DEAD_LETTER_PAUSE_US: Final = 60_000_000
+"""For this long a dead letter is given back. A commit that wakes the run ends it."""
+REPEATED_PAUSE_US: Final = 1_000_000
+"""A run that is due again at once, and whose drive had the same result, is given back for this long."""
+MAX_PAUSE_MS: Final = 3_600_000
+"""A run that waits for a dependency is tried again after at most this time, whatever the dependency says."""
+MAX_RESULTS: Final = 10_000
+MAX_TENANTS: Final = 1024
+_LOG: Final = logging.getLogger("contextos.workspace.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLimits(SweepLimits):
+    """Limits of a shared engine. It exchanges claims at least every `sweep_interval_ms`. One whose `max_drives` is 0
+    drives nothing, and only shows that it lives.
+    """
+
+    max_drives: int = 32
+    claims: ClaimLimits = field(default_factory=ClaimLimits)
+
+
+class SharedEngine:
+    """The `Engine` port over several processes. All methods belong to the event loop that ran `start`.
+
+    After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the error
+    says so. Any other failure is kept in `failures` and passed to `on_failure`; a run that fails again over the same
+    journal becomes a dead letter. `on_dead` is called with the ids of the workers that count as dead, and when there is
+    a new one `wake_orphans`: what a killed server was answering is no worker's claim.
+    """
+
+    def __init__(
+        self,
+        advance: Callable[[str, str], Awaitable[Advance]],
+        stores: Stores,
+        clock: Clock,
+        claims: Claims,
+        *,
+        on_dead: Callable[[frozenset[str]], None],
+        wake_orphans: Callable[[], Awaitable[None]],
+        witness: PublishHeads | None = None,
+        heartbeat: SendHeartbeats | None = None,
+        limits: SharedLimits | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        self._failures = FailureTracker(stores, clock, on_failure)
+        self.failures = self._failures.failures
+        self._advance, self._stores, self._clock, self._claims = advance, stores, clock, claims
+        self._limits = limits if limits is not None else SharedLimits()
+        self._on_dead, self._wake_orphans = on_dead, wake_orphans
+        self._dead = frozenset[str]()
+        self._sweeper = Sweeper(stores, clock, self._limits, heartbeat=heartbeat, orphans=None, witness=witness)
+        self._driving: dict[RunKey, asyncio.Task[int | None]] = {}
+        self._given_back: dict[RunKey, int | None] = {}
+        self._conflicts: Counter[RunKey] = Counter()
+        self._results: dict[RunKey, tuple[float, Advance]] = {}
+        self._dead_letters: dict[str, tuple[float, set[str]]] = {}
+        self._poke = asyncio.Event()
+        self._exchanging: asyncio.Task[None] | None = None
+        self._running = False
+
+    async def start(self) -> None:
+        """Start driving: first the runs that are due, such as those that a dead worker left."""
+        assert not self._running, "an engine is started once"
+        self._running = True
+        if self._limits.max_drives:
+            self._claims.listen(self._poke.set)
+        self._sweeper.begin(self._failures)
+        self._exchanging = asyncio.ensure_future(self._exchange_for_ever())
+        _LOG.info("worker started")
+
+    async def stop(self) -> None:
+        """Start no new drive, wait `stop_grace_ms` for those in progress, then cancel them; other workers go on."""
+        if not self._running or self._exchanging is None:
+            return
+        self._running = False
+        self._exchanging.cancel()
+        await asyncio.gather(self._exchanging, return_exceptions=True)
+        await self._sweeper.stop()
+        if self._driving:
+            tasks = list(self._driving.values())
+            _, late = await asyncio.wait(tasks, timeout=self._limits.stop_grace_ms / 1000)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._claims.leave(self._given_back)
+        except ContextOSError as fault:
+            # Without this message the others take it for dead a little later.
+            self._failures.report(SWEEP, fault)
+        _LOG.info("worker stopped")
+
+    def submit(self, tenant_id: str, run_id: str) -> None:
+        """Look for due runs soon, and clear the earlier failures of this one."""
+        self._failures.forget((tenant_id, run_id))
+        self._poke.set()
+
+    def at(self, tenant_id: str, run_id: str, when_us: int) -> None:  # noqa: ARG002 - the store knows the run
+        """Look for due runs at `when_us` (Unix µs), if that is sooner than the next exchange."""
+        delay_us = max(when_us - self._clock.now_us(), 0)
+        if delay_us < self._limits.sweep_interval_ms * 1000:
+            asyncio.get_running_loop().call_later(delay_us / 1e6, self._poke.set)
+
+    async def _exchange_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while True:
+            self._poke.clear()
+            exchanged_s = loop.time()
+            wait_s = self._limits.sweep_interval_ms / 1000
+            # A worker that asks no more drives nothing, whatever the fault.
+            (found,) = await asyncio.gather(self._exchange(), return_exceptions=True)
+            if isinstance(found, BaseException):
+                self._failures.report(SWEEP, found)
+                retry_ms = found.retry_after_ms if isinstance(found, Unavailable) else 0
+                wait_s = max(wait_s, retry_ms / 1000)
+            else:
+                wait_s = min(wait_s, found)
+                if loop.time() - began_s > NOTIFIED_WITHIN_S:
+                    self._check_notifications()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._poke.wait()
+            except TimeoutError:
+                pass
+            if self._driving:
+                await asyncio.sleep(exchanged_s + BUSY_INTERVAL_S - loop.time())
+
+    async def _exchange(self) -> float:
+        """Give runs back and take others. Returns after how many seconds another run is due."""
+        given_back = dict(self._given_back)
+        free = max(self._limits.max_drives - len(self._driving), 0)
+        claimed = await self._claims.exchange(given_back, list(self._driving), free=free)
+        for run in given_back.keys() - set(claimed.kept):
+            del self._given_back[run]
+        self._on_dead(claimed.dead)
+        for run in claimed.taken:
+            if run in self._driving:
+                # The store took this worker for dead meanwhile, and gave it the run once more: that drive goes on.
+                continue
+            task = asyncio.ensure_future(self._drive(run))
+            self._driving[run] = task
+            task.add_done_callback(partial(self._driven, run))
+        if abs(claimed.clock_off_us) > CLOCK_MARGIN_US:
+            self._failures.report(SWEEP, ClockOff(claimed.clock_off_us, CLOCK_MARGIN_US))
+        else:
+            self.failures.pop(SWEEP, None)
+        if not self._limits.max_drives:
+            return float("inf")
+        if claimed.dead - self._dead:
+            await self._wake_orphans()
+            self._dead = claimed.dead
+            return BUSY_INTERVAL_S
+        if claimed.next_in_us is None:
+            return float("inf")
+        return max(claimed.next_in_us / 1e6, BUSY_INTERVAL_S)
+
+    def _check_notifications(self) -> None:
+        if self._claims.is_notified:
+            self.failures.pop(NOTIFICATIONS, None)
+        else:
+            every_s = self._limits.sweep_interval_ms / 1000
+            detail = f"they do not arrive, as behind a pooler, so this worker asks for due runs every {every_s:g} s"
+            self._failures.report(NOTIFICATIONS, Unavailable("notifications", detail), what="no notifications")
+
+    async def _drive(self, run: RunKey) -> int | None:
+        """Drive a run once. Returns for how long it is given back (µs; None: until its wake time)."""
+        if await self._is_dead_letter(run):
+            return DEAD_LETTER_PAUSE_US
+        drive = asyncio.ensure_future(self._advance(*run))
+        try:
+            await asyncio.wait([drive])
+        finally:
+            drive.cancel()
+        fault = asyncio.CancelledError("its drive was cancelled") if drive.cancelled() else drive.exception()
+        if fault is not None:
+            return await self._pause_after(run, fault)
+        self._conflicts.pop(run, None)
+        self._failures.forget(run)
+        return self._repeated_pause_us(run, drive.result())
+
+    async def _pause_after(self, run: RunKey, fault: BaseException) -> int:
+        if isinstance(fault, ClockOff):
+            # This worker takes none until its clock is right, and others can.
+            return REPEATED_PAUSE_US
+        if isinstance(fault, Unavailable):
+            # Foreign code can state any number.
+            return int(min(max(fault.retry_after_ms, 0), MAX_PAUSE_MS)) * 1000
+        if isinstance(fault, Conflict) and self._conflicts[run] < self._limits.max_conflicts:
+            self._conflicts[run] += 1
+            return self._limits.conflict_backoff_ms * self._conflicts[run] * 1000
+        self._conflicts.pop(run, None)
+        self._failures.report(run, fault)
+        if isinstance(fault, Conflict | UnknownSemantics):
+            # A worker of the version that began the run can drive it.
+            return REPEATED_PAUSE_US
+        delay_ms = await self._failures.retry_delay_ms(run, fault)
+        if delay_ms is None:
+            self._dead_letters.pop(run[0], None)
+            return DEAD_LETTER_PAUSE_US
+        return delay_ms * 1000
+
+    def _repeated_pause_us(self, run: RunKey, result: Advance) -> int | None:
+        """Return a pause if the run had the same result a moment ago: nothing that wakes it must become a treadmill."""
+        now_s = asyncio.get_running_loop().time()
+        last_s, last = self._results.pop(run, (0.0, None))
+        if result.wake_at_us is not None:
+            self._results[run] = (now_s, result)
+            if len(self._results) > MAX_RESULTS:
+                del self._results[next(iter(self._results))]
+        return REPEATED_PAUSE_US if result == last and (now_s - last_s) * 1e6 < REPEATED_PAUSE_US else None
+
+    def _driven(self, run: RunKey, drive: asyncio.Task[int | None]) -> None:
+        del self._driving[run]
+        # The wake time of a run in the middle of a drive is when its lease is over.
+        self._given_back[run] = 0
+        if not drive.cancelled():
+            fault = drive.exception()
+            if fault is None:
+                self._given_back[run] = drive.result()
+            else:
+                # The store does not answer, or this code has a bug; the run is as due as before.
+                self._failures.report(run, fault)
+                self._given_back[run] = REPEATED_PAUSE_US
+        self._poke.set()
+
+    async def _is_dead_letter(self, run: RunKey) -> bool:
+        tenant_id, run_id = run
+        now_s = asyncio.get_running_loop().time()
+        read_s, listed = self._dead_letters.get(tenant_id, (float("-inf"), set[str]()))
+        if now_s - read_s > DEAD_LETTERS_KEPT_S or run_id in listed:
+            listed = await listed_run_ids(self._stores.tenant(tenant_id))
+            self._dead_letters[tenant_id] = (now_s, listed)
+            if len(self._dead_letters) > MAX_TENANTS:
+                del self._dead_letters[next(iter(self._dead_letters))]
+        return run_id in listed

@@ -1,0 +1,240 @@
+"""Load the adapters of foreign servers from their files, which the settings pin by digest, and keep them by tenant.
+
+A credential belongs to a tenant. One serves all tenants only if the settings say so; otherwise they name those of each
+tenant, or it is that of the only tenant of the directory. A process or session is never shared.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from contextos.adapters.code import SourceCode
+from contextos.adapters.foreign.adapter_file import AdapterFile, credential_names, read_adapter_file, with_credentials
+from contextos.adapters.function.loading import LoadedAdapters
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.contracts.encoding.yaml_text import lines_in
+from contextos.contracts.facts import name_remedy
+from contextos.contracts.ports.outside import Adapter, Directory
+from contextos.control.artifacts import ADAPTER_TYPE
+from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid
+from contextos.files import read_regular_file
+from contextos.port_settings.adapters import AdapterSetting
+from contextos.settings import Settings, invalid_setting
+from contextos.trust.seal import MAX_ENVELOPE_BYTES, KeyRing, open_sealed
+
+SDKS: Final = {
+    "mcp": ("mcp", "mcp-types"),
+    "openapi": ("httpx", "httpcore", "h11"),
+    "a2a": ("a2a-sdk", "protobuf", "httpx", "httpcore", "h11"),
+}
+"""The installed packages that an adapter of each kind runs on; their versions are part of its code digest."""
+
+
+_REMEDY: Final = "name the tenants and their variables in `tenants` of the adapter, or say `shared = true`"
+
+
+def make_adapter(file: AdapterFile, folder: Path) -> Adapter:
+    """Make the adapter of a file in the workspace `folder`; nothing is connected yet.
+
+    Raises:
+        InvalidInput: the connection or an operation is not of its kind, or the extra of the kind is not installed.
+    """
+    if file.connection["kind"] == "mcp":
+        from contextos.adapters.mcp.adapter import mcp_adapter
+
+        return mcp_adapter(file, folder)
+    if file.connection["kind"] == "openapi":
+        from contextos.workspace.openapi_files import require_http
+
+        require_http()
+        from contextos.adapters.openapi.adapter import openapi_adapter
+
+        return openapi_adapter(file.connection, file.definition, file.operations, folder)
+    if file.connection["kind"] == "a2a":
+        from contextos.adapters.a2a.adapter import a2a_adapter
+
+        return a2a_adapter(file)
+    detail = f"no adapter of the kind `{str(file.connection['kind'])[:40]}` can be made from a file"
+    raise InvalidInput(Problem("/connection/kind", "unknown_kind", detail, "use `mcp`, `openapi` or `a2a`"))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile(LoadedAdapters):
+    """The adapter of an adapter file. `source` is the file as it is, and `file` with the credentials of the adapter."""
+
+    file: AdapterFile = field(kw_only=True)
+    source: AdapterFile = field(kw_only=True)
+
+    @property
+    def is_per_tenant(self) -> bool:
+        """Return whether each tenant has an adapter of its own: it has credentials, or a session or process."""
+        return self.file.connection["kind"] == "mcp" or bool(credential_names(self.file))
+
+
+def load_adapter_file(
+    path: str, digest: str | None, *, root: Path, authors: Sequence[str], names: Mapping[str, str] | None = None
+) -> LoadedFile:
+    """Load the adapter of a file below `root`. `digest` is that of its bytes; None trusts any. `names` are the
+    variables and files of one tenant, by those that the file names. One of `authors` (public keys in hex) has to have
+    signed it, if there are any.
+
+    Raises:
+        InvalidSettings: the file cannot be read, is outside `root`, has another digest, or is not valid.
+    """
+    place = (root / path).resolve()
+    if not place.is_relative_to(root.resolve()):
+        _refuse(path, "outside_root", "the file is outside the workspace", "move it inside")
+    try:
+        raw = read_regular_file(place, MAX_ENVELOPE_BYTES)
+    except OSError as error:
+        _refuse(path, "unreadable", f"it cannot be read: {(error.strerror or str(error)).lower()}", "check the path")
+    found = digest_of(raw)
+    if digest is not None and found != digest:
+        remedy = f"review the change, then `contextos adapters publish {path}`"
+        _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
+    try:
+        with lines_in(raw):
+            source = read_adapter_file(_signed_content(raw, authors))
+            return _loaded(source, with_credentials(source, names or {}), found, root)
+    except InvalidInput as error:
+        raise InvalidSettings(*error.in_file(path[:200], "/adapters")) from None
+
+
+def _signed_content(raw: bytes, authors: Sequence[str]) -> bytes:
+    """The content of an adapter file: that of its envelope, if one of `authors` signed it, or all of it if there are
+    none. Raises `InvalidInput`.
+    """
+    value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES)
+    in_envelope = isinstance(value, dict) and "payloadType" in value
+    if not authors and not in_envelope:
+        return raw
+    if not authors:
+        detail, remedy = "it is signed, and nobody says whose signatures count", "list the author in `adapter_authors`"
+        raise InvalidInput(Problem("", "unknown_author", detail, remedy))
+    if not in_envelope:
+        detail, remedy = "it is not signed", "sign it with `contextos adapters sign`, and publish what that writes"
+        raise InvalidInput(Problem("", "not_signed", detail, remedy))
+    try:
+        keys = KeyRing({}, {"pack": [bytes.fromhex(one) for one in authors]})
+        return open_sealed(value, keys, "pack", (ADAPTER_TYPE,))
+    except SignatureInvalid as error:
+        remedy = "have one of `adapter_authors` sign it with `contextos adapters sign`"
+        raise InvalidInput(Problem("", "bad_signature", str(error), remedy)) from None
+
+
+def _loaded(source: AdapterFile, file: AdapterFile, digest: str, root: Path) -> LoadedFile:
+    adapter = make_adapter(file, root)
+    versions = {name: metadata.version(name) for name in SDKS[file.definition.type]}
+    code_digest = content_address({"file": digest, "packages": versions})
+    return LoadedFile((adapter,), code_digest, made=True, file=file, source=source)
+
+
+def _refuse(path: str, code: str, detail: str, remedy: str) -> NoReturn:
+    raise InvalidSettings(Problem("/adapters", code, f"`{path[:200]}`: {detail}", remedy))
+
+
+class TenantAdapters:
+    """Returns the adapters of a tenant by id, always the same mapping. `shared` are the ids of the adapters with one
+    set of credentials for every tenant.
+
+    Raises:
+        InvalidSettings: nobody says whose the credentials of an adapter are, or what is said does not fit it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        loaded: Sequence[LoadedAdapters],
+        adapters: Mapping[str, Adapter],
+        code: SourceCode,
+        directory: Directory,
+    ) -> None:
+        self._root, self._code, self._adapters = settings.workspace, code, adapters
+        self._files: dict[str, tuple[LoadedFile, AdapterSetting]] = {}
+        self._owner: dict[str, str] = {}
+        self._made: dict[str, dict[str, Adapter]] = {}
+        self._making = threading.Lock()
+        shared, taken = [], dict[str, str]()
+        for at, (setting, one) in enumerate(zip(settings.adapters, loaded, strict=True)):
+            if not isinstance(one, LoadedFile):
+                continue
+            _check(setting, one, f"/adapters/{at}", taken)
+            adapter_id = one.file.definition.adapter_id
+            if setting.shared:
+                shared.append(adapter_id)
+            if one.is_per_tenant:
+                self._files[adapter_id] = one, setting
+            if credential_names(one.file) and not (setting.tenants or setting.shared):
+                self._owner[adapter_id] = _only_tenant(directory, adapter_id, f"/adapters/{at}")
+        self.shared = tuple(sorted(shared))
+        for tenant in {tenant for _, setting in self._files.values() for tenant in setting.tenants}:
+            self(tenant)
+
+    def __call__(self, tenant_id: str) -> Mapping[str, Adapter]:
+        if not self._files:
+            return self._adapters
+        with self._making:
+            if tenant_id not in self._made:
+                self._made[tenant_id] = self._of(tenant_id)
+            return self._made[tenant_id]
+
+    def close(self) -> None:
+        """Close the adapters of every tenant."""
+        for adapters in self._made.values():
+            for adapter_id in self._files.keys() & adapters.keys():
+                close: Any = getattr(adapters[adapter_id], "close", None)
+                if close is not None:
+                    close()
+
+    def _of(self, tenant_id: str) -> dict[str, Adapter]:
+        own = {name: one for name, one in self._adapters.items() if name not in self._files}
+        for adapter_id, (loaded, setting) in self._files.items():
+            serves = not setting.tenants or tenant_id in setting.tenants
+            if serves and self._owner.get(adapter_id, tenant_id) == tenant_id:
+                own[adapter_id] = self._instance(loaded, setting.tenants.get(tenant_id, {}), self._root)
+        return {name: own[name] for name in self._adapters if name in own}
+
+    def _instance(self, loaded: LoadedFile, names: Mapping[str, str], root: Path) -> Adapter:
+        first, file = loaded.adapters[0], with_credentials(loaded.source, names)
+        adapter = make_adapter(file, root)
+        self._code.also(adapter, loaded)
+        assert adapter.describe().adapter_id == first.describe().adapter_id, "both are of one file"
+        return adapter
+
+
+def _check(setting: AdapterSetting, loaded: LoadedFile, at: str, taken: dict[str, str]) -> None:
+    """Refuse what the settings say of the tenants of an adapter file, and it has no use for. `taken` has the tenant of
+    each variable and file that an adapter names for one, also under another name or by another adapter.
+    """
+    names = credential_names(loaded.source)
+    if (setting.tenants or setting.shared) and not names:
+        place = "tenants" if setting.tenants else "shared"
+        detail = "the adapter has no credentials"
+        raise invalid_setting(f"{at}/{place}", "no_effect", detail, f"leave out `{place}`")
+    for tenant, own in setting.tenants.items():
+        for name in sorted(own.keys() ^ names):
+            detail = f"`{setting.path[:200]}` {'lacks' if name in own else 'has'} the credential `{name[:80]}`"
+            raise invalid_setting(f"{at}/tenants/{tenant}", "other_credentials", detail, name_remedy(name, names))
+        for name, source in own.items():
+            other = taken.setdefault(posixpath.normpath(source), tenant)
+            if other != tenant:
+                detail = f"`{other}` and `{tenant}` have the same credential, which is `{source}`"
+                remedy = "give each its own, or say `shared = true` and leave out `tenants`"
+                raise invalid_setting(f"{at}/tenants/{tenant}/{name}", "shared_credential", detail, remedy)
+
+
+def _only_tenant(directory: Directory, adapter_id: str, at: str) -> str:
+    listed = getattr(directory, "tenants", None)
+    tenants = listed() if listed is not None else ()
+    if len(tenants) != 1:
+        detail = f"`{adapter_id}` has credentials, and nobody says to which tenant they belong"
+        raise invalid_setting(f"{at}/tenants", "whose_credentials", detail, _REMEDY)
+    return str(next(iter(tenants)))

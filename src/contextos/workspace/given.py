@@ -1,0 +1,396 @@
+"""The ports of a deployment: those that the settings name, those that the embedding program brings, and their lineage.
+
+A port that is a development stand-in has an attribute `unsafe`, a tuple of `unsafe_…` names. A deployment with such a
+port is refused unless the settings name it or the program opens it with `dev=True`; in the profile `service` always.
+Records name the stand-ins in use, whatever the settings name, and the classes of somebody else that say themselves
+whether they are one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from contextos.action.foreign_code import describe_adapter
+from contextos.adapters.directory import FileDirectory
+from contextos.adapters.function.loading import LoadedAdapters, load_function_adapters
+from contextos.adapters.key_files import KeyFiles
+from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
+from contextos.adapters.signed_directory import Sealing, SignedDirectory
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
+from contextos.contracts.model import MAX_NAME_CHARS
+from contextos.contracts.ports.credentials import Credentials
+from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Keys, Witness
+from contextos.contracts.ports.planning import Planner
+from contextos.contracts.ports.storage import Stores
+from contextos.deployment.ports import RunTelemetry
+from contextos.deployment.witness import witness_place
+from contextos.errors import InvalidInput, InvalidSettings, Unavailable
+from contextos.files import read_regular_file
+from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
+from contextos.port_settings.adapters import is_adapter_file
+from contextos.port_settings.checks import within
+from contextos.port_settings.witness import is_sink_url
+from contextos.settings import (
+    NO_WITNESS,
+    UNSAFE_PORTS,
+    UNSAFE_SETTINGS,
+    Settings,
+    has_default_witness,
+    invalid_setting,
+    is_postgres_url,
+)
+from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.stores import SqliteStores
+from contextos.store.witness.default import default_witness_path, make_state_folder
+from contextos.store.witness.file import FileWitness
+from contextos.workspace.engine.lease_owner import LeasedOwner, Owner
+from contextos.workspace.foreign_adapters import load_adapter_file
+
+if TYPE_CHECKING:
+    from contextos.adapters.jwks import Jwks
+
+_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "directory": ("knows_tenant", "resolve", "delegation", "approver", "held_roles"),
+    "keys": ("sign", "verify", "kids", "public_key"),
+    "adapters": ("describe", "call", "lookup"),
+    "planner": ("propose",),
+    "credentials": ("exchange",),
+    "telemetry": ("run_ended", "run_replayed"),
+}
+_UNSAFE_NAME: Final = re.compile(r"unsafe_[a-z0-9_]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPorts:
+    """What the embedding program brings. None: as the settings say. `adapters` are beside those of the settings.
+
+    `dev` allows stand-ins that the settings do not name.
+    """
+
+    directory: Directory | None = None
+    keys: Keys | None = None
+    adapters: Sequence[Adapter] = ()
+    planner: Planner | None = None
+    credentials: Credentials | None = None
+    telemetry: RunTelemetry | None = None
+    stores: Stores | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    dev: bool = False
+
+    def check(self) -> None:
+        """Refuse an object that has not the methods of its port. Raises `InvalidSettings`."""
+        if not isinstance(self.adapters, list | tuple):
+            detail = f"`{type(self.adapters).__name__[:80]}` is not a list of adapters"
+            raise invalid_setting("/adapters", "no_such_port", detail, "give a list, also of one adapter")
+        one_each = {
+            "directory": self.directory,
+            "keys": self.keys,
+            "planner": self.planner,
+            "credentials": self.credentials,
+            "telemetry": self.telemetry,
+        }
+        given = {name: () if port is None else (port,) for name, port in one_each.items()}
+        for name, ports in {**given, "adapters": self.adapters}.items():
+            for port in ports:
+                missing = [one for one in _METHODS[name] if not callable(getattr(port, one, None))]
+                if missing or isinstance(port, type):
+                    detail = f"`{type(port).__name__[:80]}` has no `{missing[0]}`" if missing else "this is a class"
+                    remedy = "give an object with the methods of the port in `contextos.contracts.ports`"
+                    raise invalid_setting(f"/{name}", "no_such_port", detail, remedy)
+        if self.planner is not None and not isinstance(getattr(self.planner, "name", None), str):
+            detail = f"`{type(self.planner).__name__[:80]}` has no `name`"
+            raise invalid_setting("/planner", "no_such_port", detail, "name it and its version: `acme.planner@1.2.0`")
+        issuer = getattr(self.credentials, "issuer", None)
+        if self.credentials is not None and not (isinstance(issuer, str) and 0 < len(issuer) <= MAX_NAME_CHARS):
+            detail = f"`{type(self.credentials).__name__[:80]}` has no `issuer` of at most {MAX_NAME_CHARS} characters"
+            raise invalid_setting("/credentials", "no_such_port", detail, "say who issues its credentials")
+
+
+class SystemEntropy:
+    """The `Entropy` port over the operating system's random source."""
+
+    def take(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+def lineage(settings: Settings, ports: tuple[object, ...], *, dev: bool) -> tuple[str, ...]:
+    """Return the `unsafe_` names that records of this deployment have: those of the ports in use, and the other
+    stand-ins that the settings allow.
+
+    Raises:
+        InvalidSettings: a port in use is a stand-in, and it is not allowed here.
+    """
+    in_use = tuple(dict.fromkeys(name for port in ports for name in _unsafe_names(port)))
+    for name in in_use:
+        what = UNSAFE_PORTS.get(name, f"the port that declares `{name[:80]}`")
+        if settings.profile == "service":
+            detail = f"{what} is a development stand-in, and this deployment is a service"
+            raise invalid_setting("/unsafe", "unsafe_not_allowed", detail, "use another implementation of this port")
+        if name not in settings.unsafe and not dev:
+            remedy = f"allow `{name}`, or use another implementation of this port"
+            raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", remedy)
+    return (*in_use, *(name for name in settings.unsafe if name not in UNSAFE_PORTS))
+
+
+def _unsafe_names(port: object) -> Iterator[str]:
+    named = getattr(port, "unsafe", ())
+    if not isinstance(named, tuple) or not all(isinstance(one, str) for one in named):
+        detail = f"`unsafe` of `{type(port).__name__[:80]}` is not a tuple of names"
+        raise invalid_setting("/unsafe", "bad_setting", detail, "name each stand-in that the port is")
+    for name in named:
+        # What a port is called switches nothing on: allowances are settings, and observing is said of a pack.
+        of_something_else = {*UNSAFE_SETTINGS, UNSAFE_OBSERVED} - UNSAFE_PORTS.keys()
+        if name in of_something_else or not _UNSAFE_NAME.fullmatch(name):
+            detail = f"a port cannot declare `{name[:80]}`"
+            raise invalid_setting("/unsafe", "bad_setting", detail, "name what it replaces: `unsafe_…`")
+        yield name
+
+
+@contextmanager
+def extra_named(name: str, at: str) -> Iterator[None]:
+    """Turn the error of a package that is not installed into one that names its extra. Raises `InvalidSettings`."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting(at, "missing_extra", detail, f"install `contextos[{name}]`") from None
+
+
+def kind_of_directory(settings: Settings) -> type[FileDirectory]:
+    """Return the class of the directory that the settings name."""
+    return FileDirectory if isinstance(settings.directory, str) else SignedDirectory
+
+
+async def directory_of(settings: Settings, stores: Stores, sealing: Sealing, *, read_only: bool) -> Directory:
+    """Return the directory that the settings name. Raises `InvalidSettings`."""
+    named, root = settings.directory, settings.workspace
+    if isinstance(named, str):
+        return FileDirectory(root / named)
+    signers = [bytes.fromhex(one) for one in named.signers]
+    if isinstance(named, SignedDirectorySetting):
+        directory = SignedDirectory(root / named.path, signers, stores, **sealing, read_only=read_only)
+    else:
+        directory = OidcDirectory(
+            root / named.path,
+            signers,
+            stores,
+            issuer=named.trusted(),
+            jwks=_jwks(named, root, sealing["clock"]),
+            claims=ClaimNames(
+                user_claim=named.user_claim,
+                roles_claim=named.roles_claim,
+                roles=named.roles,
+                scopes_claim=named.scopes_claim,
+                scopes=named.scopes,
+                organization_claim=named.organization_claim,
+                tenant_claim=named.tenant_claim,
+                agent_claim=named.agent_claim,
+            ),
+            **sealing,
+            read_only=read_only,
+        )
+    await directory.check()
+    return directory
+
+
+def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
+    with extra_named("http", "/directory"):
+        from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
+    if named.jwks_url:
+        with within("/directory"):
+            return HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
+    try:
+        content = loads(read_regular_file(root / named.jwks_file, MAX_JWKS_BYTES), max_bytes=MAX_JWKS_BYTES)
+        return PinnedJwks(content)
+    except (OSError, InvalidInput) as error:
+        detail = f"`{named.jwks_file}` is not a JWK Set: {error}"
+        raise invalid_setting("/directory/jwks_file", "unreadable", detail, "bring the issuer's keys") from None
+
+
+def keys_of(settings: Settings, clock: Clock) -> Keys:
+    """Return the keys that the settings name.
+
+    Raises:
+        InvalidSettings: a file, a passphrase or a pinned key is wrong, or the extra `http` is not installed.
+        Unavailable: the key service does not answer.
+    """
+    named, root = settings.keys, settings.workspace
+    if isinstance(named, str):
+        return KeyFiles(root / named, clock)
+    if isinstance(named, Pkcs8KeysSetting):
+        from contextos.adapters.encrypted_keys import Pkcs8Files, read_secret
+
+        file = root / named.passphrase_file if named.passphrase_file else None
+        return KeyFiles(root / named.path, clock, Pkcs8Files(read_secret(file, named.passphrase_env, "/keys")))
+    return _remote_keys(named, root)
+
+
+def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
+    from contextos.adapters.encrypted_keys import read_secret
+
+    with extra_named("http", "/keys"):
+        from contextos.adapters.remote_keys import RemoteKeys
+    file = root / named.token_file if named.token_file else None
+
+    def token() -> str:
+        if file is None and not named.token_env:
+            return ""
+        return read_secret(file, named.token_env, "/keys").decode("utf-8", "replace")
+
+    return RemoteKeys(named.url, named.keys, token, timeout_s=named.timeout_s)
+
+
+def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
+    """Return who issues the credentials of calls, or None.
+
+    Raises:
+        InvalidSettings: the secret or the URL is wrong, or the extra `http` is not installed.
+    """
+    named, root = settings.credentials, settings.workspace
+    if named is None:
+        return None
+    from contextos.adapters.encrypted_keys import read_secret
+
+    with extra_named("http", "/credentials"):
+        from contextos.adapters.oauth.token_exchange import TokenExchange
+    file = root / named.secret_file if named.secret_file else None
+    secret = partial(read_secret, file, named.secret_env, "/credentials")
+    secret()
+    try:
+        return TokenExchange(
+            named.url,
+            named.client_id,
+            secret,
+            clock,
+            issuer=named.issuer,
+            internal=named.internal,
+            timeout_s=named.timeout_s,
+        )
+    except InvalidInput as error:
+        first = error.problems[0]
+        raise invalid_setting("/credentials/url", first.code, first.detail, first.remedy) from None
+
+
+def refuse_without_issuer(adapters: Mapping[str, Adapter], credentials: Credentials | None) -> None:
+    """Refuse an adapter whose calls need a credential that nobody issues here. Raises `InvalidSettings`."""
+    for adapter_id, adapter in adapters.items():
+        for one in describe_adapter(adapter_id, adapter).capabilities if credentials is None else ():
+            if one.auth.mode == "exchange":
+                detail = f"`{adapter_id}.{one.name}` is called with exchanged credentials, and nobody issues them here"
+                raise invalid_setting("/credentials", "no_issuer", detail, "name the issuer in `[credentials]`")
+
+
+def attachments_of(settings: Settings) -> Attachments | None:
+    """Return what fetches the files that requests name, or None. Raises `InvalidSettings`."""
+    named = settings.attachments
+    if named is None:
+        return None
+    with extra_named("http", "/attachments"):
+        from contextos.adapters.attachments import HttpAttachments
+    try:
+        return HttpAttachments(named.places, internal=named.internal)
+    except InvalidInput as error:
+        first = error.problems[0]
+        raise invalid_setting("/attachments/places", first.code, first.detail, first.remedy) from None
+
+
+def adapters_of(settings: Settings) -> list[LoadedAdapters]:
+    """Load the adapters that the settings name. Raises `InvalidSettings`."""
+    root = settings.workspace
+    return [
+        load_adapter_file(
+            one.path,
+            one.digest,
+            root=root,
+            names=next(iter(one.tenants.values()), None),
+            authors=settings.adapter_authors,
+        )
+        if is_adapter_file(one)
+        else load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
+        for one in settings.adapters
+    ]
+
+
+def adapters_by_id(loaded: list[LoadedAdapters], given: Sequence[Adapter]) -> dict[str, Adapter]:
+    """Return all adapters by their ids. Raises `InvalidSettings` if two have the same one, or one gives no
+    definition.
+    """
+    found: dict[str, Adapter] = {}
+    for adapter in (*(adapter for one in loaded for adapter in one.adapters), *given):
+        try:
+            adapter_id = describe_adapter(type(adapter).__name__, adapter).adapter_id
+        except Unavailable as error:
+            remedy = "have `describe` return an `AdapterDefinition`"
+            raise invalid_setting("/adapters", "no_definition", str(error), remedy) from error.__cause__
+        if adapter_id in found:
+            detail = f"two adapters have the id `{adapter_id}`"
+            raise invalid_setting("/adapters", "duplicate", detail, "leave one out, or give it another id")
+        found[adapter_id] = adapter
+    return found
+
+
+async def stores_of(settings: Settings, given: GivenPorts, *, read_only: bool) -> tuple[Stores, Owner | LeasedOwner]:
+    """Open the storage, and make the id under which this process owns leases. Raises `InvalidSettings`."""
+    if given.stores is not None:
+        return given.stores, Owner(None)
+    if not is_postgres_url(settings.store):
+        path = settings.workspace / settings.store
+        stores = SqliteStores(path, clock=given.clock, read_only=read_only)
+        return stores, LeasedOwner() if read_only else Owner(path)
+    try:
+        from contextos.store.postgres.stores import PostgresStores
+    except ModuleNotFoundError as missing:
+        raise no_postgres(missing) from None
+    return await PostgresStores.open(settings.store, read_only=read_only), LeasedOwner()
+
+
+def no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
+    """Return the error for a PostgreSQL store without the extra."""
+    return invalid_setting(
+        "/store", "missing_extra", f"`{missing.name}` is not installed", "install `contextos[postgres]`"
+    )
+
+
+def witness_of(settings: Settings, keys: Keys, *, read_only: bool) -> tuple[Witness | None, str]:
+    """Return the witness of a deployment, and the name by which its journals record it; None if it has none."""
+    workspace, named = settings.workspace, settings.witness
+    if named not in ("", NO_WITNESS):
+        # A file has one name in the journal, from wherever and however the workspace is named.
+        place = named if is_sink_url(named) else str((workspace / named).resolve())
+        return witness_at(named, workspace), witness_place(place)
+    if not has_default_witness(settings):
+        return None, ""
+    path = default_witness_path(workspace / settings.store, _first_head_key(keys))
+    if not read_only:
+        make_state_folder(path)
+    return FileWitness(path), witness_place(str(path))
+
+
+def _first_head_key(keys: Keys) -> str:
+    kids = (
+        [one.kid for one in keys.listed() if one.purpose == "head"]
+        if isinstance(keys, KeyFiles)
+        else [*keys.kids("head")]
+    )
+    return kids[-1] if kids else ""
+
+
+def witness_at(place: str, workspace: Path) -> Witness:
+    """Return the witness, the place outside the database where signed heads are kept, at a URL or in a file.
+
+    Raises:
+        InvalidSettings: `place` is a URL, and the extra `http` is not installed.
+    """
+    if not is_sink_url(place):
+        return FileWitness(workspace / place)
+    with extra_named("http", "/witness"):
+        from contextos.store.witness.http import HttpWitness
+    return HttpWitness(place)

@@ -1,0 +1,161 @@
+"""Tokens of the development issuer: whom one names, and where they count.
+
+`development_fault` is the one rule for both: a token is neither made nor accepted where it says why not.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from contextos.adapters.directory import FileDirectory
+from contextos.deployment.ports import Ports
+from contextos.errors import InvalidInput, Problem
+from contextos.port_settings.checks import is_loopback
+from contextos.settings import Settings, invalid_setting, is_postgres_url
+from contextos.trust.identity.development import DevelopmentToken, mint_development_token, verify_development_token
+
+_PLACES: Final = ("PGHOST", "PGSERVICE")
+"""Variables from which the driver takes a place where the URL names none."""
+_NAMES_NO_PLACE: Final = frozenset(
+    {"user", "password", "passfile", "port", "dbname", "database", "application_name", "connect_timeout"}
+    | {"sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "sslnegotiation"}
+)
+
+
+def development_fault(settings: Settings, bound_to: str | None = None) -> str | None:
+    """Return why tokens of the development issuer do not count in a deployment, or None.
+
+    `bound_to` is the host at which it is served; None: it is not served, a token is only made. They count where all of
+    this holds: the profile is `embedded`, directory and keys are the plain files of a development workspace, the store
+    is on this machine, and nobody can connect from another one.
+    """
+    if settings.profile != "embedded":
+        return f"the profile is `{settings.profile}`; the development issuer is for the profile `embedded`"
+    if not isinstance(settings.directory, str) or not isinstance(settings.keys, str):
+        return "the directory or the keys are not plain files; the development issuer is for workspaces on one machine"
+    if is_postgres_url(settings.store) and not _is_local_store(settings.store):
+        detail = "the store is on another machine, or its URL does not say where"
+        return f"{detail}; the development issuer is for workspaces on one machine"
+    if bound_to is not None and not is_loopback(bound_to):
+        return f"`{bound_to[:80]}` can be reached from other machines; the development issuer is for the loopback"
+    return None
+
+
+async def roles_of(directory: FileDirectory, tenant_id: str, person_id: str) -> tuple[str, ...]:
+    """Return the roles that the directory gives to a person now, as a user and as an approver; empty for nobody."""
+    user, approver = await directory.user(tenant_id, person_id), await directory.approver(tenant_id, person_id)
+    as_user = (user.role, *user.roles) if user is not None else ()
+    return tuple(dict.fromkeys((*as_user, *(approver.roles if approver is not None else ()))))
+
+
+async def development_token(
+    settings: Settings,
+    ports: Ports,
+    tenant_id: str,
+    *,
+    user: str | None,
+    agent: str | None,
+    delegation: str | None,
+    ttl_s: int,
+) -> tuple[str, DevelopmentToken]:
+    """Return a token of the development issuer for a user, an agent, or a user who delegates to an agent, and what it
+    says.
+
+    Its roles are those that the directory gives to the user now. With both, `delegation` is the reference of a
+    delegation between them; None: the only one that the directory has.
+
+    Raises:
+        InvalidSettings: the development issuer does not count here, or the lifetime is out of bounds.
+        InvalidInput: nobody is named, the directory does not know them, the agent is not active, or there is no such
+            delegation.
+    """
+    fault, directory = development_fault(settings), ports.directory
+    if fault is not None or not isinstance(directory, FileDirectory):
+        detail = fault or "the directory is one of the program"
+        remedy = "get a token from the issuer that the settings name"
+        raise invalid_setting("/profile", "not_development", detail, remedy)
+    if user is None and agent is None:
+        raise InvalidInput(Problem("", "usage", "nobody is named", "name a user with --user, an agent with --agent"))
+    roles = await roles_of(directory, tenant_id, user) if user is not None else ()
+    if user is not None and not roles:
+        raise _unknown("/user", f"the directory knows no user or approver `{user[:80]}` with a role")
+    known = await directory.agent(tenant_id, agent) if agent is not None else None
+    if agent is not None and (known is None or known.lifecycle != "active"):
+        raise _unknown("/agent", f"the directory has no active agent `{agent[:80]}`")
+    scopes: tuple[str, ...] = ()
+    if user is not None and agent is not None:
+        delegation = delegation or await _only_delegation(directory, tenant_id, user, agent)
+        found = await directory.delegation(tenant_id, delegation)
+        if found is None or (found.subject, found.agent_id) != (user, agent):
+            raise _unknown("/delegation", f"`{user[:80]}` delegates nothing to `{agent[:80]}` under this reference")
+        scopes = tuple(found.scopes)
+    elif delegation is not None:
+        detail = "a delegation is between a user and an agent"
+        raise InvalidInput(Problem("/delegation", "usage", detail, "name both, or leave the delegation out"))
+    now_us = ports.clock.now_us()
+    token = mint_development_token(
+        ports.keys,
+        tenant_id=tenant_id,
+        user_id=user,
+        agent_id=agent,
+        delegation=delegation,
+        roles=roles,
+        scopes=scopes,
+        now_us=now_us,
+        ttl_s=ttl_s,
+    )
+    return token, verify_development_token(token, ports.keys, now_us=now_us)
+
+
+async def development_logins(settings: Settings, ports: Ports, *, ttl_s: int) -> list[tuple[str, str, str]]:
+    """Return (tenant, person, token) for each person of the directory file who has a role, as `development_token`.
+
+    Raises:
+        InvalidSettings: as `development_token`.
+    """
+    directory = ports.directory
+    if not isinstance(directory, FileDirectory):
+        raise invalid_setting("/directory", "not_development", "the directory is one of the program", "use its logins")
+    found = []
+    for tenant_id in directory.tenants():
+        for person_id in directory.people(tenant_id):
+            if await roles_of(directory, tenant_id, person_id):
+                token, _ = await development_token(
+                    settings, ports, tenant_id, user=person_id, agent=None, delegation=None, ttl_s=ttl_s
+                )
+                found.append((tenant_id, person_id, token))
+    return found
+
+
+async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, agent: str) -> str:
+    found = await directory.delegations_to(tenant_id, user, agent)
+    if len(found) != 1:
+        listed = ", ".join(f"`{one[:80]}`" for one in found[:8]) or "none"
+        detail = f"the directory has these delegations of `{user[:80]}` to `{agent[:80]}`: {listed}"
+        raise InvalidInput(Problem("/delegation", "delegation_required", detail, "name one with --delegation"))
+    return found[0]
+
+
+def _is_local_store(url: str) -> bool:
+    """Whether every place that the driver would connect to is in the URL, and all are on this machine."""
+    try:
+        parts = urlsplit(url)
+        host, query = parts.hostname, dict(parse_qsl(parts.query, keep_blank_values=True))
+    except ValueError:
+        return False
+    # A `service` names its host in a file, and the driver ends a password at another `@` than this module does. It also
+    # reads a list of hosts where this module sees the first of them and a port.
+    listed = "," in parts.netloc.rpartition("@")[2]
+    if listed or parts.netloc.count("@") > 1 or not query.keys() <= _NAMES_NO_PLACE | {"host"}:
+        return False
+    # A host in the query can be a folder of sockets, too.
+    named = query["host"].split(",") if "host" in query else []
+    if host is None and not named:
+        return not any(os.environ.get(name) for name in _PLACES)
+    return (host is None or is_loopback(host)) and all(one.startswith("/") or is_loopback(one) for one in named)
+
+
+def _unknown(pointer: str, detail: str) -> InvalidInput:
+    return InvalidInput(Problem(pointer, "not_in_directory", detail, "name somebody of the directory"))

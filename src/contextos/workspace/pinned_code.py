@@ -1,0 +1,187 @@
+"""The code of function adapters, as `contextos.toml` pins it: what changed since, and the act that pins it again.
+
+Nothing of a changed file runs before a person has seen the change. Then it is loaded once, so that the settings never
+name code that does not load.
+"""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from io import BytesIO, StringIO
+from pathlib import Path
+from tokenize import detect_encoding
+from typing import Final, NoReturn
+
+from contextos.adapters.function.loading import MAX_SOURCE_BYTES, code_files, load_function_adapters
+from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.errors import InvalidInput, Problem
+from contextos.files import read_regular_file
+from contextos.port_settings.adapters import AdapterSetting, is_adapter_file
+from contextos.settings import Settings
+from contextos.workspace.adapter_files import edit_settings
+
+_PATIENCE_S: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file whose bytes are not the pinned ones: its path as the settings name it, and both digests.
+
+    `entry` is the adapter that it belongs to. `tools` are its functions that are tools and differ; where the text
+    `before` is not known (None), all that it has.
+    """
+
+    entry: str
+    path: str
+    pinned: str
+    found: str
+    before: str | None
+    after: str
+    tools: tuple[str, ...]
+
+    def diff(self) -> list[str]:
+        """Return the lines of a unified difference; none where the text before is not known.
+
+        A line ends at a line feed and nowhere else, so that two texts that differ never look the same.
+        """
+        if self.before is None:
+            return []
+        before, after = list(StringIO(self.before)), list(StringIO(self.after))
+        lines = unified_diff(before, after, f"{self.path} as pinned", f"{self.path} now")
+        return [one[:-1] if one.endswith("\n") else f"{one} (no line feed)" for one in lines]
+
+
+def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
+    """Return the pinned code files that changed: of `names`, paths as the settings have them, or of all.
+
+    Raises:
+        InvalidInput: a name is not a pinned code file, nothing changed, or a file is not Python in UTF-8.
+        InvalidSettings: the settings are invalid, or a file cannot be read.
+    """
+    settings = Settings.read(workspace)
+    pinned = [(one, *file) for one in settings.adapters if not is_adapter_file(one) for file in _files(one, workspace)]
+    names = [_plain(name, workspace) for name in names]
+    for name in names:
+        if not any(name == _plain(path, workspace) for _, path, _, _ in pinned):
+            published = any(one.path == name for one in settings.adapters)
+            remedy = f"use one of {', '.join(sorted({path for _, path, _, _ in pinned})) or 'no file yet'}"
+            remedy += "; list a new file under `[[adapters]]` in contextos.toml, with any digest"
+            if published:
+                remedy = f"review it, then `contextos adapters publish {name}`"
+            raise InvalidInput(Problem("", "not_pinned", f"`{name[:200]}` is not a code file with a digest", remedy))
+    found = [
+        _changed(workspace, one.path, path, digest, raw)
+        for one, path, digest, raw in pinned
+        if digest_of(raw) != digest and (not names or _plain(path, workspace) in names)
+    ]
+    if not found:
+        listed = ", ".join(dict.fromkeys(names or (path for _, path, _, _ in pinned))) or "no code"
+        detail = f"nothing changed: the settings have the digests of {listed}"
+        raise InvalidInput(Problem("", "nothing_changed", detail, "leave it as it is"))
+    return found
+
+
+def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
+    """Write the digests of changed files to the settings, after each adapter with one loads with all its new digests.
+
+    Raises:
+        InvalidSettings: the code does not load or changed meanwhile, or the settings cannot be edited.
+    """
+    digests: dict[str, dict[str, str]] = {}
+    for one in changed:
+        digests.setdefault(one.entry, {})[one.path] = one.found
+    for adapter in Settings.read(workspace).adapters:
+        if new := digests.get(adapter.path):
+            own = new.get(_entry(adapter), adapter.digest)
+            files = {name: new.get(name, digest) for name, digest in adapter.files.items()}
+            loaded = load_function_adapters(adapter.path, own, root=workspace, workspace=workspace, files=files)
+            for made in loaded.adapters if loaded.made else ():
+                if hasattr(made, "close"):
+                    made.close()
+    edit_settings(workspace, {(one.entry, one.path): one.found for one in changed})
+
+
+def _plain(name: str, workspace: Path) -> str:
+    """A path as it is below the workspace: also of an absolute one, and of one that begins with `./`."""
+    root = os.path.realpath(workspace)
+    found = Path(os.path.realpath(name) if os.path.isabs(name) else name)
+    return (found.relative_to(root) if found.is_relative_to(root) else found).as_posix()
+
+
+def _entry(adapter: AdapterSetting) -> str:
+    return adapter.path.partition(":")[0]
+
+
+def _files(adapter: AdapterSetting, workspace: Path) -> Iterator[tuple[str, str, bytes]]:
+    """The path, the pinned digest and the bytes of each file of an adapter."""
+    pinned = {_entry(adapter): adapter.digest, **adapter.files}
+    for path, raw in code_files(adapter.path, adapter.files, root=workspace).items():
+        yield path, pinned[path], raw
+
+
+def _changed(workspace: Path, entry: str, path: str, pinned: str, raw: bytes) -> ChangedFile:
+    after = _text(raw)
+    if after is None:
+        _refuse(path, "not_utf8", "is not UTF-8, or says another coding, so nobody sees what runs", "write it in UTF-8")
+    try:
+        ast.parse(raw)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        place = f" at line {error.lineno or 1}: {error.msg}" if isinstance(error, SyntaxError) else ""
+        _refuse(path, "not_python", f"is not Python{place}", "correct it there")
+    old = next((_text(one) for one in _earlier(workspace, path) if digest_of(one) == pinned), None)
+    had, has = _tools(old or ""), _tools(after)
+    tools = tuple(sorted(name for name in had.keys() | has.keys() if had.get(name) != has.get(name)))
+    return ChangedFile(entry, path, pinned, digest_of(raw), old, after, tools)
+
+
+def _refuse(path: str, code: str, detail: str, remedy: str) -> NoReturn:
+    raise InvalidInput(Problem("", code, f"`{path}` {detail}", remedy))
+
+
+def _text(raw: bytes) -> str | None:
+    """The text that Python reads in these bytes, or None where it is not UTF-8 or has a coding of its own."""
+    try:
+        coding, _ = detect_encoding(BytesIO(raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).readline)
+        return raw.decode() if codecs.lookup(coding).name in ("utf-8", "utf-8-sig") else None
+    except (SyntaxError, UnicodeDecodeError):
+        return None
+
+
+def _earlier(workspace: Path, path: str) -> Iterator[bytes]:
+    """Texts that the file perhaps had: of the copies beside it, of the examples, and of the last commit."""
+    import contextos
+
+    place = workspace / path
+    package = Path(contextos.__file__).parent
+    shipped = [*package.glob(f"_examples/*/{place.name}"), *package.parents[1].glob(f"examples/*/{place.name}")]
+    for file in (*sorted(place.parent.glob(f"{place.name}?*")), *shipped):
+        try:
+            yield read_regular_file(file, MAX_SOURCE_BYTES)
+        except OSError:
+            continue
+    command = ["git", "-C", str(place.parent), "cat-file", "blob", f"HEAD:./{place.name}"]
+    try:
+        yield subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE_S).stdout  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return
+
+
+def _tools(source: str) -> Mapping[str, str]:
+    """The source of each function with a decorator `read` or `write`, by its name; of what is not Python, nothing."""
+    try:
+        body = ast.parse(source.encode()).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    functions = [one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {one.name: ast.unparse(one) for one in functions if any(map(_is_tool, one.decorator_list))}
+
+
+def _is_tool(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) in ("read", "write")

@@ -1,0 +1,66 @@
+"""An act is one commit with its proof, or nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.documents.runs import CANCELS, CancelRequest
+from contextos.contracts.journal import CONTROL
+from contextos.deployment.acts.act import Actor, commit_act, prove_act
+from contextos.errors import Conflict, InvalidInput
+from tests.world import OPERATOR, OPERATOR_KEY, TENANT, open_world, run
+
+WRITE = CANCELS.write("run_1", 0, CancelRequest(OPERATOR, ""))
+PROPOSED = ProposedAct("run.retried", "run_1", {"run": "run_1", "failures": 1}, 7, (WRITE,))
+
+
+def test_an_act_and_its_writes_are_one_commit(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        ports, config = world.deployment.ports, world.deployment.config
+        store = world.stores.tenant(TENANT)
+        await commit_act(ports, config, TENANT, PROPOSED, world.actor())
+        lines = await store.read(CONTROL)
+        body = json.loads(lines[-1].body or b"")
+        assert (lines[-1].kind, lines[-1].key, lines[-1].by) == ("run.retried", "run_1", OPERATOR)
+        assert (body["act"]["expected"], body["role"]) == (7, "operator")
+        assert len(await store.scan("cancels")) == 1
+        with pytest.raises(Conflict):
+            await commit_act(ports, config, TENANT, PROPOSED, world.actor())
+        assert len(await store.read(CONTROL)) == len(lines)
+        world.close()
+
+    run(go())
+
+
+def test_only_an_act_on_an_own_run_needs_no_role(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        world.know("usr_771")
+        ports, config, by = world.deployment.ports, world.deployment.config, world.actor("usr_771")
+        stop = ProposedAct("run.cancelled", "run_1", {"run": "run_1", "reason": ""})
+        _, draft = await prove_act(ports, config, TENANT, stop, by, own_run=True)
+        assert json.loads(draft.body)["role"] is None
+        world.close()
+
+    run(go())
+
+
+def test_an_act_that_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        ports, config = world.deployment.ports, world.deployment.config
+        with pytest.raises(InvalidInput):
+            await prove_act(ports, config, TENANT, PROPOSED, Actor("x" * 10_000, lambda _: {}))
+        world.close()
+
+    run(go())
+
+
+def test_a_key_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        Actor.with_key(OPERATOR, OPERATOR_KEY[:31])

@@ -58,6 +58,8 @@ TESTED_ELSEWHERE = {
     "frameworks/pydantic_ai.py": "tests/frameworks/test_pydantic_ai.py",
     "deployment/*.py": "tests/e2e/test_approvals.py",
     "runtime/*.py": "tests/machines/test_run_table.py",
+    "server/control/packs.py": "tests/unit/service/operations/test_packs.py",
+    "server/operations.py": "tests/unit/service/operations/test_table.py",
     "server/serving.py": "tests/unit/server/mcp/test_slots.py",
     "store/*/artifact*.py": "tests/unit/context/slots/test_append_only.py",
     "store/postgres/connections.py": "tests/unit/store/postgres/test_writer.py",

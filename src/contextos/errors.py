@@ -8,14 +8,14 @@ command line::
     +-- InvalidInput            any boundary; nothing was stored: fix the input               exit 2
     |   +-- MalformedJson       contracts.encoding; not I-JSON within the limits              exit 2
     |   +-- InvalidEnvelope     contracts.encoding; JSON that does not fit its contract       exit 2
-    |   +-- ConflictingRequest  operations.deployment; a `request_id` with another body       exit 2
-    |   +-- InvalidSettings     settings, app; a deployment cannot start with the settings    exit 2
-    |   +-- InvalidTool         tools; nothing safe can be derived from a function            exit 2
+    |   +-- ConflictingRequest  deployment.deployment; a `request_id` with another body       exit 2
+    |   +-- InvalidSettings     settings, workspace; a deployment cannot start with the settings exit 2
+    |   +-- InvalidTool         packs.tools; nothing safe can be derived from a function      exit 2
     |   +-- InvalidArtifact     control; lint refuses the pack, bundle or catalog             exit 2
     |   +-- IncoherentSelection store; the ids of a pin do not belong together: resolve again exit 2
     |   +-- RepeatedAct         store; the key of a selection was used for other refs         exit 2
-    +-- NotFound                operations, store; this tenant has no such thing              exit 2
-    +-- ApprovalRefused         operations.operator; the answer of this person is not valid   exit 1
+    +-- NotFound                deployment, store; this tenant has no such thing              exit 2
+    +-- ApprovalRefused         deployment.operator; the answer of this person is not valid   exit 1
     +-- Integrity               stop, keep the evidence, inform an operator                   exit 3
     |   +-- ReplayMismatch      trust.journal.ledger, audit; names the first differing entry  exit 3
     |   +-- ChainBroken         trust.journal, audit; names the entry                         exit 3
@@ -24,8 +24,8 @@ command line::
     +-- Conflict                store; a compare-and-set lost: advance the run again          exit 4
     |   +-- Untimely            store; a write before or after the time that it states        exit 4
     +-- Unavailable             adapters, store; not done, or unknown: read, then try again   exit 4
-    |   +-- Overloaded          engine, store, adapters; no capacity: try again later         exit 4
-    |   +-- ClockOff            operations.driver; set the clock of this machine              exit 4
+    |   +-- Overloaded          workspace.engine, store, adapters; no capacity: try again later exit 4
+    |   +-- ClockOff            deployment.driver; set the clock of this machine              exit 4
     |   +-- CircuitOpen         action.breaker; not sent, because recent calls failed         exit 4
     |   +-- StoreRestored       store; the database was restored and nobody recorded that     exit 3
     |   +-- OtherEnvironment    control, trust; of another environment than is served     exit 2

@@ -19,9 +19,10 @@ import pytest
 from contextos.server.bodies import MAX_BODY_BYTES
 from contextos.server.control import children, work
 from contextos.server.control.groups import CONTROL_ROUTES, GOVERNED_BODIES
+from contextos.server.operations import operation_bodies, operation_routes
 from contextos.workspace.logins.development_tokens import development_token
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
-from tests.unit.server.control.test_packs import PACK, SHORT, signed, version_of
+from tests.unit.service.operations.test_packs import PACK, SHORT, signed, version_of
 
 NOWHERE: dict[str, str] = {"ref": "ctxpack.nothing@1.0.0", "proposal": "mwp_0000000000000000"}
 NOW_US = time.time_ns() // 1_000
@@ -58,7 +59,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "Withdrawal": {"expected": 0},
     "SignedWithdrawal": {"expected": 0, "tokens": ["a.b.c"]},
     "PinDraft": {"refs": [PACK], "intents": ["support.refund"], "expected": 0},
-    "SignedPin": {"refs": [PACK], "intents": ["support.refund"], "expected": 0, "tokens": ["a.b.c"]},
+    "SignedPinDraft": {"refs": [PACK], "intents": ["support.refund"], "expected": 0, "tokens": ["a.b.c"]},
     "PackDraft": {"name": "a", "who": ["support_agent"]},
     "PackDeclarationText": {"declaration": SHORT},
     "LintRequest": {"document": SHORT},
@@ -67,14 +68,14 @@ BODIES: dict[str, dict[str, Any]] = {
     "SessionChoice": {},
     "PolicyList": {"policies": [], "expected": 0},
     "SignedPolicyList": {"policies": [], "expected": 0, **TOKENS},
-    "FactDraft": FACT,
-    "SignedFact": {**FACT, **TOKENS},
+    "StatedFact": FACT,
+    "SignedStatedFact": {**FACT, **TOKENS},
     "Retraction": GONE,
     "SignedRetraction": {**GONE, **TOKENS},
     "GraphDraft": {"nodes": [], "edges": [EDGE]},
-    "SignedGraph": {"nodes": [], "edges": [EDGE], **TOKENS},
+    "SignedGraphDraft": {"nodes": [], "edges": [EDGE], **TOKENS},
     "ReviewDraft": {"verdict": "reject", "at_us": NOW_US},
-    "SignedReview": {"verdict": "reject", "at_us": NOW_US, **TOKENS},
+    "SignedReviewDraft": {"verdict": "reject", "at_us": NOW_US, **TOKENS},
     "SlotQuery": {"slot": SLOT, "agent": "agt_support"},
     "SlotAnswer": {"answer": {}, "at_us": NOW_US},
     "SignedSlotAnswer": {"answer": {}, "at_us": NOW_US, **TOKENS},
@@ -102,7 +103,7 @@ def there(face: HttpFace) -> dict[str, str]:
 
 def control_routes(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | None]]:
     """Method, path and body of each route of this part of the API."""
-    ours = {f"/v1{one.path}" for routes in CONTROL_ROUTES for one in routes.routes}  # type: ignore[attr-defined]
+    ours = {f"/v1{one.path}" for routes in (operation_routes(), *CONTROL_ROUTES) for one in routes.routes}  # type: ignore[attr-defined]
     found = []
     for path, operations in face.api.openapi()["paths"].items():
         for method, operation in operations.items():
@@ -119,7 +120,7 @@ def ask(face: HttpFace, method: str, path: str, body: Any, names: dict[str, str]
 
 
 def test_every_body_of_this_part_is_attacked_here() -> None:
-    assert {one.__name__ for one in GOVERNED_BODIES} == BODIES.keys()
+    assert {one.__name__ for one in (*operation_bodies(), *GOVERNED_BODIES)} == BODIES.keys()
 
 
 @pytest.mark.parametrize("by", [REQUESTER, "usr_772"])

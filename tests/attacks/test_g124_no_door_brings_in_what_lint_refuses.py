@@ -26,7 +26,7 @@ from contextos.workspace import open_unchecked
 from tests.attacks.faults import FAULTS, Plant, Workspace
 from tests.attacks.shop import Shop
 from tests.http_face import OPERATOR, HttpFace, http_face
-from tests.unit.server.control.test_packs import signed, version_of
+from tests.unit.service.operations.test_packs import signed, version_of
 from tests.world import INTENT, TENANT
 
 OLD, NEW = "ctxpack.support@5.2.0", "ctxpack.support@5.3.0"

@@ -27,9 +27,9 @@ from tests.altering_proxy import Alteration, alterations, altering
 from tests.attacks.test_g54_a_signature_is_over_the_call_in_clear import Signer
 from tests.http_face import OPERATOR, REQUESTER, TENANT, HttpFace, begin_refunds, http_face, served_url
 from tests.loopback import Answer, Asked, serving
-from tests.unit.server.control.test_packs import another_pack
-from tests.unit.server.control.test_policies import HOUSE
 from tests.unit.server.control.test_slots import begin_slots, chosen, waiting
+from tests.unit.service.operations.test_packs import another_pack
+from tests.unit.service.operations.test_policies import HOUSE
 
 JSON = {"Content-Type": "application/json"}
 

@@ -25,7 +25,7 @@ from contextos.cli.governance import (
     verify,
 )
 from contextos.cli.mcp import serve as mcp_serve
-from contextos.cli.operations import breakers, keys, migrate, restore, serving, token, worker
+from contextos.cli.operations import breakers, keys, migrate, ops, restore, serving, token, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions, why
 from contextos.cli.slots import artifacts as slot_artifacts
 from contextos.cli.slots import demo, lint, selection, serve
@@ -230,6 +230,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     "Develop": {
         "completion": (completion.completion_command, "contextos completion bash"),
         "token": (token.token_command, "contextos token --user usr_771 --agent agt_support"),
+        "ops": (ops.ops_command, "contextos ops"),
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
     },
 }

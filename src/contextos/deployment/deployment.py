@@ -1,6 +1,7 @@
 """A deployment: it accepts requests, gives each run its environment, and has its driver drive the run.
 
-It awaits its ports and nothing else, so the simulator uses the same class that `workspace` opens on real ports. Operator
+It awaits its ports and nothing else, so the simulator uses the same class that `workspace` opens on real ports.
+Operator
 actions are in `deployment.operator`, audits in `audit`.
 """
 

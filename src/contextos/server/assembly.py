@@ -21,6 +21,7 @@ from contextos.server.openapi import API_PREFIX, PROBLEM, check_query, describe
 from contextos.server.operate.groups import OPERATE_ROUTES
 from contextos.server.operate.metrics import metrics_routes
 from contextos.server.operate.work import Work
+from contextos.server.operations import operation_routes
 from contextos.server.problems import SECURE_HEADERS, add_problem_handlers
 from contextos.server.rates import (
     MAX_HELD_CALLS,
@@ -84,6 +85,7 @@ def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
         cancel_routes,
         approval_routes,
         session_routes,
+        operation_routes(),
         *CONTROL_ROUTES,
         *OPERATE_ROUTES,
     ):

@@ -22,6 +22,7 @@ from contextos.server.control.groups import GOVERNED_BODIES
 from contextos.server.cookies import CSRF_HEADER, SESSION_COOKIE
 from contextos.server.login.passkeys import NewPasskey
 from contextos.server.operate.groups import OPERATE_BODIES
+from contextos.server.operations import operation_bodies
 from contextos.server.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.server.routes.cancels import CancelDraft, SignedCancel
 from contextos.server.routes.sessions import CallDraft, SessionEnd, SessionOpening
@@ -44,6 +45,7 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     SignedCancel,
     NewPasskey,
     ProblemDocument,
+    *operation_bodies(),
     *GOVERNED_BODIES,
     *OPERATE_BODIES,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Final, get_args
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.memory import RefusalReason
 from contextos.errors import (
     ApprovalRefused,
     Conflict,
@@ -62,9 +63,17 @@ STATUSES: Final[Mapping[type[ContextOSError], int]] = {
 """The status of each class of error; a class that is not here has that of its nearest base class."""
 
 TOO_LATE: Final = frozenset(
-    {"not_waiting", "already_answered", "expired", "other_binding", "approval_void", "not_void"}
+    {
+        "not_waiting",
+        "already_answered",
+        "expired",
+        "other_binding",
+        "approval_void",
+        "not_void",
+        *get_args(RefusalReason),
+    }
 )
-"""The reasons of `ApprovalRefused` that are about the question and not about the person: 409."""
+"""The reasons of `ApprovalRefused` that are about the question or the memory and not about the person: 409."""
 
 IDENTITY_REFUSED: Final = "identity_refused"
 """The code of an `InvalidInput` that states another identity than the token proves: 403."""

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from contextos.contracts.documents.catalog import PINS, PublishedPin
 from contextos.contracts.ids import PIN
+from contextos.contracts.model import Model, OpenObject
 from contextos.control.artifact_repository import ActiveArtifacts
 from contextos.deployment.deployment import Deployment
 from contextos.errors import Integrity, InvalidInput, NotFound, Problem
 from contextos.service.pages import Page, check_limit
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogArtifact:
-    """An artifact under its reference for ever: `kind` is `context_pack`, `policy_bundle`, `intent_catalog` or
+class CatalogArtifact(Model):
+    """A published artifact under its reference for ever. `kind` is `context_pack`, `policy_bundle`, `intent_catalog` or
     `decision_catalog`, and `digest` the content address of its JSON. `withdrawn`: nothing new uses it.
     """
 
-    tenant_id: str
     ref: str
     kind: str
     digest: str
     publisher: str
     withdrawn: bool
-    document: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+class ArtifactDocument(CatalogArtifact):
+    """A published artifact with its JSON."""
+
+    document: OpenObject
 
 
 class PublishedArtifacts:
@@ -56,7 +56,7 @@ class PublishedArtifacts:
         items = [await self._published(tenant_id, one.key, one.body, withdrawn) for one in pins[:limit]]
         return Page(tuple(items), items[-1].ref if len(pins) > limit else None)
 
-    async def get(self, tenant_id: str, ref: str) -> CatalogArtifact:
+    async def get(self, tenant_id: str, ref: str) -> ArtifactDocument:
         """Return one published artifact with its document.
 
         Raises:
@@ -69,17 +69,15 @@ class PublishedArtifacts:
         if pin is None or stored is None:
             raise NotFound(f"`{ref[:200]}` is not published in this tenant; list what is")
         withdrawn = (await catalog.active()).withdrawn
-        return await self._published(tenant_id, ref, pin.body, withdrawn, stored.artifact.to_json())
+        published = await self._published(tenant_id, ref, pin.body, withdrawn)
+        return ArtifactDocument(**published.to_json(), document=stored.artifact.to_json())
 
     async def _published(
-        self,
-        tenant_id: str,
-        ref: str,
-        pin: PublishedPin,
-        withdrawn: frozenset[str],
-        document: Mapping[str, Any] | None = None,
+        self, tenant_id: str, ref: str, pin: PublishedPin, withdrawn: frozenset[str]
     ) -> CatalogArtifact:
         publisher = await self._deployment.catalog(tenant_id).repository.publisher_of(ref)
         if publisher is None:
             raise Integrity(f"`{ref}` was published by nobody; run `contextos verify`")
-        return CatalogArtifact(tenant_id, ref, pin.kind, pin.digest, publisher, ref in withdrawn, document)
+        return CatalogArtifact(
+            ref=ref, kind=pin.kind, digest=pin.digest, publisher=publisher, withdrawn=ref in withdrawn
+        )

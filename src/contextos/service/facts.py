@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import JsonValue, parse
@@ -31,7 +30,9 @@ _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 
 
 class StatedFact(Model):
-    """A fact as its writer states it."""
+    """A fact as its writer states it, and when it was observed, in Unix microseconds. Only a `trusted` fact answers a
+    requirement of a decision.
+    """
 
     subject: Ceid
     predicate: Name
@@ -42,18 +43,16 @@ class StatedFact(Model):
     observed_at_us: Whole
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFact:
+class KnownFact(Model):
     """A fact: `subject` (an entity such as `customer:cus_77`) has `value` under `predicate`.
 
     `source` is the reference to the evidence for it, and `snapshot` the first one that contains it.
     """
 
-    tenant_id: str
     fact_id: str
     subject: str
     predicate: str
-    value: JsonValue
+    value: Any
     source: str
     integrity: IntegrityLevel
     classification: Classification
@@ -99,7 +98,7 @@ class Facts:
         at = await self._snapshot(tenant_id, snapshot)
         graph = self._deployment.graph(tenant_id)
         edges = await graph.step([subject], predicate, at=at, limit=limit + 1, after=cursor)
-        facts = tuple(_fact(tenant_id, edge) for edge in edges[:limit])
+        facts = tuple(_fact(edge) for edge in edges[:limit])
         return Page(facts, facts[-1].fact_id if len(edges) > limit else None)
 
     async def set(
@@ -229,7 +228,7 @@ class Facts:
         if len(edges) > _MAX_VALUES:
             detail = f"`{predicate[:80]}` of `{subject[:80]}` has more than {_MAX_VALUES} values"
             raise InvalidInput(Problem("/predicate", "too_many", detail, "read and write them with `write_facts`"))
-        return tuple(_fact(tenant_id, edge) for edge in edges)
+        return tuple(_fact(edge) for edge in edges)
 
     async def _written(
         self, tenant_id: str, stated: StatedFact, before: Sequence[KnownFact], at: int, by: Actor
@@ -259,9 +258,8 @@ def _says(fact: KnownFact, stated: StatedFact) -> bool:
     )
 
 
-def _fact(tenant_id: str, edge: Mapping[str, Any]) -> KnownFact:
+def _fact(edge: Mapping[str, Any]) -> KnownFact:
     return KnownFact(
-        tenant_id=tenant_id,
         fact_id=edge["edge_id"],
         subject=edge["src"],
         predicate=edge["predicate"],

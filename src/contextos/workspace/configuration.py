@@ -18,7 +18,7 @@ from contextos.deployment.acts.act import Actor
 from contextos.deployment.acts.governance import activate_policies, pin_packs
 from contextos.deployment.acts.unmatched_rules import intents_beside, packs_of, pinned_packs
 from contextos.deployment.deployment import Deployment
-from contextos.errors import ContextOSError, InvalidSettings, OtherEnvironment, Problem, Unavailable
+from contextos.errors import ContextOSError, InvalidArtifact, InvalidSettings, OtherEnvironment, Problem, Unavailable
 from contextos.files import read_regular_file
 from contextos.port_settings.faults import setting_lines, with_line
 from contextos.settings import DEFAULT_PACKS, MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
@@ -83,6 +83,18 @@ class Configuration:
         packs = [pack for pack, _ in await packs_of(self.deployment.catalog(tenant_id), pin)]
         (before or log_found)(await self.before_pins(tenant_id, packs))
         await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=by)
+
+    def require_settings_allow(self, level_refs: Iterable[tuple[Level, str]]) -> None:
+        """Refuse other policies than those that the settings name: the next start would refuse the store.
+
+        Raises:
+            InvalidArtifact: the settings name policies, and these are others.
+        """
+        named = self.settings.policies
+        if named is not None and set(named) != set(level_refs):
+            detail = "the settings of this deployment name its policies, and these are others"
+            remedy = "change the settings, and use `contextos policies`"
+            raise InvalidArtifact(Problem("/policies", "policies_differ", detail, remedy))
 
     async def activate(
         self, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor

@@ -375,6 +375,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "breakers list",
         "completion",
         "token",
+        "ops",
         "schemas",
     ]
     assert list(COMMANDS) == expected

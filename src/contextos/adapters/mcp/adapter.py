@@ -29,7 +29,7 @@ from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.definitions import (
     McpConnection,
-    Operation,
+    McpOperation,
     ResourceOperation,
     ToolOperation,
     is_as_published,
@@ -66,7 +66,7 @@ UNFINISHED: Final = frozenset({"input_required", "task"})
 """The kinds of answer after which a tool goes on."""
 
 
-class McpAdapter(ServerAdapter[Operation]):
+class McpAdapter(ServerAdapter[McpOperation]):
     """An adapter whose capabilities are tools of one MCP server, and the resources that are listed.
 
     `folder` is where the command of the server runs. Nothing is connected before the first call.
@@ -76,7 +76,7 @@ class McpAdapter(ServerAdapter[Operation]):
         self,
         definition: AdapterDefinition,
         connection: McpConnection,
-        operations: Mapping[str, Operation],
+        operations: Mapping[str, McpOperation],
         folder: Path,
     ) -> None:
         super().__init__(definition, operations)
@@ -148,7 +148,7 @@ class McpAdapter(ServerAdapter[Operation]):
         return frozenset(name for name, one in tools.items() if not is_as_published(one, listed))
 
     async def _call(
-        self, operation: Operation, declared: CapabilityDefinition, args: dict[str, Any], context: CallContext
+        self, operation: McpOperation, declared: CapabilityDefinition, args: dict[str, Any], context: CallContext
     ) -> AdapterReply:
         assert self._open is not None, "it is made before anything runs on the thread"
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
@@ -183,7 +183,7 @@ class McpAdapter(ServerAdapter[Operation]):
 
     async def _compared(
         self,
-        operation: Operation,
+        operation: McpOperation,
         declared: CapabilityDefinition,
         context: CallContext,
         trace: Mapping[str, str],
@@ -222,7 +222,7 @@ class McpAdapter(ServerAdapter[Operation]):
     async def _send(
         self,
         session: McpSession,
-        operation: Operation,
+        operation: McpOperation,
         declared: CapabilityDefinition,
         args: dict[str, Any],
         context: CallContext,
@@ -265,10 +265,10 @@ def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
     if (connection.is_remote or connection.audience) and connection.endpoint() not in file.definition.egress:
         remedy = f"add `{connection.endpoint()}` to `egress`, and set `external` to true"
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", "it lacks the server itself", remedy))
-    operations: dict[str, Operation] = {}
+    operations: dict[str, McpOperation] = {}
     for capability in file.definition.capabilities:
         said = file.operations[capability.name]
-        kind: type[Operation] = ResourceOperation if "resources" in said else ToolOperation
+        kind: type[McpOperation] = ResourceOperation if "resources" in said else ToolOperation
         operations[capability.name] = parse(kind, said, at=pointer(("operations", capability.name)))
         fault = misfit(operations[capability.name], capability, own_sessions=connection.audience is not None)
         if fault is not None:

@@ -127,7 +127,7 @@ class ResourceOperation(Model):
     resources: Literal[True]
 
 
-Operation = ToolOperation | ResourceOperation
+McpOperation = ToolOperation | ResourceOperation
 
 
 def tool_digest(listed: Mapping[str, Any]) -> str:
@@ -165,7 +165,7 @@ def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
 
 
 def misfit(
-    operation: Operation, capability: CapabilityDefinition, *, own_sessions: bool = False
+    operation: McpOperation, capability: CapabilityDefinition, *, own_sessions: bool = False
 ) -> tuple[str, str] | None:
     """Return what a capability declares and its operation does not do, with the remedy; None if they fit. With
     `own_sessions` each call has a session of its own.

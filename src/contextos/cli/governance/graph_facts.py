@@ -82,7 +82,7 @@ def facts_list_command(
     lines = [line for one in page.items for line in _lines(one)] or ["no such fact holds"]
     if page.cursor is not None:
         lines.append(f"more: --after {displayed(page.cursor)}")
-    document = {"facts": [_document(one) for one in page.items], "next_after": page.cursor}
+    document = {"facts": [fact.to_json() for fact in page.items], "next_after": page.cursor}
     print_result(document, lines, as_json=as_json)
     return 0
 
@@ -206,7 +206,7 @@ def _written(
         return await (facts.set if act == "set" else facts.replace)(context.tenant_id, *stated, **how)
 
     fact = with_context(workspace, tenant, operation)
-    print_result(_document(fact), _lines(fact), as_json=as_json)
+    print_result(fact.to_json(), _lines(fact), as_json=as_json)
     return 0
 
 
@@ -225,16 +225,3 @@ def _lines(fact: KnownFact) -> list[str]:
     said = f"{displayed(fact.subject)} {displayed(fact.predicate)} {displayed_json(fact.value, None)}"
     about_it = f"{fact.integrity}, {fact.classification}, {displayed(fact.source)}, since {fact.snapshot}"
     return [*folded("", said), *folded("  ", about_it)]
-
-
-def _document(fact: KnownFact) -> dict[str, Any]:
-    return {
-        "fact_id": fact.fact_id,
-        "subject": fact.subject,
-        "predicate": fact.predicate,
-        "value": fact.value,
-        "source": fact.source,
-        "integrity": fact.integrity,
-        "classification": fact.classification,
-        "snapshot": fact.snapshot,
-    }

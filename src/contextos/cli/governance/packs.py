@@ -161,25 +161,23 @@ def published_command(
 
     from contextos.service.pages import MAX_PAGE_ITEMS
 
+    if ref:
+        published = with_read_context(workspace, tenant, lambda on: on.app.artifacts.get(on.tenant_id, ref))
+        document = published.to_json()
+        print_result(document, [json.dumps(document["document"], indent=2)], as_json=as_json)
+        return 0
+
     async def operation(context: CommandContext) -> list[CatalogArtifact]:
-        artifacts, cursor = context.app.artifacts, ""
-        found: list[CatalogArtifact] = []
-        if ref:
-            return [await artifacts.get(context.tenant_id, ref)]
-        while True:
-            page = await artifacts.list(context.tenant_id, limit=MAX_PAGE_ITEMS, cursor=cursor)
-            found += page.items
-            if page.cursor is None:
-                return found
+        artifacts: list[CatalogArtifact] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await context.app.artifacts.list(context.tenant_id, limit=MAX_PAGE_ITEMS, cursor=cursor)
+            artifacts += page.items
             cursor = page.cursor
+        return artifacts
 
     found = with_read_context(workspace, tenant, operation)
-    fields = ("ref", "kind", "digest", "publisher", "withdrawn")
-    documents = [{name: getattr(one, name) for name in fields} for one in found]
-    if ref:
-        content = dict(found[0].document or {})
-        print_result({**documents[0], "document": content}, [json.dumps(content, indent=2)], as_json=as_json)
-        return 0
+    documents = [artifact.to_json() for artifact in found]
     lines: list[str] = [Heading(f"{'kind':<16}  {'publisher':<16}  ref")]
     for one in found:
         state = "  withdrawn" if one.withdrawn else ""

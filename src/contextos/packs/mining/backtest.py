@@ -31,14 +31,14 @@ LIMITS: Final = RunLimits(max_tool_calls=100_000, wall_clock_ms=3_600_000, max_c
 """The limits of the deployment, so that only those of the pack count."""
 
 
-class Opened(Protocol):
+class HasDeployment(Protocol):
     """What has a deployment, such as an open workspace."""
 
     @property
     def deployment(self) -> Deployment: ...
 
 
-MemoryOpener = Callable[..., AbstractAsyncContextManager[Opened]]
+MemoryOpener = Callable[..., AbstractAsyncContextManager[HasDeployment]]
 """Opens a deployment in memory: `workspace.in_memory.in_memory`."""
 
 

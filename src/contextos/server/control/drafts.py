@@ -26,10 +26,10 @@ from contextos.server.access import RolesHere, require_role
 from contextos.server.bodies import MAX_BODY_BYTES, body_of, json_of, read_object
 from contextos.server.callers import AppHere, CallerHere, TokensHere
 from contextos.server.control.children import ChildrenHere
-from contextos.server.control.packs import PACK_READERS
 from contextos.server.routes.runs import named_request
 from contextos.server.shared.forms import RequestKey
 from contextos.server.tracing import trace_of
+from contextos.service.operations.packs import PACK_READERS
 from contextos.service.views import ProblemPart
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App

@@ -21,8 +21,8 @@ from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.control.children import Children, ChildrenHere, in_child
 from contextos.server.control.drafts import PackText, tool_definitions
-from contextos.server.control.packs import PACK_READERS
 from contextos.server.problems import HttpProblem
+from contextos.service.operations.packs import PACK_READERS
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
 

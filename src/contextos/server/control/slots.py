@@ -33,11 +33,12 @@ from contextos.runtime.inputs.slot_steps import actor_of
 from contextos.server.access import RolesHere, RunName, readable_run, require_role
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
-from contextos.server.control.packs import PACK_READERS
 from contextos.server.problems import HttpProblem
-from contextos.server.shared.pages import Limit, LongCursor, page_of
-from contextos.server.shared.signing import Signed, StatedAt, act_document, signing_actor
+from contextos.server.shared.pages import Limit, LongCursor
+from contextos.server.shared.signing import act_document, signing_actor
 from contextos.service.acts import check_stated_at
+from contextos.service.operations.operation import Signed, StatedAt, page_of
+from contextos.service.operations.packs import PACK_READERS
 from contextos.service.views import ActDocument
 from contextos.workspace import App
 

@@ -15,7 +15,8 @@ from contextos.server.access import RolesHere, reads_every_run
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere, SessionHere
 from contextos.server.problems import HttpProblem
-from contextos.server.shared.pages import Limit, LongCursor, opened_cursor, sealed_cursor
+from contextos.server.shared.pages import Limit, LongCursor
+from contextos.service.operations.operation import opened_cursor, sealed_cursor
 from contextos.service.passkeys import PasskeyRegistration
 from contextos.service.views import PasskeyName
 from contextos.trust.identity.callers import Caller

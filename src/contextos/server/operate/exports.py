@@ -22,8 +22,9 @@ from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.operate.work import WorkHere, WorkTime
 from contextos.server.problems import not_found
-from contextos.server.shared.signing import ActToken, to_sign
+from contextos.server.shared.signing import to_sign
 from contextos.service.acts import signed_with, statement_of
+from contextos.service.operations.operation import ActToken
 from contextos.service.views import StatedAct
 from contextos.trust.approvals.acts import AUDITOR_ROLE
 from contextos.workspace import App

@@ -15,8 +15,9 @@ from contextos.server.access import RolesHere, RunName, readable_run, require_ro
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.problems import HttpProblem
-from contextos.server.shared.signing import ActToken, to_sign
+from contextos.server.shared.signing import to_sign
 from contextos.service.acts import signed_with, statement_of
+from contextos.service.operations.operation import ActToken
 from contextos.service.views import RequestOutcome, StatedAct
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
 

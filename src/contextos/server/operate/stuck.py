@@ -12,7 +12,8 @@ from contextos.contracts.model import Model
 from contextos.deployment.dead_letters import list_dead_letters
 from contextos.server.access import READER_ROLES, RolesHere, require_role
 from contextos.server.callers import AppHere, CallerHere
-from contextos.server.shared.pages import Limit, opened_cursor, sealed_cursor
+from contextos.server.shared.pages import Limit
+from contextos.service.operations.operation import opened_cursor, sealed_cursor
 
 stuck_routes: Final = APIRouter(tags=["operations"])
 

@@ -21,8 +21,8 @@ from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
-from contextos.server.shared.forms import ActReason
 from contextos.server.shared.pages import Cursor, Limit
+from contextos.service.operations.operation import ActReason
 from contextos.service.views import AnswerReceipt, QuestionDocument, QuestionPage, StatementDocument, UnverifiedDocument
 from contextos.trust.identity.jws import unverified_payload
 

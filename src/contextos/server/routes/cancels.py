@@ -12,8 +12,8 @@ from contextos.contracts.model import Model
 from contextos.server.access import RolesHere, RunName, readable_run
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
-from contextos.server.shared.forms import ActReason
-from contextos.server.shared.signing import ActToken, to_sign
+from contextos.server.shared.signing import to_sign
+from contextos.service.operations.operation import ActReason, ActToken
 from contextos.service.views import RequestOutcome, StatedAct
 
 cancel_routes: Final = APIRouter(tags=["runs"])

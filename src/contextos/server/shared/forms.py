@@ -8,20 +8,14 @@ from typing import Annotated, Final
 from fastapi import Header
 from pydantic import Field
 
-from contextos.contracts.encoding.display_escape import BIDI
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.gates import MAX_CALL_ID_CHARS, MAX_TOOL_CHARS
-from contextos.deployment.acts.checks import MAX_REASON_CHARS
 
 ID_PATTERN: Final = r"^[^\u0000-\u001f]*$"
-_SHOWN: Final = rf"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f{BIDI}]*$"
 
 KnownId = Annotated[str, Field(json_schema_extra={"maxLength": MAX_NAME_CHARS, "pattern": ID_PATTERN})]
 CallId = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CALL_ID_CHARS})]
 ToolId = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_TOOL_CHARS})]
-ActReason = Annotated[str, Field(max_length=MAX_REASON_CHARS, json_schema_extra={"pattern": _SHOWN})]
-"""Why somebody acts, for people: without characters that control a terminal or the reading direction."""
-
 _CHARACTER: Final = r'(?:[ !#-\[\]-~]|\\["\\])'
 STRUCTURED_STRING: Final = re.compile(
     rf'"({_CHARACTER}+)"(?: *; *[a-z*][a-z0-9_.*-]*(?:=(?:"{_CHARACTER}*"|[!#-+\--:=?-Z^-z|~]+))?)*'

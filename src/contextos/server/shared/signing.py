@@ -6,30 +6,13 @@ Both steps run the same function of `operations`, so what is signed is what is c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
 
-from pydantic import Field
-
-from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
-from contextos.contracts.model import MAX_COUNT, Model, Seq
 from contextos.deployment.acts.act import Actor
 from contextos.service.acts import ActStatement, signed_elsewhere, statements_of
+from contextos.service.operations.operation import Signed
 from contextos.service.views import ActDocument, StatedAct
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
-
-ActToken = Annotated[str, Field(max_length=MAX_SIGNED_CHARS)]
-"""The compact JWS of a statement by the caller's key."""
-
-
-class Signed(Model):
-    """The fields of an act with its proof: a compact JWS by the caller's key for each statement, in any order."""
-
-    tokens: Seq[ActToken]
-
-
-StatedAt = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-"""When the caller states an act that says its own time: now, in Unix microseconds. It counts for 15 minutes."""
 
 
 async def to_sign(app: App, caller: Caller, act: ActStatement) -> StatedAct:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
-from tests.unit.server.control.test_packs import SHORT
+from tests.unit.service.operations.test_packs import SHORT
 
 
 def test_a_draft_expands_and_lint_finds_nothing(face: HttpFace) -> None:

@@ -11,8 +11,8 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
 from contextos.trust.seal import seal
 from tests.http_face import OPERATOR, HttpFace, begin_deploys, http_face
-from tests.unit.server.control.test_packs import signed
 from tests.unit.server.routes.test_sessions import WHERE, answer, asked, call
+from tests.unit.service.operations.test_packs import signed
 
 
 @pytest.fixture(scope="module")

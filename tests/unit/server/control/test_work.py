@@ -11,7 +11,7 @@ import pytest
 
 from contextos.server.control import work
 from tests.unit.packs.deploying import DEFINITIONS
-from tests.unit.server.control.test_packs import SHORT
+from tests.unit.service.operations.test_packs import SHORT
 
 TENANT = "tenant_acme_prod"
 TASK: dict[str, Any] = {"tenant": TENANT, "definitions": [one.to_json() for one in DEFINITIONS], "beside": []}

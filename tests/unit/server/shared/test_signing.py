@@ -7,7 +7,7 @@ import pytest
 from contextos.server.access import require_role
 from contextos.server.problems import HttpProblem
 from tests.http_face import OPERATOR, TENANT, HttpFace
-from tests.unit.server.control.test_packs import PACK, version_of
+from tests.unit.service.operations.test_packs import PACK, version_of
 
 
 def test_one_of_the_roles_is_enough_and_none_is_not() -> None:

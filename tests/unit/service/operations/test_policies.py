@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
-from tests.unit.server.control.test_packs import signed, version_of
+from tests.unit.service.operations.test_packs import signed, version_of
 
 HOUSE = {"level": "tenant", "ref": "POLICY_HOUSE@1.0.0"}
 
@@ -66,7 +66,7 @@ def test_policies_that_the_settings_name_are_changed_in_the_settings(
     face: HttpFace, house: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the next start of the service would refuse its store."""
-    monkeypatch.setattr(face.app, "settings", replace(face.app.settings, policies=()))
+    monkeypatch.setattr(face.app.configuration, "settings", replace(face.app.settings, policies=()))
     wanted = {"policies": [HOUSE], "expected": version_of(face)}
     answer = face.send("POST", "/v1/policies/statement", by=OPERATOR, json=wanted)
     assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "policies_differ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.http_face import LEAD, OPERATOR, HttpFace
-from tests.unit.server.control.test_packs import published, signed, version_of
+from tests.unit.service.operations.test_packs import published, signed, version_of
 
 
 def test_a_pinned_pack_is_used_and_an_unpinned_one_is_not(face: HttpFace) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
-from tests.unit.server.control.test_packs import signed
+from tests.unit.service.operations.test_packs import signed
 
 
 def proposals(face: HttpFace) -> list[dict[str, Any]]:

@@ -1,0 +1,40 @@
+"""`ops`: print the table of operations."""
+
+from __future__ import annotations
+
+from contextos.cli.command_context import JsonOption
+from contextos.cli.layout import folded
+from contextos.cli.terminal import print_result
+
+
+def ops_command(as_json: JsonOption = False) -> int:
+    """List what can be asked of a service, and the roles that may ask it.
+
+    An operation marked `signed` also needs the signature of the caller; `POST …/statement` returns what they sign.
+    """
+    from contextos.service.operations.table import OPERATION_TABLE
+
+    documents, lines = list[dict[str, object]](), list[str]()
+    for operation in OPERATION_TABLE:
+        method, path = operation.address
+        summary = " ".join(operation.summary.split("\n\n")[0].split())
+        documents.append(
+            {
+                "name": operation.name,
+                "group": operation.group,
+                "summary": summary,
+                "method": method,
+                "path": f"/v1{path}",
+                "effect": operation.effect,
+                "signed": bool(operation.signs),
+                "paged": operation.is_paged,
+                "roles": list(operation.roles),
+                "input": operation.input.__name__,
+                "output": operation.output.__name__,
+            }
+        )
+        lines += [f"{operation.name}  {method} /v1{path}{'  signed' if operation.signs else ''}"]
+        lines += folded("  ", summary)
+        lines += folded("  ", f"roles: {', '.join(operation.roles)}")
+    print_result({"operations": documents}, lines, as_json=as_json)
+    return 0

@@ -1,0 +1,105 @@
+"""The routes of the table of operations: a loop over `service.operations.table`.
+
+A governed operation has two routes: its address, which takes the signatures of the caller, and its statement step,
+which returns what they sign. Both run the same function, so what is signed is what is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query
+
+from contextos.contracts.model import Model
+from contextos.server.access import RolesHere, require_role
+from contextos.server.bodies import body_of, json_of
+from contextos.server.callers import AppHere, CallerHere
+from contextos.server.shared.signing import act_document, signing_actor
+from contextos.service.operations.operation import Asked, Operation
+from contextos.service.operations.table import OPERATION_TABLE
+from contextos.service.views import ActDocument
+from contextos.trust.identity.callers import Caller
+from contextos.workspace import App
+
+STATEMENT: Final = "/statement"
+"""The end of the address of a statement step."""
+SIGNED_INPUTS: Final = {operation.name: operation.signed_input() for operation in OPERATION_TABLE if operation.signs}
+"""The bodies of governed operations, with their proof, by name."""
+_Answer = Callable[[App, Caller, Asked, Any], Awaitable[Any]]
+
+
+def operation_bodies() -> Iterator[type[Model]]:
+    """Yield the models of bodies, which FastAPI does not see in the signature of a route."""
+    yield from dict.fromkeys(operation.input for operation in OPERATION_TABLE if operation.signs)
+    yield from SIGNED_INPUTS.values()
+
+
+def operation_routes() -> APIRouter:
+    """Return the routes of all operations."""
+    routes = APIRouter()
+    for operation in OPERATION_TABLE:
+        method, path = operation.address
+        body = SIGNED_INPUTS.get(operation.name)
+        if body is not None:
+            routes.add_api_route(
+                path + STATEMENT,
+                _endpoint(operation, json_body(operation.input), _stating(operation)),
+                methods=[method],
+                tags=[operation.group],
+                operation_id=f"{operation.name}.statement",
+                summary=f"State {operation.name}",
+                description=f"Return what the caller signs to {operation.signs}. Nothing is changed.",
+                response_model=ActDocument,
+                openapi_extra=body_of(operation.input),
+            )
+        routes.add_api_route(
+            path,
+            _endpoint(operation, json_body(body), _acting(operation))
+            if body is not None
+            else _endpoint(operation, Annotated[operation.input, Query()], _reading(operation)),
+            methods=[method],
+            tags=[operation.group],
+            operation_id=operation.name,
+            summary=operation.name,
+            description=operation.summary,
+            status_code=operation.status,
+            response_model=operation.output,
+            openapi_extra=body_of(body) if body is not None else None,
+        )
+    return routes
+
+
+def json_body(model: type[Model]) -> Any:
+    """Return the annotation of a parameter that is the JSON body of the request."""
+    return Annotated[model, json_of(model)]
+
+
+def _reading(operation: Operation) -> _Answer:
+    return lambda _app, _caller, asked, sent: operation.run(asked, sent)
+
+
+def _stating(operation: Operation) -> _Answer:
+    return lambda app, caller, asked, sent: act_document(app, caller, lambda by: operation.run(asked, sent, by))
+
+
+def _acting(operation: Operation) -> _Answer:
+    return lambda app, caller, asked, sent: operation.run(asked, sent, signing_actor(app, caller, sent))
+
+
+def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
+    """Return the function of a route. FastAPI reads its parameters from its signature, which is the operation's."""
+
+    async def endpoint(app: App, caller: Caller, roles: frozenset[str], sent: Any, name: str = "") -> Any:
+        require_role(roles, *operation.roles)
+        return await answer(app, caller, Asked(app, caller.tenant_id, name), sent)
+
+    parameters = {"app": AppHere, "caller": CallerHere, "roles": RolesHere, "sent": sent_as}
+    if (about := operation.about) is not None:
+        named = Path(alias=about.name, description=about.description, max_length=about.max_chars)
+        parameters["name"] = Annotated[str, named]
+    endpoint.__signature__ = Signature(  # type: ignore[attr-defined]  # as `inspect` documents it
+        [Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation) for name, annotation in parameters.items()]
+    )
+    return endpoint

@@ -1,0 +1,155 @@
+"""Facts: what the tenant's graph says of a subject, and the signed acts that set, replace, retract and load it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field, Strict
+
+from contextos.contracts.envelopes.evidence import commit_key
+from contextos.contracts.ids import CEID, Ceid
+from contextos.contracts.model import ListOnly, Model, Name, OpenObject
+from contextos.contracts.refs import EvidenceRef
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.facts import write_facts
+from contextos.service.facts import KnownFact, StatedFact
+from contextos.service.operations.operation import Asked, Operation, Paged, opened_cursor, sealed_cursor
+from contextos.trust.approvals.acts import AUDITOR_ROLE, KNOWLEDGE_WRITER_ROLE
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
+
+FACT_READERS: Final = (KNOWLEDGE_WRITER_ROLE, AUDITOR_ROLE, OPERATOR_ROLE)
+MAX_LOADED: Final = 1_000
+"""The most nodes, and the most edges, of one load."""
+GraphRows = Annotated[tuple[OpenObject, ...], Strict(False), Field(max_length=MAX_LOADED), ListOnly()]
+
+
+class FactQuery(Paged):
+    """Which facts of a subject."""
+
+    subject: Annotated[
+        str,
+        Field(max_length=CEID.max_chars, pattern=f"^(?:{CEID.loose})$", description="An entity: `customer:cus_77`."),
+    ]
+    predicate: Annotated[Name | None, Field(description="Only facts under it.")] = None
+    snapshot: Annotated[
+        Annotated[str, Field(max_length=24)] | None, Field(description="As in this one: `kg_7`. Default: now.")
+    ] = None
+
+
+class FactPage(Model):
+    """A page of facts, by id, as they are in `snapshot`. `cursor` asks for the next page; null after the last."""
+
+    items: list[KnownFact]
+    snapshot: str
+    cursor: str | None
+
+
+class Retraction(Model):
+    """The end of every fact of a subject under a predicate; `source` refers to the evidence that it holds no longer."""
+
+    subject: Ceid
+    predicate: Name
+    source: EvidenceRef
+
+
+class RetractedDocument(Model):
+    """What holds no longer."""
+
+    subject: str
+    predicate: str
+
+
+class GraphDraft(Model):
+    """Nodes and edges to write in one commit, in the form of the command `facts load`. What is there is kept."""
+
+    nodes: GraphRows
+    edges: GraphRows
+
+
+class SnapshotDocument(Model):
+    """The snapshot of the graph that contains what was written."""
+
+    snapshot: str
+
+
+async def list_facts(asked: Asked, query: FactQuery) -> FactPage:
+    """List the facts of a subject that hold, or held in a snapshot."""
+    of = (asked.tenant_id, "facts", query.subject, query.predicate, query.snapshot)
+    at = query.snapshot or commit_key(await asked.app.deployment.graph(asked.tenant_id).head())
+    page = await asked.app.facts.list(
+        asked.tenant_id,
+        query.subject,
+        query.predicate,
+        snapshot=at,
+        limit=query.limit,
+        cursor=opened_cursor(of, query.cursor),
+    )
+    return FactPage(items=list(page.items), snapshot=at, cursor=sealed_cursor(of, page.cursor))
+
+
+async def set_fact(asked: Asked, fact: StatedFact, by: Actor) -> KnownFact:
+    """Write a fact that nothing contradicts yet. The same fact again changes nothing."""
+    return await asked.app.facts.set(asked.tenant_id, fact.subject, fact.predicate, fact.value, **_known(fact), by=by)
+
+
+async def replace_fact(asked: Asked, fact: StatedFact, by: Actor) -> KnownFact:
+    """End the facts that hold, and begin this one in the same commit. Approvals that rest on the old ones are void."""
+    facts = asked.app.facts
+    return await facts.replace(asked.tenant_id, fact.subject, fact.predicate, fact.value, **_known(fact), by=by)
+
+
+async def retract_facts(asked: Asked, ended: Retraction, by: Actor) -> RetractedDocument:
+    """End every fact of a subject under a predicate."""
+    await asked.app.facts.retract(asked.tenant_id, ended.subject, ended.predicate, source=ended.source, by=by)
+    return RetractedDocument(subject=ended.subject, predicate=ended.predicate)
+
+
+async def load_facts(asked: Asked, graph: GraphDraft, by: Actor) -> SnapshotDocument:
+    """Write nodes and edges in one commit."""
+    commit = await write_facts(asked.app.deployment, asked.tenant_id, graph.nodes, graph.edges, by=by)
+    return SnapshotDocument(snapshot=commit_key(commit))
+
+
+def _known(fact: StatedFact) -> dict[str, Any]:
+    return {
+        "source": fact.source,
+        "integrity": fact.integrity,
+        "classification": fact.classification,
+        "observed_at_us": fact.observed_at_us,
+    }
+
+
+_WRITERS: Final = (KNOWLEDGE_WRITER_ROLE,)
+FACT_OPERATIONS: Final = (
+    Operation("facts.list", ("GET", "/facts"), FACT_READERS, FactQuery, FactPage, list_facts),
+    Operation(
+        "facts.set", ("POST", "/facts"), _WRITERS, StatedFact, KnownFact, set_fact, signs="write a fact", status=201
+    ),
+    Operation(
+        "facts.replace",
+        ("POST", "/facts/replace"),
+        _WRITERS,
+        StatedFact,
+        KnownFact,
+        replace_fact,
+        signs="replace a fact",
+    ),
+    Operation(
+        "facts.retract",
+        ("POST", "/facts/retract"),
+        _WRITERS,
+        Retraction,
+        RetractedDocument,
+        retract_facts,
+        signs="end the facts of a subject under a predicate",
+    ),
+    Operation(
+        "facts.load",
+        ("POST", "/facts/load"),
+        _WRITERS,
+        GraphDraft,
+        SnapshotDocument,
+        load_facts,
+        signs="write nodes and edges",
+    ),
+)

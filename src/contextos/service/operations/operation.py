@@ -1,0 +1,183 @@
+"""`Operation`: one thing that a person or a program can ask of a deployment, whatever face they ask it through."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
+
+from pydantic import Field, Strict, create_model
+
+from contextos.contracts.acts import PackPin
+from contextos.contracts.encoding.display_escape import BIDI
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
+from contextos.contracts.envelopes.policy import Level
+from contextos.contracts.model import MAX_COUNT, Model, Seq
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.checks import MAX_REASON_CHARS
+from contextos.deployment.deployment import Deployment
+from contextos.errors import InvalidInput, Problem
+from contextos.service.artifacts import PublishedArtifacts
+from contextos.service.facts import Facts
+from contextos.service.pages import MAX_PAGE_ITEMS
+
+ItemT = TypeVar("ItemT")
+Effect = Literal["read", "write"]
+
+_SHOWN: Final = rf"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f{BIDI}]*$"
+ActReason = Annotated[str, Field(max_length=MAX_REASON_CHARS, json_schema_extra={"pattern": _SHOWN})]
+"""Why somebody acts, for people: without characters that control a terminal or the reading direction."""
+StatedAt = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""When the caller states an act that says its own time: now, in Unix microseconds. It counts for 15 minutes."""
+ActToken = Annotated[str, Field(max_length=MAX_SIGNED_CHARS)]
+"""The compact JWS of a statement by the caller's key."""
+
+
+class Paged(Model):
+    """The input of a list: at most `limit` items, from `cursor` on."""
+
+    limit: Annotated[int, Strict(False), Field(ge=1, le=MAX_PAGE_ITEMS, description="The most items of the page.")] = 50
+    cursor: Annotated[str, Field(max_length=300, description="The `cursor` of the page before.")] = ""
+
+
+class Signed(Model):
+    """The fields of an act with its proof: a compact JWS by the caller's key for each statement, in any order."""
+
+    tokens: Seq[ActToken]
+
+
+class Configured(Protocol):
+    """Puts what is published in force, after a lint with all that the deployment knows."""
+
+    async def pin(self, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None: ...
+
+    async def activate(
+        self, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
+    ) -> None: ...
+
+    async def of_tenant(self, tenant_id: str) -> Sequence[tuple[str, Problem]]: ...
+
+    def require_settings_allow(self, level_refs: Iterable[tuple[Level, str]]) -> None: ...
+
+
+class Opened(Protocol):
+    """What operations use of an open deployment."""
+
+    @property
+    def deployment(self) -> Deployment: ...
+
+    @property
+    def facts(self) -> Facts: ...
+
+    @property
+    def artifacts(self) -> PublishedArtifacts: ...
+
+    @property
+    def configuration(self) -> Configured: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an operation is asked of: a tenant of an open deployment, and the thing that its address names, if any."""
+
+    app: Opened
+    tenant_id: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The one thing that the address of an operation names: its name in the address, and what it is."""
+
+    name: str
+    description: str
+    max_chars: int | None = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be asked.
+
+    `name` is `<group>.<verb>`, and `address` its method and path under `/v1`. The caller holds one of `roles`. `run`
+    takes an `Asked` and the input; of a governed operation it also takes the `Actor` who signs, and `signs` says what
+    the signature is for. `status` is that of a success over HTTP, and `about` the thing that the path names.
+    """
+
+    name: str
+    address: tuple[str, str]
+    roles: tuple[str, ...]
+    input: type[Model]
+    output: type[Model]
+    run: Callable[..., Awaitable[Any]]
+    signs: str = ""
+    status: int = 200
+    about: Named | None = None
+
+    @property
+    def group(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def summary(self) -> str:
+        """What it does: the docstring of `run`."""
+        assert self.run.__doc__, f"{self.name} says what it does"
+        return self.run.__doc__
+
+    @property
+    def effect(self) -> Effect:
+        return "write" if self.signs else "read"
+
+    @property
+    def is_paged(self) -> bool:
+        return issubclass(self.input, Paged)
+
+    def signed_input(self) -> type[Model]:
+        """Return the model of the input with its proof, for an act that was signed elsewhere."""
+        return create_model(
+            f"Signed{self.input.__name__}", __base__=(self.input, Signed), __doc__=f"{self.input.__doc__}\n\n{_PROOF}"
+        )
+
+
+_PROOF: Final = "`tokens` are the caller's signatures: a compact JWS for each statement, in any order."
+
+
+ListName = tuple[str | int | None, ...]
+"""What a list is of: its tenant, its name, and whatever else its pages have in common."""
+
+
+def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tuple[Sequence[ItemT], str | None]:
+    """Return a page of `items` behind a cursor, and the cursor of the next page.
+
+    Raises:
+        InvalidInput: the cursor is not one of this list as it is now.
+    """
+    at = opened_cursor(of, cursor) or "0"
+    # Who knows how a cursor is made can seal anything.
+    if not at.isdigit():
+        raise _unknown_cursor()
+    begin = int(at)
+    end = begin + limit
+    return items[begin:end], sealed_cursor(of, str(end)) if end < len(items) else None
+
+
+def sealed_cursor(of: ListName, at: str | None) -> str | None:
+    """Return the cursor of a list behind the item `at`; None behind the last."""
+    return None if at is None else f"{at}.{content_address([*of, at])[7:39]}"
+
+
+def opened_cursor(of: ListName, cursor: str) -> str:
+    """Return the item that a cursor of this list names; "" for the empty cursor.
+
+    Raises:
+        InvalidInput: it is a cursor of another tenant or list, or none.
+    """
+    at = cursor.rpartition(".")[0]
+    if cursor and (not cursor.isascii() or sealed_cursor(of, at) != cursor):
+        raise _unknown_cursor()
+    return at
+
+
+def _unknown_cursor() -> InvalidInput:
+    detail = "the cursor is of no list of this tenant, or the list has changed since"
+    return InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))

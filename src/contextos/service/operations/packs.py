@@ -1,0 +1,98 @@
+"""Packs, policies and catalogs: list what is published, and withdraw it.
+
+`server.control.packs` publishes one, and reads one with its tag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from contextos.contracts.model import Count, Model
+from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.checks import refuse_reason
+from contextos.deployment.acts.governance import withdraw_artifact
+from contextos.service.artifacts import CatalogArtifact
+from contextos.service.operations.operation import ActReason, Asked, Named, Operation, Paged
+from contextos.service.views import ProblemPart
+from contextos.trust.approvals.acts import AUDITOR_ROLE, POLICY_ADMIN_ROLE, PUBLISHER_ROLE
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
+
+PACK_READERS: Final = (PUBLISHER_ROLE, POLICY_ADMIN_ROLE, AUDITOR_ROLE, OPERATOR_ROLE)
+"""The roles that read what is published and active."""
+REF: Final = Named("ref", "The exact reference of a published artifact: `<id>@<x.y.z>`.", None)
+
+
+class ArtifactPage(Model):
+    """A page of published artifacts, by reference. `cursor` asks for the next page; null after the last."""
+
+    items: list[CatalogArtifact]
+    cursor: str | None
+
+
+class Withdrawal(Model):
+    """The end of a published artifact, for ever and with all its pins. `expected` is the `version` of the active set
+    that the actor saw.
+    """
+
+    reason: ActReason = ""
+    expected: Count
+
+
+class UnmatchedInForce(ProblemPart):
+    """What is in force in the policy or pack `ref` and cannot match now or can be passed by, with its place and the
+    reason.
+    """
+
+    ref: str
+
+
+class ActiveVersion(Model):
+    """The version of the active set after an act on it. `unmatched` is all that cannot match now of what is in force,
+    and each pack beside which a request can choose an earlier version, or one that only observes.
+    """
+
+    version: int
+    unmatched: list[UnmatchedInForce]
+
+
+async def list_artifacts(asked: Asked, page: Paged) -> ArtifactPage:
+    """List the packs, policies and catalogs that are published, by reference."""
+    listed = await asked.app.artifacts.list(asked.tenant_id, limit=page.limit, cursor=page.cursor)
+    return ArtifactPage(items=list(listed.items), cursor=listed.cursor)
+
+
+async def withdraw(asked: Asked, draft: Withdrawal, by: Actor) -> ActiveVersion:
+    """Withdraw a published artifact: no new run uses it, and what waits for an approval under it is void."""
+    refuse_reason(draft.reason)
+    deployment = asked.app.deployment
+    await withdraw_artifact(
+        deployment, asked.tenant_id, asked.name, reason=draft.reason, expected=draft.expected, by=by
+    )
+    return await active_version(asked, draft.expected + 1)
+
+
+async def active_version(asked: Asked, version: int) -> ActiveVersion:
+    """Return the answer to an act on the active set, which has this version now."""
+    return ActiveVersion(version=version, unmatched=await unmatched_in(asked))
+
+
+async def unmatched_in(asked: Asked) -> list[UnmatchedInForce]:
+    """Return what the command line says of the policies and packs in force, too."""
+    problems = await asked.app.configuration.of_tenant(asked.tenant_id)
+    return [UnmatchedInForce(ref=ref, **asdict(problem)) for ref, problem in problems]
+
+
+PACK_OPERATIONS: Final = (
+    Operation("packs.list", ("GET", "/packs"), PACK_READERS, Paged, ArtifactPage, list_artifacts),
+    Operation(
+        "packs.withdraw",
+        ("POST", "/packs/{ref}/withdraw"),
+        (POLICY_ADMIN_ROLE,),
+        Withdrawal,
+        ActiveVersion,
+        withdraw,
+        signs="withdraw a published artifact",
+        about=REF,
+    ),
+)

@@ -1,0 +1,116 @@
+"""Policies: those in force above every pack of a tenant, and the signed act that puts others in force."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from contextos.contracts.envelopes.policy import Level
+from contextos.contracts.facts import FACTS
+from contextos.contracts.model import Count, Model, Name, Seq
+from contextos.deployment.acts.act import Actor
+from contextos.service.operations.operation import Asked, Operation, Paged, page_of
+from contextos.service.operations.packs import (
+    PACK_READERS,
+    ActiveVersion,
+    UnmatchedInForce,
+    active_version,
+    unmatched_in,
+)
+from contextos.trust.approvals.acts import POLICY_ADMIN_ROLE
+
+
+class PolicyInForce(Model):
+    """A published policy bundle and its level: `platform`, or below it `tenant`."""
+
+    level: Level
+    ref: Name
+
+
+class PolicyPage(Model):
+    """A page of the policies in force, the strongest level first. `version` is that of the active set. `unmatched` is
+    all that cannot match now of these policies and of the pinned packs.
+    """
+
+    version: int
+    items: list[PolicyInForce]
+    unmatched: list[UnmatchedInForce]
+    cursor: str | None
+
+
+class PolicyList(Model):
+    """The policies that are to be in force: exactly these. `expected` is the `version` that the actor saw."""
+
+    policies: Seq[PolicyInForce]
+    expected: Count
+
+
+class RuleFact(Model):
+    """A fact that rules can read: its `path`, its type (null: any), who supplies it, and at which points. Not `always`:
+    it can be absent. `asserted`: the caller states it.
+    """
+
+    path: str
+    type: str | None
+    supplier: str
+    points: list[str]
+    always: bool
+    asserted: bool
+
+
+RULE_FACTS: Final = tuple(
+    RuleFact(
+        path=fact.path,
+        type=fact.type,
+        supplier=fact.supplier,
+        points=list(fact.points),
+        always=fact.always,
+        asserted=fact.asserted,
+    )
+    for fact in FACTS
+)
+
+
+class RuleFactPage(Model):
+    """A page of the facts that rules can read. `cursor` asks for the next page; null after the last."""
+
+    items: list[RuleFact]
+    cursor: str | None
+
+
+async def list_policies(asked: Asked, page: Paged) -> PolicyPage:
+    """List the policies in force above every pack."""
+    active = await asked.app.artifacts.active(asked.tenant_id)
+    of = (asked.tenant_id, "policies", active.version)
+    items, following = page_of(active.policies, of, page.limit, page.cursor)
+    listed = [PolicyInForce(level=level, ref=ref) for level, ref in items]
+    return PolicyPage(version=active.version, items=listed, unmatched=await unmatched_in(asked), cursor=following)
+
+
+async def list_rule_facts(asked: Asked, page: Paged) -> RuleFactPage:
+    """List the facts that policy rules can read."""
+    items, following = page_of(RULE_FACTS, (asked.tenant_id, "rule facts"), page.limit, page.cursor)
+    return RuleFactPage(items=list(items), cursor=following)
+
+
+async def activate(asked: Asked, draft: PolicyList, by: Actor) -> ActiveVersion:
+    """Put exactly these policies in force. They bind every decision from then on, also of runs that wait."""
+    wanted = [(policy.level, policy.ref) for policy in draft.policies]
+    configuration = asked.app.configuration
+    configuration.require_settings_allow(wanted)
+    await configuration.activate(asked.tenant_id, wanted, expected=draft.expected, by=by)
+    return await active_version(asked, (await asked.app.artifacts.active(asked.tenant_id)).version)
+
+
+POLICY_OPERATIONS: Final = (
+    Operation("policies.list", ("GET", "/policies"), PACK_READERS, Paged, PolicyPage, list_policies),
+    Operation("policies.facts", ("GET", "/policies/facts"), PACK_READERS, Paged, RuleFactPage, list_rule_facts),
+    Operation(
+        "policies.activate",
+        ("POST", "/policies"),
+        (POLICY_ADMIN_ROLE,),
+        PolicyList,
+        ActiveVersion,
+        activate,
+        signs="put exactly these policies in force",
+    ),
+)

@@ -1,0 +1,20 @@
+"""All operations, by group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from contextos.service.operations.facts import FACT_OPERATIONS
+from contextos.service.operations.memories import MEMORY_OPERATIONS
+from contextos.service.operations.operation import Operation
+from contextos.service.operations.packs import PACK_OPERATIONS
+from contextos.service.operations.pins import PIN_OPERATIONS
+from contextos.service.operations.policies import POLICY_OPERATIONS
+
+OPERATION_TABLE: Final[tuple[Operation, ...]] = (
+    *PACK_OPERATIONS,
+    *PIN_OPERATIONS,
+    *POLICY_OPERATIONS,
+    *FACT_OPERATIONS,
+    *MEMORY_OPERATIONS,
+)

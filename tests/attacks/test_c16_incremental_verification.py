@@ -405,7 +405,7 @@ from contextos.cli.governance import verify as command
 from contextos.trust import pages
 
 command.CHECKPOINT_INTERVAL_S, pages.PAGE_ENTRIES = 0.0, 2
-checked, seen = verify._verified_run, []
+checked, seen = verify.verify_audited_run, []
 
 async def killed(*arguments, **options):
     seen.append(1)
@@ -413,7 +413,7 @@ async def killed(*arguments, **options):
         os.kill(os.getpid(), signal.SIGKILL)
     return await checked(*arguments, **options)
 
-verify._verified_run = killed
+verify.verify_audited_run = killed
 run_command_line(sys.argv[1:])
 """
 

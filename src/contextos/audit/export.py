@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contextos.audit.export_acts import acts_of, listings_of
 from contextos.audit.export_lines import artifact_line, definition_line, entry_line, head_line, sealed_line
-from contextos.audit.history import verify_history, verify_ledgers
+from contextos.audit.history import verify_stored_run
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.catalog import ARTIFACTS
 from contextos.contracts.encoding.jcs import canonical, digest
@@ -26,10 +26,6 @@ from contextos.deployment.acts.act import Actor, prove_act
 from contextos.deployment.acts.checks import no_run
 from contextos.deployment.deployment import Deployment
 from contextos.errors import Integrity, InvalidInput, Problem
-from contextos.trust.approvals.signers import require_signers
-from contextos.trust.journal.chain import verify_chain
-from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
-from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.seal import seal
 
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
@@ -43,6 +39,10 @@ MAX_LINE_BYTES: Final = 1 << 24
 MANIFEST_BYTES: Final = 2_048
 MANIFEST_BYTES_PER_LINE: Final = 100
 """An upper bound of what a line adds to the manifest, which is in Base64."""
+
+_Place = tuple[Any, ...]
+"""Where a line is in a file: the number of its part, and what orders the lines of that part."""
+_RUN, _CONTROL, _ARTIFACT, _DEFINITION = range(4)
 
 
 class ExportManifest(Model):
@@ -117,33 +117,17 @@ def signed_file(tenant_id: str, lines: Sequence[bytes], keys: Keys) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """The lines of a file before it is signed: the last hash and the lines of each run, those of `control` by what
-    orders them, and the artifacts and definitions by digest.
-    """
+    """A file before it is signed: the last hash of each run, and the lines by what orders them."""
 
     heads: Mapping[str, str] = field(default_factory=dict)
-    runs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
-    control: Mapping[tuple[int, bytes], bytes] = field(default_factory=dict)
-    artifacts: Mapping[str, bytes] = field(default_factory=dict)
-    definitions: Mapping[str, bytes] = field(default_factory=dict)
+    lines: Mapping[_Place, bytes] = field(default_factory=dict)
 
     def joined(self, other: _File) -> _File:
-        return _File(
-            {**self.heads, **other.heads},
-            {**self.runs, **other.runs},
-            {**self.control, **other.control},
-            {**self.artifacts, **other.artifacts},
-            {**self.definitions, **other.definitions},
-        )
-
-    def lines(self) -> list[bytes]:
-        run_lines = [line for _, lines in sorted(self.runs.items()) for line in lines]
-        sorted_by: Sequence[Mapping[Any, bytes]] = (self.control, self.artifacts, self.definitions)
-        return run_lines + [lines[place] for lines in sorted_by for place in sorted(lines)]
+        return _File({**self.heads, **other.heads}, {**self.lines, **other.lines})
 
     def fits(self) -> bool:
         """Whether `read_export` and `verify` take it."""
-        lines = self.lines()
+        lines = self.lines.values()
         manifest = MANIFEST_BYTES + MANIFEST_BYTES_PER_LINE * len(lines)
         return (
             len(self.heads) <= MAX_EXPORT_RUNS
@@ -153,43 +137,37 @@ class _File:
         )
 
     def signed(self, tenant_id: str, keys: Keys) -> SignedExport:
-        return SignedExport(signed_file(tenant_id, self.lines(), keys), self.heads)
+        lines = [self.lines[place] for place in sorted(self.lines)]
+        return SignedExport(signed_file(tenant_id, lines, keys), self.heads)
 
 
 async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
     store, keys = app.ports.stores.tenant(tenant_id), app.ports.keys
-    entries, heads, lines, _ = await store.read_run(run_id)
-    if not entries:
+    stored = await store.read_run(run_id)
+    if not stored.entries:
         raise no_run(run_id)
-    await require_acts(store, entries, keys)
-    await refuse_unerased(store, entries, keys)
-    verify_chain(tenant_id, run_id, entries)
-    verify_history(run_id, entries)
-    verify_ledgers(run_id, entries)
-    verify_indexed(run_id, entries, lines)
-    verify_heads(tenant_id, run_id, entries, heads, keys)
-    await require_signers(store, entries, keys)
+    await verify_stored_run(store, tenant_id, run_id, stored, keys)
     # Nothing in a file is without a signature. What a person appended since the last one is in the next export.
-    signed = entries[: heads[-1][0]]
+    head = stored.heads[-1]
+    signed = stored.entries[: head[0]]
     acts = await acts_of(store, signed, keys)
     stated = [*acts, *await listings_of(store, signed, acts)]
-    control = {(one.at_us, line): line for one in stated for line in [sealed_line(one)]}
-    artifacts, definitions = await _pinned(store, signed, keys)
-    rows = [*map(entry_line, signed), head_line(run_id, heads[-1])]
-    return _File({run_id: signed[-1].hash}, {run_id: rows}, control, artifacts, definitions)
+    rows = [*map(entry_line, signed), head_line(run_id, head)]
+    lines: dict[_Place, bytes] = {(_RUN, run_id, number): row for number, row in enumerate(rows)}
+    lines |= {(_CONTROL, line.at_us, row): row for line in stated for row in [sealed_line(line)]}
+    return _File({run_id: signed[-1].hash}, lines | await _pinned(store, signed, keys))
 
 
-async def _pinned(store: Store, entries: Sequence[Entry], keys: Keys) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The lines of the artifacts and of the adapter definitions that a run pins, by digest."""
-    artifacts: dict[str, bytes] = {}
-    definitions: dict[str, bytes] = {}
+async def _pinned(store: Store, entries: Sequence[Entry], keys: Keys) -> dict[_Place, bytes]:
+    """The lines of the artifacts and of the adapter definitions that a run pins."""
+    lines: dict[_Place, bytes] = {}
     for entry in entries:
         pins = read_body(entry).get("pins", {}) if entry.kind == "run.pinned" and entry.body else {}
         for pin in pinned_refs(pins).values():
-            artifacts[pin] = artifact_line(await _stored(store, pin), keys)
+            lines[_ARTIFACT, pin] = artifact_line(await _stored(store, pin), keys)
         for pin in (pin for name, pin in pins.items() if name.startswith(ADAPTER)):
-            definitions[pin] = definition_line(await _stored(store, pin))
-    return artifacts, definitions
+            lines[_DEFINITION, pin] = definition_line(await _stored(store, pin))
+    return lines
 
 
 async def _stored(store: Store, pin: str) -> dict[str, object]:

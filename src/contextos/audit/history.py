@@ -15,12 +15,39 @@ from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.entries.kinds import KINDS, LedgerHeads
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.row import ANY_AUTHOR, BY_RUNTIME
-from contextos.contracts.journal import DECISION, LEDGERS, Entry, genesis
+from contextos.contracts.journal import DECISION, LEDGERS, Entry, StoredRun, genesis
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import question_disagreement
 from contextos.errors import ChainBroken
+from contextos.trust.approvals.signers import require_signers
+from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
 _SAME_IDS: Final = ("tool_call_id", "capability_id")
 """The members in which the answer of a call equals the call that was dispatched."""
+
+
+async def verify_stored_run(
+    store: Store, tenant_id: str, run_id: str, stored: StoredRun, keys: Keys
+) -> tuple[str, tuple[int, ...]]:
+    """Check all that proves the entries of a stored run, of which there are some; return the hash of the last one, and
+    the numbers of those that were erased.
+
+    Raises:
+        ChainBroken: names the first entry that is missing or differs; one without a body before anything else.
+    """
+    entries = stored.entries
+    erased = await require_acts(store, entries, keys)
+    await refuse_unerased(store, entries, keys)
+    head = verify_chain(tenant_id, run_id, entries)
+    verify_history(run_id, entries)
+    verify_ledgers(run_id, entries)
+    verify_indexed(run_id, entries, stored.lines)
+    verify_heads(tenant_id, run_id, entries, stored.heads, keys)
+    await require_signers(store, entries, keys)
+    return head, erased
 
 
 def verify_history(run_id: str, entries: Sequence[Entry]) -> None:

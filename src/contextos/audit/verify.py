@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from contextos.audit.acts import verify_acts
 from contextos.audit.checkpoint import CHECKPOINT_VERSION, Checkpoint, OpenRun, require_stored, utc
-from contextos.audit.history import verify_history, verify_ledgers
+from contextos.audit.history import verify_stored_run
 from contextos.audit.rows import verify_run_rows, verify_tenant_rows
 from contextos.audit.selections import verify_selections
 from contextos.contracts.documents.runs import LEASES
@@ -26,10 +26,7 @@ from contextos.contracts.ports.storage import Graph, Store
 from contextos.deployment.witness import verify_witnessed
 from contextos.errors import ChainBroken, InvalidInput, Problem
 from contextos.trust.approvals.cancel_requests import verify_cancels
-from contextos.trust.approvals.signers import require_signers
-from contextos.trust.journal.chain import verified_pages, verify_chain
-from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
-from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
+from contextos.trust.journal.chain import verified_pages
 from contextos.trust.pages import PAGE_ENTRIES, stream_pages
 from contextos.trust.rows.edges import written_fact_fault
 from contextos.trust.rows.memories import verify_memories
@@ -226,7 +223,7 @@ class Verification:
         number = kept.number if kept else lines[0].seq
         if self._since and number <= self._since.last:
             self._again.add(run_id)
-        run = await _verified_run(self._store, self._tenant, run_id, self._keys, kept=kept)
+        run = await verify_audited_run(self._store, self._tenant, run_id, self._keys, kept=kept)
         self._open[run_id] = OpenRun(run=run_id, number=number, entries=run.entries, head=run.head)
         if run.ended and _closed_at(lines) == run.entries:
             self._closing[run_id] = lines[-1].seq
@@ -308,32 +305,23 @@ async def verify_facts(graph: Graph, store: Store, keys: Keys) -> int:
     return len(rows)
 
 
-async def verify_audited_run(store: Store, tenant_id: str, run_id: str, keys: Keys) -> VerifiedStream:
-    """Verify one run that the audit of slots names, and that the audit holds exactly what this run selected.
-
-    Raises:
-        ChainBroken: the run is missing or does not verify, or the audit differs from it.
-    """
-    return await _verified_run(store, tenant_id, run_id, keys)
-
-
-async def _verified_run(
+async def verify_audited_run(
     store: Store, tenant_id: str, run_id: str, keys: Keys, *, kept: OpenRun | None = None
 ) -> VerifiedStream:
-    entries, heads, lines, _ = await store.read_run(run_id)
+    """Verify one run that the index or the audit of slots names, and that the audit holds exactly what this run
+    selected. `kept` is the run as it was when it was verified before.
+
+    Raises:
+        ChainBroken: the run is missing or does not verify, differs from `kept`, or the audit differs from it.
+    """
+    stored = await store.read_run(run_id)
+    entries, lines = stored.entries, stored.lines
     if kept and (len(entries) < kept.entries or entries[kept.entries - 1].hash != kept.head):
         raise ChainBroken(run_id, kept.entries, "is missing or differs: it was verified before, and the run was open")
     if not entries:
         by = "the index" if lines else "the audit of slots"
         raise ChainBroken(run_id, 1, f"is missing: {by} names the run")
-    erased = await require_acts(store, entries, keys)
-    await refuse_unerased(store, entries, keys)
-    head = verify_chain(tenant_id, run_id, entries)
-    verify_history(run_id, entries)
-    verify_ledgers(run_id, entries)
-    verify_indexed(run_id, entries, lines)
-    verify_heads(tenant_id, run_id, entries, heads, keys)
-    await require_signers(store, entries, keys)
+    head, erased = await verify_stored_run(store, tenant_id, run_id, stored, keys)
     await verify_selections(store, run_id, entries)
     await verify_run_rows(store, tenant_id, run_id, entries, keys)
     ended = entries[-1].kind == "run.ended"

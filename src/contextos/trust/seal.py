@@ -77,8 +77,7 @@ def listed_key(private_key: bytes) -> dict[str, str]:
 def jwk_set(keys: Mapping[str, bytes]) -> dict[str, JsonValue]:
     """Return public keys (32 raw bytes by key id) as a JWK Set (RFC 7517, RFC 8037)."""
     common: dict[str, JsonValue] = {"kty": "OKP", "crv": "Ed25519", "alg": "Ed25519", "use": "sig"}
-    encoded = {kid: base64.urlsafe_b64encode(raw).rstrip(b"=").decode() for kid, raw in keys.items()}
-    return {"keys": [{**common, "kid": kid, "x": x} for kid, x in encoded.items()]}
+    return {"keys": [{**common, "kid": kid, "x": encode_base64url(raw)} for kid, raw in keys.items()]}
 
 
 class KeyRing:
@@ -273,6 +272,15 @@ def open_sealed(
             if keys.verify(purpose, kid, message, signature, at_us=at_us):
                 return payload
     raise SignatureInvalid(f"no key that is trusted for `{purpose}` signed this envelope; check who sealed it")
+
+
+def encode_base64url(raw: bytes) -> str:
+    """Return Base64 in the URL-safe alphabet without padding.
+
+    >>> encode_base64url(b"\xff")
+    '_w'
+    """
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def decode_base64(text: JsonValue) -> bytes:

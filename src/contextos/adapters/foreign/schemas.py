@@ -58,7 +58,7 @@ class Schemas:
         """`patterns` are those of the draft, where it has several documents."""
         self._document, self._patterns = document, patterns or Patterns()
         self._names: dict[str, str] = {}
-        self._definitions: dict[str, _Definition] = {}
+        self.definitions: dict[str, _Definition] = {}
         self._heights: dict[str, int] = {}
         self._sizes: dict[tuple[str, int], int] = {}
         self._children: dict[str, tuple[int, list[str]]] = {}
@@ -79,7 +79,7 @@ class Schemas:
             whole = _Whole(self, followed)
             root = build(whole.convert)
             names = whole.closure()
-            schema = {**root, "$defs": {name: self._definitions[name].schema for name in sorted(names)}}
+            schema = {**root, "$defs": {name: self.definitions[name].schema for name in sorted(names)}}
             if not names:
                 del schema["$defs"]
             if not self._fits(root, names):
@@ -96,7 +96,7 @@ class Schemas:
                 raise Inconvertible(error.problems[0].detail) from None
             except (InvalidInput, ValueError) as error:
                 raise Inconvertible(f"the schema is not valid: {str(error).splitlines()[0][:200]}") from None
-            if side != "output" and (why := _refuses_all(schema, schema.get("$defs", {}))):
+            if side != "output" and (why := _Refusals(schema.get("$defs", {})).reason(schema)):
                 raise Inconvertible(_unusable(why, sorted(whole.notes), too_large=too_large))
             if side != "output" and _overlaps(schema):
                 notes.add("a value that fits one alternative of a `oneOf` can fit two at the server, which refuses it")
@@ -110,7 +110,7 @@ class Schemas:
         """
         own, references, depth = _counted(root)
         sizes = sum(self._made_size(_named(one)) for one in references) + sum(map(self._made_size, names))
-        depths = [depth, *(1 + self._definitions[name].depth for name in names)]
+        depths = [depth, *(1 + self.definitions[name].depth for name in names)]
         return own + sizes <= MAX_SUBSCHEMAS and max(depths) <= MAX_SCHEMA_DEPTH
 
     def _take_patterns(self, schema: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ class Schemas:
             raise Inconvertible(MANY_PATTERNS)
 
     def _made_size(self, name: str) -> int:
-        made = self._definitions[name]
+        made = self.definitions[name]
         if not made.size:
             own, references, made.depth = _counted(made.schema)
             made.size = min(own + sum(self._made_size(_named(one)) for one in references), UNBOUNDED)
@@ -165,15 +165,12 @@ class Schemas:
         waiting = [(name, reference, side, followed)]
         while waiting:
             one, source, its_side, left = waiting.pop()
-            if one in self._definitions:
+            if one in self.definitions:
                 continue
-            made = self._definitions[one] = _Definition()
+            made = self.definitions[one] = _Definition()
             whole = _Whole(self, left, into=made)
             made.schema = self.keywords(whole.refer, made.notes.add).converted(self.look_up(source), its_side)
             waiting += whole.waiting
-
-    def definition(self, name: str) -> _Definition:
-        return self._definitions[name]
 
     def height(self, reference: str, steps: int = 0) -> int:
         """Return the number of references one after the other, or `UNBOUNDED` if they come back."""
@@ -247,7 +244,7 @@ class _Whole:
             name = waiting.pop()
             if name not in names:
                 names.add(name)
-                found = self._schemas.definition(name)
+                found = self._schemas.definitions[name]
                 waiting += found.needs
                 self.notes.update(found.notes)
         return names
@@ -290,11 +287,6 @@ def _overlaps(schema: Mapping[str, Any]) -> bool:
     return False
 
 
-def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """Return why it is plain to see that no value satisfies a schema; "" if it is not."""
-    return _Refusals(definitions).reason(schema)
-
-
 class _Refusals:
     """Why parts of a schema refuse every value. Each part is looked at once; one that leads back to itself, or is
     deeper than 64 steps, is not plain to see.
@@ -305,6 +297,7 @@ class _Refusals:
         self._known: dict[int, str] = {}
 
     def reason(self, schema: Any, steps: int = 0) -> str:
+        """Return why it is plain to see that no value satisfies a schema; "" if it is not."""
         if not isinstance(schema, Mapping) or steps > 64:
             return ""
         if id(schema) not in self._known:

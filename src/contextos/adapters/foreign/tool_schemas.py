@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from contextos.adapters.foreign.keywords import Inconvertible
+from contextos.adapters.foreign.keywords import Inconvertible, Side
 from contextos.adapters.foreign.parts import always_required, in_place, properties_of
 from contextos.adapters.foreign.schema_document import SchemaDocument
-from contextos.adapters.foreign.schemas import Convert, MadeSchema, Schemas
+from contextos.adapters.foreign.schemas import Build, Convert, MadeSchema, Schemas
 from contextos.adapters.foreign.texts import Patterns
 from contextos.errors import InvalidInput, Problem
 
@@ -39,10 +39,7 @@ def tool_arguments(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
             raise Inconvertible("the arguments are no object")
         return _closed(made, [*in_place(root, schemas.look_up)], extra)
 
-    try:
-        made = schemas.made("closed", [root], build)
-    except Inconvertible as error:
-        raise _unusable(str(error)) from None
+    made = _made(schemas, "closed", root, build)
     return MadeSchema(made.schema, (*extra, *made.notes))
 
 
@@ -63,8 +60,12 @@ def tool_answer(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
         is_stated = {"additionalProperties", "unevaluatedProperties"} & made.keys()
         return made if is_stated else {**made, "additionalProperties": True}
 
+    return _made(schemas, "output", root, build)
+
+
+def _made(schemas: Schemas, side: Side, root: Any, build: Build) -> MadeSchema:
     try:
-        return schemas.made("output", [root], build)
+        return schemas.made(side, [root], build)
     except Inconvertible as error:
         raise _unusable(str(error)) from None
 

@@ -11,12 +11,12 @@ import base64
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
-from urllib.parse import quote_plus, urlencode
+from typing import Final
+from urllib.parse import urlencode
 
-from contextos.adapters.outbound import OutboundClient, OutboundRequest, OutboundResponse, destination
-from contextos.contracts.encoding.codec import loads
-from contextos.errors import InvalidInput, InvalidSettings, LostReply, SignatureInvalid, Unavailable
+from contextos.adapters.oauth.issued_token import answered_object, basic_authorization
+from contextos.adapters.outbound import OutboundClient, OutboundRequest, destination
+from contextos.errors import LostReply, SignatureInvalid, Unavailable
 from contextos.port_settings.checks import is_loopback
 
 MAX_TOKENS_BYTES: Final = 131_072
@@ -90,7 +90,7 @@ class AuthorizationCode:
             )
         except LostReply:
             raise Unavailable(self._endpoint, "it gave no whole answer in time") from None
-        said = _object(answer)
+        said = answered_object(answer.body, MAX_TOKENS_BYTES)
         if answer.status != 200:
             if said.get("error") == _REFUSED_CODE:
                 raise SignatureInvalid("the issuer refuses the code: it was used, has expired, or is of another login")
@@ -112,18 +112,5 @@ class AuthorizationCode:
         if self._secret is None:
             form["client_id"] = self._client_id
         else:
-            try:
-                named = f"{quote_plus(self._client_id)}:{quote_plus(self._secret())}"
-            except InvalidSettings as error:
-                # It could be read when the process started: a person is replacing it.
-                raise Unavailable("the secret in `[browser_logins]`", error.problems[0].detail) from None
-            headers["Authorization"] = f"Basic {base64.b64encode(named.encode()).decode()}"
+            headers["Authorization"] = basic_authorization(self._client_id, self._secret, "browser_logins")
         return OutboundRequest("POST", self._token_url, headers, urlencode(form).encode())
-
-
-def _object(answer: OutboundResponse) -> dict[str, Any]:
-    try:
-        value = loads(answer.body, max_bytes=MAX_TOKENS_BYTES)
-    except InvalidInput:
-        return {}
-    return value if isinstance(value, dict) else {}

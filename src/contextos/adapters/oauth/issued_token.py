@@ -7,8 +7,11 @@ Source: RFC 8693, section 2.2; RFC 6749, section 5.1; RFC 6750, section 2.1; RFC
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import quote_plus
 
 from pydantic import Field
 
@@ -16,7 +19,7 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.model import Model
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.trust.identity.jws import unverified_payload
 
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
@@ -33,6 +36,29 @@ class TokenAnswer(Model):
     token_type: str = Field(max_length=64)
     expires_in: int = Field(ge=1, le=1 << 31)
     scope: str | None = Field(default=None, max_length=4_096)
+
+
+def basic_authorization(client_id: str, secret: Callable[[], bytes], section: str) -> str:
+    """Return the header by which a client authenticates (`client_secret_basic`; RFC 6749, section 2.3.1).
+
+    Raises:
+        Unavailable: the secret, which the part `section` of the settings names, cannot be read now.
+    """
+    try:
+        named = f"{quote_plus(client_id)}:{quote_plus(secret())}"
+    except InvalidSettings as error:
+        # It could be read when the process started: a person is replacing it.
+        raise Unavailable(f"the secret in `[{section}]`", error.problems[0].detail) from None
+    return f"Basic {base64.b64encode(named.encode()).decode()}"
+
+
+def answered_object(body: bytes, max_bytes: int) -> dict[str, Any]:
+    """Return the JSON object of an answer of a token endpoint, or an empty one where it is none."""
+    try:
+        value = loads(body, max_bytes=max_bytes)
+    except InvalidInput:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def issued_credential(body: bytes, request: CredentialRequest, now_us: int) -> Credential:

@@ -7,17 +7,21 @@ Source: RFC 8693, sections 2.1 and 2.2; RFC 6749, sections 2.3.1 and 5.2.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import urlencode
 
-from contextos.adapters.oauth.issued_token import ACCESS_TOKEN, MAX_TOKEN_ANSWER_BYTES, issued_credential
+from contextos.adapters.oauth.issued_token import (
+    ACCESS_TOKEN,
+    MAX_TOKEN_ANSWER_BYTES,
+    answered_object,
+    basic_authorization,
+    issued_credential,
+)
 from contextos.adapters.outbound import OutboundClient, OutboundRequest, OutboundResponse, destination
-from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
 from contextos.contracts.ports.outside import Clock
-from contextos.errors import InvalidInput, InvalidSettings, LostReply, Problem, Unavailable
+from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 
 GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
@@ -92,15 +96,10 @@ class TokenExchange:
             "scope": " ".join(request.scopes),
             "requested_token_type": ACCESS_TOKEN,
         }
-        try:
-            named = f"{quote_plus(self._client_id)}:{quote_plus(self._secret())}"
-        except InvalidSettings as error:
-            # It could be read when the process started: a person is replacing it.
-            raise Unavailable("the secret in `[credentials]`", error.problems[0].detail) from None
         headers = {
             **request.trace,
             "Accept": "application/json",
-            "Authorization": f"Basic {base64.b64encode(named.encode()).decode()}",
+            "Authorization": basic_authorization(self._client_id, self._secret, "credentials"),
             "Content-Type": "application/x-www-form-urlencoded",
         }
         return OutboundRequest("POST", self._url, headers, urlencode(form).encode())
@@ -117,9 +116,5 @@ class TokenExchange:
 
 def _error_code(answer: OutboundResponse) -> str:
     """The error code of an answer, if it is one that is known: any other text could hold what was sent."""
-    try:
-        value = loads(answer.body, max_bytes=MAX_TOKEN_ANSWER_BYTES)
-    except InvalidInput:
-        return ""
-    code = value.get("error") if isinstance(value, dict) else None
+    code = answered_object(answer.body, MAX_TOKEN_ANSWER_BYTES).get("error")
     return code if isinstance(code, str) and code in EXCHANGE_REMEDIES else ""

@@ -19,6 +19,7 @@ from urllib.parse import urljoin
 from contextos.adapters.foreign.adapter_file import unlisted_member, with_auth
 from contextos.adapters.foreign.refused_json import is_whole
 from contextos.adapters.foreign.replies import unreadable_answer
+from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation, PolledOperation
 from contextos.adapters.openapi.requests import build_request
@@ -46,7 +47,7 @@ _NO_OBJECT: Final = Problem("", "no_object", "it is not an object")
 _SECONDS: Final = re.compile(r"[0-9]{1,6}")
 
 
-class OpenApiAdapter:
+class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
     """The capabilities of `definition`, each called as `operations` says.
 
     `client` sends the requests; without one, a client is made that allows the connection's own endpoint.
@@ -66,16 +67,10 @@ class OpenApiAdapter:
     ) -> None:
         _refuse_misfit(connection, definition, operations)
         modes = {name: credentials.auth(one.credentials) for name, one in operations.items()}
-        self._definition = definition = with_auth(definition, modes)
-        self._server, self._operations = connection.server, dict(operations)
-        self._declared = {capability.name: capability for capability in definition.capabilities}
-        self._credentials = credentials
+        super().__init__(with_auth(definition, modes), operations)
+        self._server, self._credentials = connection.server, credentials
         internal = [destination(connection.server).endpoint] if connection.internal else []
         self._client = client or OutboundClient(internal=internal)
-
-    def describe(self) -> AdapterDefinition:
-        """Return the adapter's definition: the same object every time."""
-        return self._definition
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         """Send the request of a capability.
@@ -84,9 +79,7 @@ class OpenApiAdapter:
             Unavailable: nothing happened; `Overloaded` if it was too late to send.
             LostReply: it may have happened.
         """
-        declared, operation = self._declared.get(capability), self._operations.get(capability)
-        if declared is None or operation is None:
-            raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        operation, declared = self._known(capability)
         credentials = self._credentials.for_call(context.access_token)
         if credentials.lacks(operation.credentials):
             raise Unavailable(self._definition.adapter_id, "no credential was issued for this call")

@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contextos.adapters.foreign.adapter_file import refuse_hidden
-from contextos.adapters.foreign.drafting import capability_names
+from contextos.adapters.foreign.drafting import capability_names, drafted_capability
 from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.document import OpenApiDocument
 from contextos.adapters.openapi.operations import Operations, ReadOperation, RefusedOperation
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, Idempotency
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.errors import InvalidInput, Problem
 
 MAX_SUMMARY_CHARS: Final = 500
-TIMEOUT_S: Final = 30
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,8 @@ def draft_openapi(
         detail = f"no operation of the document can be used: {refused[0].reason if refused else 'it has none'}"
         raise InvalidInput(Problem("/paths", "no_operations", detail, "use another document"))
     _refuse_reads_left_out({*reads} - {one.name for one in read}, refused)
-    names = _capability_names(read, name)
+    plain = {one.name: re.sub(r"[^A-Za-z0-9]+", "_", one.name).strip("_") or "operation" for one in read}
+    names = capability_names(plain, name)
     version = document.root.get("info", {}).get("version") if isinstance(document.root.get("info"), dict) else None
     declared = {
         "adapter_id": name,
@@ -87,7 +87,7 @@ def draft_openapi(
         "version": plain_text(str(version), 100) or "1",
         "external": True,
         "egress": [destination(server).endpoint],
-        "capabilities": [_capability(names[one.name], one, is_read=one.name in reads).to_json() for one in read],
+        "capabilities": [_capability(names[one.name], one, is_read=one.name in reads) for one in read],
     }
     definition = parse(AdapterDefinition, declared)
     return OpenApiDraft(
@@ -130,28 +130,18 @@ def _notes(read: ReadOperation) -> tuple[str, ...]:
     return (*keys, *read.notes, *read.arguments.notes, *read.output.notes)
 
 
-def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityDefinition:
+def _capability(name: str, read: ReadOperation, *, is_read: bool) -> dict[str, Any]:
     if is_read and read.call.method not in ("GET", "HEAD"):
         detail = f"`{read.name[:100]}` is sent by {read.call.method}, so it is no read"
         raise InvalidInput(Problem("", "no_read", detail, "leave it out of `--read`"))
-    return CapabilityDefinition(
-        name=name,
-        kind="read" if is_read else "write",
-        risk_level="read" if is_read else "write_irreversible",
-        approval_mode="network" if is_read else "destructive",
+    return drafted_capability(
+        name,
+        reads=is_read,
+        leaves=True,
         input_schema=read.arguments.schema,
         output_schema=read.output.schema,
-        idempotency=Idempotency(strategy="none"),
-        timeout_s=TIMEOUT_S,
-        output_integrity="untrusted",
         description=plain_text(read.description, MAX_SUMMARY_CHARS),
     )
-
-
-def _capability_names(read: Collection[ReadOperation], adapter: str) -> dict[str, str]:
-    """Return the name of the capability of each operation."""
-    plain = {one.name: re.sub(r"[^A-Za-z0-9]+", "_", one.name).strip("_") or "operation" for one in read}
-    return capability_names(plain, adapter)
 
 
 def _named_once(known: Sequence[ReadOperation | RefusedOperation]) -> list[ReadOperation | RefusedOperation]:

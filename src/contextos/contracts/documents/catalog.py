@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.documents.collection import Collection, stored
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 
@@ -30,10 +30,6 @@ class PublishedPin:
         return {"digest": self.digest, "kind": self.kind}
 
 
-def _pin(pin: PublishedPin) -> bytes:
-    return canonical(pin.to_json())
-
-
 def _object(raw: bytes) -> dict[str, Any]:
     value = loads(raw, max_bytes=MAX_DOCUMENT_BYTES)
     if not isinstance(value, dict):
@@ -41,7 +37,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-PINS: Final = Collection("pins", _pin, strict_decoder(PublishedPin))
+PINS: Final = stored("pins", PublishedPin)
 """By ref."""
 
 ARTIFACTS: Final[Collection[dict[str, Any]]] = Collection("artifacts", canonical, _object)

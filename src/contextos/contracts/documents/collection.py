@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
+import orjson
 from pydantic import TypeAdapter
 
 from contextos.contracts.journal import Document, Look, Write
@@ -167,9 +168,11 @@ async def find_documents(
     return FoundDocuments(await store.look(places, prefixes=prefixes, lines=[*first.items()]))
 
 
-def strict_decoder(model: type[BodyT]) -> Callable[[bytes], BodyT]:
-    """Return a function that decodes JSON bytes to the frozen dataclass `model`.
-    The function converts no value to another type and refuses unknown fields.
+def stored(name: str, model: type[BodyT], encode: Callable[[BodyT], bytes] = orjson.dumps) -> Collection[BodyT]:
+    """Return the collection `name`, whose bodies are the frozen dataclass `model` as JSON.
+
+    Its decoder converts no value to another type and refuses unknown fields. `encode` is for a body that leaves out
+    members which have their default.
     """
 
     def decode(raw: bytes) -> BodyT:
@@ -179,4 +182,4 @@ def strict_decoder(model: type[BodyT]) -> Callable[[bytes], BodyT]:
     def adapter() -> TypeAdapter[BodyT]:
         return TypeAdapter(model)
 
-    return decode
+    return Collection(name, encode, decode)

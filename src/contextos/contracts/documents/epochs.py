@@ -7,9 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
-
-from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.documents.collection import stored
 from contextos.contracts.journal import Write
 
 EPOCH_KEY: Final = "store"
@@ -48,15 +46,13 @@ class PublishedHeads:
     last: dict[str, int]
 
 
-EPOCHS: Final[Collection[Epoch]] = Collection("epoch", orjson.dumps, strict_decoder(Epoch))
+EPOCHS: Final = stored("epoch", Epoch)
 """The one document `EPOCH_KEY`."""
 
-DATABASE_PLACES: Final[Collection[DatabasePlace]] = Collection("epoch", orjson.dumps, strict_decoder(DatabasePlace))
+DATABASE_PLACES: Final = stored("epoch", DatabasePlace)
 """The one document `DATABASE_PLACE_KEY`, in the same collection."""
 
-PUBLISHED_HEADS: Final[Collection[PublishedHeads]] = Collection(
-    "published", orjson.dumps, strict_decoder(PublishedHeads)
-)
+PUBLISHED_HEADS: Final = stored("published", PublishedHeads)
 """Key: the name of the witness."""
 
 

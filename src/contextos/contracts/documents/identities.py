@@ -7,9 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
-from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.documents.collection import stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +17,12 @@ class SealedIdentity:
     envelope: dict[str, Any]
 
 
-SIGNED_IN: Final[Collection[SealedIdentity]] = Collection("signed_in", orjson.dumps, strict_decoder(SealedIdentity))
+SIGNED_IN: Final = stored("signed_in", SealedIdentity)
 """By `user/<user id>` and `delegation/<token reference>`."""
 
-BROWSER_SESSIONS: Final[Collection[SealedIdentity]] = Collection(
-    "browser_sessions", orjson.dumps, strict_decoder(SealedIdentity)
-)
+BROWSER_SESSIONS: Final = stored("browser_sessions", SealedIdentity)
 """By a digest of the user's id: all their login sessions."""
 
-PASSKEY_REGISTRATIONS: Final[Collection[SealedIdentity]] = Collection(
-    "passkey_registrations", orjson.dumps, strict_decoder(SealedIdentity)
-)
+PASSKEY_REGISTRATIONS: Final = stored("passkey_registrations", SealedIdentity)
 """By a digest of the approver's id: the challenge of a registration that began, and the passkeys that they registered.
 """

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.documents.collection import stored
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.model import final_fields
 
@@ -218,71 +218,49 @@ def quarantine_key(capability_id: str, definition_digest: str, code_digest: str)
 
 
 def _operation(operation: OperationDocument) -> bytes:
-    body: dict[str, Any] = {
-        "run_id": operation.run_id,
-        "tool_call_id": operation.tool_call_id,
-        "fingerprint": operation.fingerprint,
-        "state": operation.state,
-    }
-    if operation.state in _WITH_OUTPUT:
-        body |= {"output": operation.output, "mutations": operation.mutations}
-    return orjson.dumps(body)
+    return orjson.dumps(operation) if operation.state in _WITH_OUTPUT else _without(operation, "output", "mutations")
 
 
 def _approval(approval: ApprovalDocument) -> bytes:
-    body: dict[str, Any] = {
-        "approval_id": approval.approval_id,
-        "gate_id": approval.gate_id,
-        "required_role": approval.required_role,
-        "deadline_us": approval.deadline_us,
-        "binding_digest": approval.binding_digest,
-        "run_id": approval.run_id,
-        "state": approval.state,
-    }
-    if approval.approver is not None:
-        body["approver"] = approval.approver
+    return orjson.dumps(approval) if approval.approver is not None else _without(approval, "approver")
+
+
+def _without(document: OperationDocument | ApprovalDocument, *names: str) -> bytes:
+    body = orjson.loads(orjson.dumps(document))
+    for name in names:
+        del body[name]
     return orjson.dumps(body)
 
 
-OPERATIONS: Final = Collection("keys", _operation, strict_decoder(OperationDocument))
+OPERATIONS: Final = stored("keys", OperationDocument, _operation)
 """By `operation_key`."""
 
-APPROVALS: Final = Collection("approvals", _approval, strict_decoder(ApprovalDocument))
+APPROVALS: Final = stored("approvals", ApprovalDocument, _approval)
 """By approval id."""
 
-DENIALS: Final[Collection[Denial]] = Collection("denials", orjson.dumps, strict_decoder(Denial))
+DENIALS: Final = stored("denials", Denial)
 """By `denial_place`."""
 
-PASSKEY_COUNTS: Final[Collection[PasskeyCount]] = Collection(
-    "passkey_counts", orjson.dumps, strict_decoder(PasskeyCount)
-)
+PASSKEY_COUNTS: Final = stored("passkey_counts", PasskeyCount)
 """By the digest of approver and credential id, of passkeys that count."""
 
-HISTORY_BUCKETS: Final[Collection[HistoryBucket]] = Collection(
-    "history_buckets", orjson.dumps, strict_decoder(HistoryBucket)
-)
+HISTORY_BUCKETS: Final = stored("history_buckets", HistoryBucket)
 """By bucket: `<capability>/<over>/<digest of the value>`."""
 
-COUNTED_EFFECTS: Final[Collection[CountedEffect]] = Collection(
-    "counted_effects", orjson.dumps, strict_decoder(CountedEffect)
-)
+COUNTED_EFFECTS: Final = stored("counted_effects", CountedEffect)
 """By `counted_key`."""
 
-BREAKERS: Final[Collection[CircuitDocument]] = Collection("breakers", orjson.dumps, strict_decoder(CircuitDocument))
+BREAKERS: Final = stored("breakers", CircuitDocument)
 """By `circuit_key`."""
 
-DRIFT_INCIDENTS: Final[Collection[DriftIncident]] = Collection(
-    "drift_incidents", orjson.dumps, strict_decoder(DriftIncident)
-)
+DRIFT_INCIDENTS: Final = stored("drift_incidents", DriftIncident)
 """By `<quarantine key><tool call id>`."""
 
-UNVOUCHED_WRITES: Final[Collection[UnvouchedWrite]] = Collection(
-    "unvouched_writes", orjson.dumps, strict_decoder(UnvouchedWrite)
-)
+UNVOUCHED_WRITES: Final = stored("unvouched_writes", UnvouchedWrite)
 """By `unvouched_key`."""
 
-OPEN_QUESTIONS: Final[Collection[OpenPlace]] = Collection("open_questions", orjson.dumps, strict_decoder(OpenPlace))
+OPEN_QUESTIONS: Final = stored("open_questions", OpenPlace)
 """By `<role>/<number of the place>`."""
 
-OPEN_SESSIONS: Final[Collection[OpenPlace]] = Collection("open_sessions", orjson.dumps, strict_decoder(OpenPlace))
+OPEN_SESSIONS: Final = stored("open_sessions", OpenPlace)
 """By `<agent id>/<number of the place>`."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.documents.collection import stored
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.model import final_fields
 
@@ -102,25 +102,17 @@ def _lease(lease: Lease) -> bytes:
     return orjson.dumps(body)
 
 
-def _heartbeat(beat: Heartbeat) -> bytes:
-    return orjson.dumps({"owner": beat.owner, "at_us": beat.at_us, "until_us": beat.until_us})
-
-
-def _request(claim: RequestClaim) -> bytes:
-    return orjson.dumps({"run_id": claim.run_id, "fingerprint": claim.fingerprint})
-
-
-LEASES: Final = Collection("leases", _lease, strict_decoder(Lease))
+LEASES: Final = stored("leases", Lease, _lease)
 """By run id."""
 
-HEARTBEATS: Final = Collection("heartbeats", _heartbeat, strict_decoder(Heartbeat))
+HEARTBEATS: Final = stored("heartbeats", Heartbeat)
 """By run id."""
 
-REQUESTS: Final = Collection("requests", _request, strict_decoder(RequestClaim))
+REQUESTS: Final = stored("requests", RequestClaim)
 """By `request_key`."""
 
 
-HOP_CLAIMS: Final[Collection[HopUse]] = Collection("hop_claims", orjson.dumps, strict_decoder(HopUse))
+HOP_CLAIMS: Final = stored("hop_claims", HopUse)
 """By `hop_key`."""
 
 
@@ -138,16 +130,14 @@ def request_key(request_id: str, correction: int) -> str:
     return request_id if correction == 1 else f"{request_id}#{correction}"
 
 
-CANCELS: Final[Collection[CancelRequest]] = Collection("cancels", orjson.dumps, strict_decoder(CancelRequest))
+CANCELS: Final = stored("cancels", CancelRequest)
 """By run id."""
 
-DEAD_LETTERS: Final[Collection[DeadLetterDocument]] = Collection(
-    "dead_letters", orjson.dumps, strict_decoder(DeadLetterDocument)
-)
+DEAD_LETTERS: Final = stored("dead_letters", DeadLetterDocument)
 """By run id."""
 
-BLOCKED_RUNS: Final[Collection[BlockedRun]] = Collection("blocked_runs", orjson.dumps, strict_decoder(BlockedRun))
+BLOCKED_RUNS: Final = stored("blocked_runs", BlockedRun)
 """By run id."""
 
-BLOCKED_BY: Final[Collection[BlockedRun]] = Collection("blocked_by", orjson.dumps, strict_decoder(BlockedRun))
+BLOCKED_BY: Final = stored("blocked_by", BlockedRun)
 """By operation and run id, `OPERATION/RUN`: what is settled finds those that waited for it."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import orjson
-
-from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.documents.collection import stored
 from contextos.contracts.model import final_fields
 
 
@@ -37,7 +35,7 @@ class Subscription:
     ended: str = ""
 
 
-SUBSCRIPTIONS: Final[Collection[Subscription]] = Collection("subscriptions", orjson.dumps, strict_decoder(Subscription))
+SUBSCRIPTIONS: Final = stored("subscriptions", Subscription)
 """By the name of the subscriber."""
 
 
@@ -71,10 +69,8 @@ def event_key(subscriber: str, sequence: int, suffix: str = "") -> str:
     return f"{subscriber}/{sequence:016d}{suffix}"
 
 
-REMINDERS: Final[Collection[Reminder]] = Collection("reminders", orjson.dumps, strict_decoder(Reminder))
+REMINDERS: Final = stored("reminders", Reminder)
 """By `event_key` of the event with which the run began to wait."""
 
-UNDELIVERED: Final[Collection[UndeliveredEvent]] = Collection(
-    "undelivered_events", orjson.dumps, strict_decoder(UndeliveredEvent)
-)
+UNDELIVERED: Final = stored("undelivered_events", UndeliveredEvent)
 """By `event_key`."""

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from contextos.contracts.journal import LEDGERS, Logged
 from contextos.contracts.model import UNITS_PER_CENT, final_fields
@@ -179,20 +179,7 @@ def _call(entry: Logged) -> str:
     return "/".join(entry.key.split("/", 2)[:2])
 
 
-class Said(Protocol):
-    """An entry with its parsed body, or with the answer if its kind is recorded; None if it was erased."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def body(self) -> Any: ...
-
-
-def void_answers(log: Iterable[Said]) -> dict[int, str]:
+def void_answers(log: Iterable[Logged]) -> dict[int, str]:
     """Return by the number of its entry each answer to an approval that its run found void, with the reason.
 
     Such an answer is nobody's approval and nobody's denial: a process that can append to the run can have made it up.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
@@ -150,29 +151,27 @@ def _slot_question(body: Any) -> Mapping[str, Any]:
     return {"slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
 
 
+_recorded = partial(Kind, CONTEXT, recorded=True)
+_derived = partial(Kind, CONTEXT)
+
 CONTEXT_KINDS: Final[dict[str, Kind]] = {
-    "identity.resolved": Kind(
-        CONTEXT,
+    "identity.resolved": _recorded(
         recorded.ResolvedIdentity | recorded.RedeemedIdentity | recorded.DispatchIdentity | recorded.SettlingOperator,
         "received resolved choosing compiled executing waiting scoring>resolved",
-        recorded=True,
         component="trust.identity",
         component_by_key={"redeem": "trust.approvals", "dispatch": "action.tool_gateway", "slot": "slots.selection"},
         why=_identity,
     ),
-    "run.pinned": Kind(
-        CONTEXT,
+    "run.pinned": _recorded(
         recorded.PinnedRun,
         "received resolved",
-        recorded=True,
         component="control.catalog",
         told=picked("pack_ref", "failure", "further"),
         story={"knew": _pinned},
         why=_rules_of,
     ),
-    "run.context": Kind(CONTEXT, derived.StatedContext, "received>resolved"),
-    "slot.asked": Kind(
-        CONTEXT,
+    "run.context": _derived(derived.StatedContext, "received>resolved"),
+    "slot.asked": _derived(
         SlotQuestion,
         "resolved>choosing",
         component=SLOT_SELECTION,
@@ -181,11 +180,9 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         noticed=_slot_question,
         asks="slot",
     ),
-    "slot.answered": Kind(
-        CONTEXT,
+    "slot.answered": _recorded(
         recorded.AnsweredSlot,
         "choosing",
-        recorded=True,
         author="/act/actor",
         appended=True,
         wakes=True,
@@ -194,54 +191,31 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         noticed=picked(),
         answers="slot",
     ),
-    "slot.selected": Kind(
-        CONTEXT,
+    "slot.selected": _recorded(
         recorded.SelectedForSlot,
         "resolved choosing>resolved",
-        recorded=True,
         component=SLOT_SELECTION,
         told=picked("refused", "code"),
         story={"knew": _slot_selected},
     ),
-    "slot.pinned": Kind(
-        CONTEXT,
-        recorded.PinnedForSlot,
-        "resolved",
-        recorded=True,
-        component=SLOT_SELECTION,
-        fold=_slot_pinned,
-        told=picked("refused"),
+    "slot.pinned": _recorded(
+        recorded.PinnedForSlot, "resolved", component=SLOT_SELECTION, fold=_slot_pinned, told=picked("refused")
     ),
-    "attachment.fetched": Kind(
-        CONTEXT,
+    "attachment.fetched": _recorded(
         recorded.FetchedAttachment,
         "resolved",
-        recorded=True,
         component="intelligence.attachments",
         fold=_fetched,
         told=picked("evidence_ref", "media_type", "size_bytes", "failure"),
         story={"knew": _attached},
     ),
-    "evidence.retrieved": Kind(
-        CONTEXT,
-        list[StatedItem],
-        "resolved",
-        recorded=True,
-        component="intelligence.retrieval",
-        told=counted,
-        story={"knew": _retrieved},
+    "evidence.retrieved": _recorded(
+        list[StatedItem], "resolved", component="intelligence.retrieval", told=counted, story={"knew": _retrieved}
     ),
-    "memory.recalled": Kind(
-        CONTEXT,
-        list[StatedItem],
-        "resolved",
-        recorded=True,
-        component="intelligence.memory_recall",
-        told=counted,
-        story={"knew": _recalled},
+    "memory.recalled": _recorded(
+        list[StatedItem], "resolved", component="intelligence.memory_recall", told=counted, story={"knew": _recalled}
     ),
-    "context.compiled": Kind(
-        CONTEXT,
+    "context.compiled": _derived(
         RecordedContext | CompiledContext,
         "resolved>compiled scoring>compiled",
         component="context.compiler",
@@ -253,8 +227,7 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         story={"knew": _size, "allowed": _shown},
         why=_why_shown,
     ),
-    "memory.proposed": Kind(
-        CONTEXT,
+    "memory.proposed": _derived(
         derived.ProposedMemories,
         "scoring received>scoring resolved>scoring compiled>scoring",
         component="intelligence.memory_proposal",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
@@ -154,16 +155,14 @@ def _gave_up(entry: Logged) -> Because:
         yield "call", one.get("capability_id"), text
 
 
+_recorded = partial(Kind, DECISION, recorded=True)
+_derived = partial(Kind, DECISION)
+
 DECISION_KINDS: Final[dict[str, Kind]] = {
-    "intent.resolved": Kind(
-        DECISION,
-        derived.ResolvedIntentBody,
-        "resolved",
-        component="decision.intents",
-        told=picked("intent_id", "version"),
+    "intent.resolved": _derived(
+        derived.ResolvedIntentBody, "resolved", component="decision.intents", told=picked("intent_id", "version")
     ),
-    "parameters.taken": Kind(
-        DECISION,
+    "parameters.taken": _derived(
         derived.TakenParameters,
         "resolved",
         component="decision.intent_parameters",
@@ -172,8 +171,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
             "missing": body["missing"],
         },
     ),
-    "policy.decided": Kind(
-        DECISION,
+    "policy.decided": _derived(
         PolicyDecision | derived.DecidedPolicies,
         "resolved compiled open planning executing waiting verifying>executing scoring>resolved",
         component="trust.policy",
@@ -190,16 +188,10 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         graded=_decision_grade,
         noted=_decision_noted,
     ),
-    "planner.answered": Kind(
-        DECISION,
-        recorded.AnsweredPlanner,
-        "compiled",
-        recorded=True,
-        component="decision.planner",
-        told=picked("refused", "late"),
+    "planner.answered": _recorded(
+        recorded.AnsweredPlanner, "compiled", component="decision.planner", told=picked("refused", "late")
     ),
-    "session.opened": Kind(
-        DECISION,
+    "session.opened": _derived(
         derived.OpenedSession,
         "compiled>open",
         component=AGENT_SESSION,
@@ -207,11 +199,9 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         story={"allowed": _can_call},
         why=_could_call,
     ),
-    "call.asked": Kind(
-        DECISION,
+    "call.asked": _recorded(
         recorded.AskedCall,
         "open>compiled",
-        recorded=True,
         author="agent",
         wakes=True,
         component=AGENT_SESSION,
@@ -219,8 +209,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         story={"allowed": _asks},
         why=_asked,
     ),
-    "plan.proposed": Kind(
-        DECISION,
+    "plan.proposed": _derived(
         Plan,
         "compiled>planning",
         component="decision.planner",
@@ -229,8 +218,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
             "steps": [{"id": one["id"], "tool": one["tool"]} for one in body["steps"]],
         },
     ),
-    "plan.verified": Kind(
-        DECISION,
+    "plan.verified": _derived(
         derived.VerifiedPlan,
         "planning>verifying:ok planning>resolved:replan planning>scoring:reject planning>scoring:escalate",
         decides="verdict",
@@ -239,8 +227,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         story={"allowed": _plan},
         why=listed_failures("the plan was not accepted"),
     ),
-    "call.observed": Kind(
-        DECISION,
+    "call.observed": _derived(
         derived.ObservedCall,
         "planning executing scoring verifying>executing waiting>executing",
         component=TOOL_GATEWAY,
@@ -248,8 +235,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         story={"allowed": _not_enforced},
         why=_observed,
     ),
-    "checkpoint.checked": Kind(
-        DECISION,
+    "checkpoint.checked": _derived(
         derived.CheckedCheckpoint,
         "resolved compiled open planning executing verifying>executing",
         component=TOOL_GATEWAY,
@@ -260,8 +246,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
             "unresolved": body["unresolved"],
         },
     ),
-    "call.answered": Kind(
-        DECISION,
+    "call.answered": _derived(
         derived.AnsweredCall,
         "resolved>open compiled>open verifying>open executing>open scoring>open",
         component=AGENT_SESSION,
@@ -269,26 +254,22 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         story={"allowed": _is_answered},
         why=_answered_because,
     ),
-    "session.finished": Kind(
-        DECISION,
+    "session.finished": _recorded(
         recorded.FinishedSession,
         "open>scoring",
-        recorded=True,
         author="agent",
         wakes=True,
         component=AGENT_SESSION,
         told=picked("outcome", "reason"),
         story={"allowed": _finishes},
     ),
-    "run.scored": Kind(
-        DECISION,
+    "run.scored": _derived(
         Scorecard,
         "scoring resolved,choosing,compiled,open,verifying,executing,waiting>scoring",
         component="decision.scoring",
         told=picked("verdict"),
     ),
-    "record.revised": Kind(
-        DECISION,
+    "record.revised": _derived(
         DecisionRecord,
         "choosing waiting scoring received>scoring resolved>scoring compiled>scoring executing>waiting",
         component="trust.record",
@@ -296,10 +277,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         told=picked(*RECORD_SHOWN),
         why=_gave_up,
     ),
-    "replay.packed": Kind(
-        DECISION,
-        derived.PackedReplay,
-        "scoring received>scoring resolved>scoring compiled>scoring",
-        component="trust.record",
+    "replay.packed": _derived(
+        derived.PackedReplay, "scoring received>scoring resolved>scoring compiled>scoring", component="trust.record"
     ),
 }

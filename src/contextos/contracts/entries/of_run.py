@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, get_args
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
@@ -37,23 +38,22 @@ def _reopened(entry: Logged, _: StoryReader) -> Lines:
     yield f"{displayed(entry.by)} reopened it{more}: {displayed(body['reason'])}"
 
 
+_recorded = partial(Kind, NONE, recorded=True)
+_derived = partial(Kind, NONE)
+
 RUN_KINDS: Final[dict[str, Kind]] = {
-    "run.received": Kind(NONE, recorded.ReceivedRun, "new>received", recorded=True, story={"asked": _received}),
-    "run.resumed": Kind(
-        NONE,
+    "run.received": _recorded(recorded.ReceivedRun, "new>received", story={"asked": _received}),
+    "run.resumed": _recorded(
         recorded.ResumedRun,
         "received resolved choosing compiled open planning verifying executing waiting scoring",
-        recorded=True,
         author="*",
         wakes=True,
         told=picked("cause"),
         story={"did": "driven on from the journal"},
     ),
-    "run.cancel_requested": Kind(
-        NONE,
+    "run.cancel_requested": _recorded(
         recorded.RequestedCancel,
         "resolved choosing compiled open planning executing waiting scoring verifying>executing",
-        recorded=True,
         author="/by",
         appended=True,
         wakes=True,
@@ -63,29 +63,24 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         why=("authority", "{by} cancelled the run: {reason}"),
         answers="*",
     ),
-    "run.cancel_unproved": Kind(
-        NONE,
+    "run.cancel_unproved": _recorded(
         recorded.UnprovedCancel,
         "resolved choosing compiled open planning executing waiting scoring verifying>executing",
-        recorded=True,
         severity="error",
         always_kept=True,
         told=picked(),
         story={"approved": f"{UNPROVED_CANCEL}; it cancels nothing"},
     ),
-    "session.checkpointed": Kind(NONE, SessionCheckpoint, "resolved verifying scoring"),
-    "session.expired": Kind(
-        NONE,
+    "session.checkpointed": _derived(SessionCheckpoint, "resolved verifying scoring"),
+    "session.expired": _recorded(
         recorded.ExpiredSession,
         "open>scoring",
-        recorded=True,
         wakes=True,
         component=AGENT_SESSION,
         told=picked(),
         story={"allowed": "the agent did not finish in time"},
     ),
-    "run.ended": Kind(
-        NONE,
+    "run.ended": _derived(
         derived.EndedRun,
         " ".join(f"scoring>{end}:{end}" for end in sorted(get_args(End))),
         decides="end",
@@ -95,11 +90,9 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         noted=lambda body: {"end": body["end"], "decision_record_id": body["record_id"]},
         noticed=picked("end"),
     ),
-    "run.reopened": Kind(
-        NONE,
+    "run.reopened": _recorded(
         recorded.ReopenedRun,
         "escalated>resolved exhausted>resolved",
-        recorded=True,
         author="/by",
         wakes=True,
         severity="warn",

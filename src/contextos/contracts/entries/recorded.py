@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from contextos.contracts.acts import OperatorAct
 from contextos.contracts.envelopes.artifacts import PinnedContent
@@ -17,8 +17,6 @@ from contextos.contracts.envelopes.verdicts import Failure, SessionOutcome
 from contextos.contracts.ids import Digest, RunId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
 from contextos.contracts.refs import EvidenceRef
-
-BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class DescribedDeployment(Model):
@@ -142,14 +140,19 @@ class PinnedPolicy(Model):
     digest: Name
 
 
-def _exactly_one(body: BodyT, *names: str) -> BodyT:
-    """Refuse a body that has none of these members, or several."""
-    if sum(getattr(body, name) is not None for name in names) != 1:
-        raise ValueError(f"exactly one of {', '.join(names)} is needed")
-    return body
+class OneOf(Model):
+    """A body that has exactly one of its members `one_of`: an answer, or why there is none."""
+
+    one_of: ClassVar[tuple[str, ...]]
+
+    @model_validator(mode="after")
+    def _has_exactly_one(self) -> Self:
+        if sum(getattr(self, name) is not None for name in self.one_of) != 1:
+            raise ValueError(f"exactly one of {', '.join(self.one_of)} is needed")
+        return self
 
 
-class PinnedRun(Model):
+class PinnedRun(OneOf):
     """Body of `run.pinned`: the exact reference and content digest of everything that the run uses, or why pinning
     failed: `failure`, and `further` what else is wrong. `snapshot_line` is the entry of `control` that wrote the
     snapshot of the graph; 0 for an empty graph.
@@ -170,12 +173,10 @@ class PinnedRun(Model):
     failure: PinsFailure | None = None
     further: Seq[PinsFailure] = ()
 
-    @model_validator(mode="after")
-    def _is_pinned_or_not(self) -> PinnedRun:
-        return _exactly_one(self, "pack_ref", "failure")
+    one_of = ("pack_ref", "failure")
 
 
-class FetchedAttachment(Model):
+class FetchedAttachment(OneOf):
     """Body of `attachment.fetched`: an attachment of the request whose tenant, digest and media type were checked, or
     why it cannot be used. `text` is its content without what is redacted, if it is a text; other content is not kept.
     """
@@ -186,9 +187,7 @@ class FetchedAttachment(Model):
     text: Text | None = None
     failure: Failure | None = None
 
-    @model_validator(mode="after")
-    def _is_fetched_or_not(self) -> FetchedAttachment:
-        return _exactly_one(self, "size_bytes", "failure")
+    one_of = ("size_bytes", "failure")
 
 
 class AnsweredSlot(Model):
@@ -199,7 +198,7 @@ class AnsweredSlot(Model):
     assertion: SignerAssertion
 
 
-class SelectedForSlot(Model):
+class SelectedForSlot(OneOf):
     """Body of `slot.selected`: the artifacts selected for a context slot, or why there are none. Only such an entry
     lets a row into the audit of its run.
     """
@@ -208,20 +207,16 @@ class SelectedForSlot(Model):
     refused: Text | None = None
     code: Name | None = None
 
-    @model_validator(mode="after")
-    def _is_selected_or_not(self) -> SelectedForSlot:
-        return _exactly_one(self, "act", "refused")
+    one_of = ("act", "refused")
 
 
-class PinnedForSlot(Model):
+class PinnedForSlot(OneOf):
     """Body of `slot.pinned`: the selection is in the audit, and these are its contents; or why it is not."""
 
     pinned: Seq[PinnedContent] | None = None
     refused: Text | None = None
 
-    @model_validator(mode="after")
-    def _is_pinned_or_not(self) -> PinnedForSlot:
-        return _exactly_one(self, "pinned", "refused")
+    one_of = ("pinned", "refused")
 
 
 class SeenEpoch(Model):
@@ -287,7 +282,7 @@ class ComparedAnswer(Model):
     repeats: Seq[Count] | None
 
 
-class AnsweredPlanner(Model):
+class AnsweredPlanner(OneOf):
     """Body of `planner.answered`: the plan as a foreign planner sent it, why its answer cannot be recorded, or the
     limit of the run by which it was too late.
     """
@@ -296,9 +291,7 @@ class AnsweredPlanner(Model):
     refused: Text | None = None
     late: Text | None = None
 
-    @model_validator(mode="after")
-    def _is_proposed_or_not(self) -> AnsweredPlanner:
-        return _exactly_one(self, "proposal", "refused", "late")
+    one_of = ("proposal", "refused", "late")
 
 
 class AskedSecrets(Model):
@@ -351,7 +344,7 @@ class IssuedCredential(Model):
     reference: AuthRef
 
 
-class ExchangedCredential(Model):
+class ExchangedCredential(OneOf):
     """Body of `credential.exchanged`: the credential that was issued for an attempt of a call, or the reason why none
     was.
 
@@ -362,9 +355,7 @@ class ExchangedCredential(Model):
     failure: Failure | None = None
     retry_at_us: Count = 0
 
-    @model_validator(mode="after")
-    def _refuse_both(self) -> ExchangedCredential:
-        return _exactly_one(self, "credential", "failure")
+    one_of = ("credential", "failure")
 
 
 class QuarantinedCapability(Model):

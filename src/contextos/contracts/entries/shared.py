@@ -18,49 +18,38 @@ class IndexedRun(Model):
     run: Name
 
 
-class DispatchedRun(Model):
-    """Body of `run.dispatched`: a run is about to send a call, with the number of its entries and the last hash."""
+class RunSoFar(Model):
+    """A run, with the number of its entries and the hash of the last one."""
 
     run: Name
     entries: Positive
     head: Name
 
 
-class WaitingRun(Model):
+class DispatchedRun(RunSoFar):
+    """Body of `run.dispatched`: a run is about to send a call, with the number of its entries and the last hash."""
+
+
+class WaitingRun(RunSoFar):
     """Body of `run.waiting`: a run asked a person, with the number of its entries and the hash of the last one. It
     waits for an approval, for a selection for a slot, or for the settlement of an effect of unknown outcome.
     """
 
-    run: Name
-    entries: Positive
-    head: Name
     for_: Literal["approval", "slot", "settlement"] = Field(alias="for")
 
 
-class AnsweredRun(Model):
+class AnsweredRun(RunSoFar):
     """Body of `approval.answered`, `slot.answered` and `effect.settled`: a person appended this entry to a run, with
     its number and its hash.
     """
 
-    run: Name
-    entries: Positive
-    head: Name
 
-
-class ClosedRun(Model):
+class ClosedRun(RunSoFar):
     """Body of `run.closed`: a run ended, with the number of its entries and the hash of the last one."""
 
-    run: Name
-    entries: Positive
-    head: Name
 
-
-class ReopenedLine(Model):
+class ReopenedLine(RunSoFar):
     """Body of `run.reopened`: an operator let an ended run go on, with the number of its entries and the last hash."""
-
-    run: Name
-    entries: Positive
-    head: Name
 
 
 class RestoredStore(Model):

@@ -138,18 +138,6 @@ def _without(active: Sent, gone: Sent) -> list[dict[str, Any]]:
     return left
 
 
-def _fact_written(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
-    return _graph(sent, acts, [_edge(sent)], {})
-
-
-def _fact_replaced(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
-    return _graph(sent, acts, [_edge(sent)], _shown(sent))
-
-
-def _fact_retracted(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
-    return _graph(sent, acts, [], _shown(sent))
-
-
 def _loaded(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
     ended = {one["retracts"]: one["evidence_ref"] for one in sent["edges"] if "retracts" in one}
     return _graph(sent, acts, [one for one in sent["edges"] if "src" in one], ended, kept=True)
@@ -265,19 +253,14 @@ def _answered(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
     return [_act(sent, "slot.answered", {"run_id": sent["run"], "selection": selection}, acts[0]["expected"])]
 
 
-def _cancelled(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
-    arguments = {"run": sent["run"], "request_id": sent["request_id"], "reason": sent.get("reason", "")}
-    return [_act(sent, "run.cancelled", arguments, acts[0]["expected"])]
+def _on_run(kind: str, *names: str) -> Callable[[Sent, Acts], list[dict[str, Any]]]:
+    """An act on a run, as long as the server says that it is. A reason that was not sent is empty."""
 
+    def made(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+        stated = {"reason": "", **sent}
+        return [_act(sent, kind, {name: stated[name] for name in ("run", *names)}, acts[0]["expected"])]
 
-def _reasked(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
-    arguments = {"run": sent["run"], "binding_digest": sent["binding_digest"], "reason": sent.get("reason", "")}
-    return [_act(sent, "approval.reasked", arguments, acts[0]["expected"])]
-
-
-def _retried(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
-    arguments = {"run": sent["run"], "failures": sent["failures"]}
-    return [_act(sent, "run.retried", arguments, acts[0]["expected"])]
+    return made
 
 
 def _settled(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
@@ -296,15 +279,15 @@ ACT_ROUTES: Final[Mapping[str, Callable[[Sent, Acts], list[dict[str, Any]]]]] = 
     "policies": _activated,
     "pins": _pinned,
     "pins/withdraw": _unpinned,
-    "facts": _fact_written,
-    "facts/replace": _fact_replaced,
-    "facts/retract": _fact_retracted,
+    "facts": lambda sent, acts: _graph(sent, acts, [_edge(sent)], {}),
+    "facts/replace": lambda sent, acts: _graph(sent, acts, [_edge(sent)], _shown(sent)),
+    "facts/retract": lambda sent, acts: _graph(sent, acts, [], _shown(sent)),
     "facts/load": _loaded,
     "memories/{proposal}/review": _reviewed,
     "runs/{run}/slot": _answered,
-    "runs/{run}/cancel": _cancelled,
-    "runs/{run}/reask": _reasked,
-    "runs/{run}/retry": _retried,
+    "runs/{run}/cancel": _on_run("run.cancelled", "request_id", "reason"),
+    "runs/{run}/reask": _on_run("approval.reasked", "binding_digest", "reason"),
+    "runs/{run}/retry": _on_run("run.retried", "failures"),
     SETTLEMENT: _settled,
 }
 """The routes of the API on which an act is done, each with what makes the statements that it can ask to have signed."""

@@ -6,7 +6,7 @@ catalogs are unknown, so references to them are not checked. When a run is pinne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +30,14 @@ def no_such(at: PointerPath, kind: str, name: str, remedy: str, known: Collectio
     near = nearest_name(name[:200], known)
     remedy = f"did you mean `{near}`? otherwise {remedy}" if near else remedy
     return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)
+
+
+def place_of(entry: object, name: str, own: Sequence[object], collection: str) -> PointerPath:
+    """Return the path of an entry of `collection`: its index among the pack's `own` entries of the decision layer, or
+    its `name` in the catalog that has it.
+    """
+    index = next((index for index, one in enumerate(own) if one is entry), None)
+    return (collection, name) if index is None else ("decision_layer", collection, index)
 
 
 @dataclass(frozen=True, slots=True)

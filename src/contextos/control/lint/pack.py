@@ -34,6 +34,7 @@ from contextos.control.lint.graph import (
     PointerPath,
     binding_targets,
     no_such,
+    place_of,
     request_has,
 )
 from contextos.control.lint.parameters import lint_parameters
@@ -175,11 +176,8 @@ def _specs(merged: MergedArtifacts) -> Iterator[Problem]:
 
     Every outcome that can occur is allowed, and no other.
     """
-    own = list(merged.pack.decision_layer.decision_specs)
     for spec in merged.specs.values():
-        place: PointerPath = ("decision_specs", spec.decision_key)
-        if any(spec is one for one in own):
-            place = ("decision_layer", "decision_specs", next(i for i, one in enumerate(own) if one is spec))
+        place = place_of(spec, spec.decision_key, merged.pack.decision_layer.decision_specs, "decision_specs")
         here = pointer((*place, "allowed_outcomes"))
         remedy = f"list {', '.join(sorted(OUTCOMES))}"
         for outcome in sorted({*spec.allowed_outcomes} - OUTCOMES):

@@ -13,17 +13,14 @@ from contextos.contracts.encoding.safe_patterns import safe_pattern
 from contextos.contracts.envelopes.plan import Intent
 from contextos.contracts.scope import PARAMETERS
 from contextos.control.artifacts import MergedArtifacts
-from contextos.control.lint.graph import PointerPath
+from contextos.control.lint.graph import PointerPath, place_of
 from contextos.errors import Problem
 
 
 def lint_parameters(merged: MergedArtifacts) -> Iterator[Problem]:
     """Yield the problems of each declared parameter, and of each seed and agreement that names one."""
-    own = list(merged.pack.decision_layer.intents)
     for intent in merged.intents.values():
-        at: PointerPath = ("intents", intent.intent_id)
-        if any(intent is one for one in own):
-            at = ("decision_layer", "intents", next(i for i, one in enumerate(own) if one is intent))
+        at = place_of(intent, intent.intent_id, merged.pack.decision_layer.intents, "intents")
         yield from _declared(merged, intent, (*at, "parameters"))
     yield from _seeds(merged)
     yield from _agreements(merged)

@@ -20,6 +20,7 @@ from contextos.control.lint.graph import (
     PointerPath,
     governing_keys,
     no_such,
+    place_of,
     request_has,
     steps_before,
 )
@@ -33,11 +34,9 @@ def lint_templates(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[P
     """Yield the problems of each task template (a plan with parameters), with pointers into the pack or catalog that
     has it.
     """
-    own = list(merged.pack.decision_layer.task_templates)
+    own = merged.pack.decision_layer.task_templates
     for template in merged.templates.values():
-        place: PointerPath = ("task_templates", template.template_id)
-        if any(template is one for one in own):
-            place = ("decision_layer", "task_templates", next(i for i, one in enumerate(own) if one is template))
+        place = place_of(template, template.template_id, own, "task_templates")
         yield from _TemplateLint(merged, edges, template, place).problems()
 
 

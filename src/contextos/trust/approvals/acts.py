@@ -167,6 +167,14 @@ def read_act(entry: Entry, keys: Keys) -> RecordedAct:
     return read_sealed(entry, RecordedAct, keys)
 
 
+def counted_act(line: Entry, keys: Keys) -> OperatorAct | None:
+    """Return the act in an entry of `control`, or None if it holds none that the runtime sealed: it proves nothing."""
+    try:
+        return read_act(line, keys).act
+    except ChainBroken:
+        return None
+
+
 def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
     """Return the body of an entry of `control`, which the runtime sealed there.
 

@@ -16,7 +16,7 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken
-from contextos.trust.approvals.acts import read_act
+from contextos.trust.approvals.acts import counted_act
 from contextos.trust.pages import stream_pages
 
 
@@ -68,12 +68,7 @@ def requests_in(control: Iterable[Entry], keys: Keys) -> list[tuple[str, CancelR
     """Return the runs that sealed acts in these entries of `control` cancel, each with the request."""
     found = []
     for entry in control:
-        if entry.kind != "run.cancelled":
-            continue
-        try:
-            act = read_act(entry, keys).act
-        except ChainBroken:
-            continue
-        if act.arguments.get("run") == entry.key:
+        act = counted_act(entry, keys) if entry.kind == "run.cancelled" else None
+        if act is not None and act.arguments.get("run") == entry.key:
             found.append((entry.key, CancelRequest(act.actor, str(act.arguments.get("reason", "")))))
     return found

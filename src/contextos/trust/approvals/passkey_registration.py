@@ -8,7 +8,6 @@ Source: W3C, "Web Authentication", section 7.1.
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from contextos.contracts.envelopes.identity import Approver, ApproverPasskey
 from contextos.errors import ApprovalRefused
 from contextos.trust.approvals.passkeys import PASSKEY_ALGORITHMS
 from contextos.trust.identity.jwt import MIN_RSA_BITS
+from contextos.trust.seal import encode_base64url
 
 REGISTRATION_TIMEOUT_MS: Final = 300_000
 RS256: Final = -257
@@ -75,8 +75,8 @@ def registered_passkey(
     credential_id, public_key = _verified(response, rp_id, origin, challenge)
     try:
         return ApproverPasskey(
-            credential_id=_base64url(credential_id),
-            public_key=_base64url(public_key),
+            credential_id=encode_base64url(credential_id),
+            public_key=encode_base64url(public_key),
             rp_id=rp_id,
             origin=origin,
             user_handle=_user_handle(tenant_id, approver_id),
@@ -142,11 +142,7 @@ def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: s
 
 
 def _user_handle(tenant_id: str, approver_id: str) -> str:
-    return _base64url(bytes.fromhex(digest(canonical([tenant_id, approver_id])).removeprefix("sha256:")))
-
-
-def _base64url(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return encode_base64url(bytes.fromhex(digest(canonical([tenant_id, approver_id])).removeprefix("sha256:")))
 
 
 def _refused(detail: str) -> ApprovalRefused:

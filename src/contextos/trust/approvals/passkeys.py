@@ -11,7 +11,6 @@ Source: W3C, "Web Authentication", section 7.2.
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,7 +23,7 @@ from contextos.contracts.envelopes.identity import AnswerAssertion, Approver, Ap
 from contextos.contracts.journal import Write
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ApprovalRefused, SignatureInvalid
-from contextos.trust.seal import decode_base64
+from contextos.trust.seal import decode_base64, encode_base64url
 
 PASSKEY_ALGORITHMS: Final = (-7, -8, -257)
 """The COSE algorithms that count: ES256, EdDSA and RS256."""
@@ -34,8 +33,7 @@ _NO_MODEL: Final = bytes(16)
 
 def challenge_of(statement: Mapping[str, Any]) -> str:
     """Return the challenge that a passkey signs for a statement: the 32 bytes of its digest, as unpadded Base64url."""
-    raw = bytes.fromhex(content_address(dict(statement)).removeprefix("sha256:"))
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return encode_base64url(bytes.fromhex(content_address(dict(statement)).removeprefix("sha256:")))
 
 
 def passkey_assertion(response: Any) -> AnswerAssertion:

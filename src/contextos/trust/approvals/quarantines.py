@@ -14,8 +14,7 @@ from contextos.contracts.documents.operations import DRIFT_INCIDENTS
 from contextos.contracts.journal import CONTROL
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
-from contextos.errors import ChainBroken
-from contextos.trust.approvals.acts import read_act
+from contextos.trust.approvals.acts import counted_act
 
 RELEASED: Final = "capability.released"
 """The act with which an operator ends a quarantine."""
@@ -37,12 +36,7 @@ async def _released(store: Store, keys: Keys, capability_id: str) -> set[str]:
     """The incidents of a capability that sealed acts release."""
     released = set[str]()
     for entry in await store.lines(CONTROL, capability_id):
-        if entry.kind != RELEASED:
-            continue
-        try:
-            arguments = read_act(entry, keys).act.arguments
-        except ChainBroken:
-            continue
-        if arguments.get("capability_id") == entry.key:
-            released.update(map(str, arguments.get("incidents", ())))
+        act = counted_act(entry, keys) if entry.kind == RELEASED else None
+        if act is not None and act.arguments.get("capability_id") == entry.key:
+            released.update(map(str, act.arguments.get("incidents", ())))
     return released

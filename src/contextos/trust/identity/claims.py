@@ -11,7 +11,6 @@ Source: docs/design/contracts.md, "Who is asking"; RFC 7515; RFC 9864.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +22,7 @@ from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS, HopClaim, IdentityClaim, Principal
 from contextos.contracts.ports.outside import Keys
 from contextos.errors import InvalidEnvelope, InvalidInput, InvalidSettings, Problem, SignatureInvalid
-from contextos.trust.seal import decode_base64
+from contextos.trust.seal import decode_base64, encode_base64url
 
 ALGORITHM: Final = "Ed25519"
 TOKEN_TYPE: Final = "ctxid+jwt"
@@ -174,7 +173,7 @@ def sign_token(keys: Keys, token_type: str, body: dict[str, Any]) -> str:
         signed = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': token_type})}.{_segment(body)}"
         signed_with, signature = keys.sign("claim", signed.encode())
         if signed_with == kid:  # otherwise the key was rotated in between
-            return f"{signed}.{_base64url(signature)}"
+            return f"{signed}.{encode_base64url(signature)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +252,7 @@ def stated_claim_fault(
     body.pop("claim_hash")
     signed = f"{_segment({'alg': ALGORITHM, 'kid': claim.kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"
     kid, signature = keys.sign("claim", signed.encode())
-    token = f"{signed}.{_base64url(signature)}"
+    token = f"{signed}.{encode_base64url(signature)}"
     if kid != claim.kid or digest(token.encode()) != claim.claim_hash:
         return "this runtime did not mint the claim; leave it out"
     if (claim.iss, claim.aud) != (issuer, audience):
@@ -292,8 +291,4 @@ def _object(segment: str) -> dict[str, Any]:
 
 
 def _segment(value: dict[str, Any]) -> str:
-    return _base64url(canonical(value))
-
-
-def _base64url(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return encode_base64url(canonical(value))

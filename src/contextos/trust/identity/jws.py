@@ -8,7 +8,6 @@ Source: RFC 7515, RFC 8037, RFC 9864; docs/design/standards.md, "JWS and Ed25519
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,7 +16,7 @@ from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
 from contextos.errors import InvalidInput, SignatureInvalid
-from contextos.trust.seal import decode_base64, verify_signature
+from contextos.trust.seal import decode_base64, encode_base64url, verify_signature
 
 MAX_STATED_DEPTH: Final = MAX_DEPTH + 16
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
@@ -29,7 +28,7 @@ def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, A
 
     signed = signing_input(kid, typ, payload)
     signature = Ed25519PrivateKey.from_private_bytes(private_key).sign(signed)
-    return f"{signed.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    return f"{signed.decode()}.{encode_base64url(signature)}"
 
 
 def signing_input(kid: str, typ: str, payload: Mapping[str, Any], signed_at_s: int | None = None) -> bytes:
@@ -104,4 +103,4 @@ def _read(segment: str) -> Any:
 
 
 def _segment(value: Mapping[str, Any]) -> str:
-    return base64.urlsafe_b64encode(canonical(dict(value))).rstrip(b"=").decode()
+    return encode_base64url(canonical(dict(value)))

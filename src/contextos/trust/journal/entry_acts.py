@@ -21,7 +21,7 @@ from contextos.contracts.journal import CONTROL, ENTRY_ERASED, Entry, erasure_ke
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Integrity
-from contextos.trust.approvals.acts import read_act
+from contextos.trust.approvals.acts import counted_act
 
 DECISION_ACTS: Final = ("decision.resolved", "decision.closed")
 """The acts about the decision of a run that has ended, in the order in which they can come."""
@@ -157,9 +157,4 @@ def acts_on_end(entries: Sequence[Entry], acts: Iterable[tuple[Entry, OperatorAc
 
 def act_in(line: Entry, tenant_id: str, keys: Keys) -> OperatorAct | None:
     """Return the sealed act in an entry of this tenant's `control`, or None if it holds none."""
-    if line.tenant != tenant_id or line.kind not in ACT_ARGUMENTS:
-        return None
-    try:
-        return read_act(line, keys).act
-    except ChainBroken:
-        return None
+    return counted_act(line, keys) if line.tenant == tenant_id and line.kind in ACT_ARGUMENTS else None

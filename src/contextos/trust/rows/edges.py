@@ -22,7 +22,7 @@ from contextos.contracts.journal import CONTROL, Draft, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Graph
 from contextos.errors import ChainBroken, Integrity, InvalidInput, Unavailable
-from contextos.trust.approvals.acts import read_act
+from contextos.trust.approvals.acts import counted_act, read_act
 from contextos.trust.rows.memories import MAX_READS
 
 _DIGEST_BYTES: Final = 200
@@ -52,7 +52,7 @@ class ProvedGraph:
         for _ in range(MAX_READS):
             head = await self._graph.head()
             lines = await self._store.lines(CONTROL, commit_key(head), commit_key(head + 1))
-            made = {line.key for line in lines if line.kind == "graph.written" and self._is_sealed(line)}
+            made = {line.key for line in lines if line.kind == "graph.written" and counted_act(line, self._keys)}
             if made == ({commit_key(head)} if head else set()):
                 return head
             if await self._graph.head() == head:
@@ -150,12 +150,6 @@ class ProvedGraph:
             if len(ids) < _PAGE:
                 return
             after = ids[-1]
-
-    def _is_sealed(self, line: Entry) -> bool:
-        try:
-            return bool(read_act(line, self._keys))
-        except ChainBroken:
-            return False
 
     def _written(self, number: int, lines: Iterable[Entry]) -> Mapping[str, str]:
         found = [line for line in lines if line.kind == "graph.written" and line.key == commit_key(number)]

@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What `make check` runs, and `make test` does not run again.
 CHECKED := $(addprefix tests/,docs test_tidy.py test_layers.py test_names.py test_citations.py test_documents.py \
-	test_private_keys.py test_exports.py test_requirements.py test_locks.py test_prose.py test_cost.py)
+	test_private_keys.py test_exports.py test_requirements.py test_locks.py test_prose.py test_cost.py test_budget.py)
 
 # What the image of `Containerfile` has besides the runtime.
 SERVICE := service postgres http mcp a2a telemetry

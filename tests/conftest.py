@@ -9,7 +9,9 @@ import gc
 import logging
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,24 @@ settings.register_profile(
     "soak", deadline=None, derandomize=False, max_examples=5000, print_blob=True, suppress_health_check=UNTIMED
 )
 settings.load_profile("ci")
+
+MEMORY = "/dev/shm"
+ROOM = 4 << 30
+
+
+def keep_files_in_memory() -> None:
+    """Put temporary files, SQLite's and PostgreSQL's too, on Linux's file system in memory: a disk takes 4 ms to sync.
+
+    They stay where they are if TMPDIR names a folder, or if that file system has less than 4 GiB or runs no programs.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(MEMORY).free < ROOM or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        return
+    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
+
+
+keep_files_in_memory()
 
 # What is collected stays: modules, tests and cases. The garbage collector would walk it again and again.
 gc.disable()

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from contextos.action.budget import overrun_limit
 from contextos.action.gateway import deciding, dispatcher, guards, idempotency, result_validation, retries, tool_gateway
-from contextos.audit import verify
+from contextos.audit import history, verify
 from contextos.audit.acts import VerifiedControl
 from contextos.contracts import bindings
 from contextos.contracts.controls import RunControls
@@ -192,12 +192,12 @@ def _believe_bodies(stack: ExitStack) -> None:
 
 def _believe_any_head(stack: ExitStack) -> None:
     """The signed heads of a run are not verified."""
-    stack.enter_context(patch.object(verify, "verify_heads", lambda *_: None))
+    stack.enter_context(patch.object(history, "verify_heads", lambda *_: None))
 
 
 def _ignore_the_index(stack: ExitStack) -> None:
     """What the index states about a run is not compared with it."""
-    stack.enter_context(patch.object(verify, "verify_indexed", lambda *_: None))
+    stack.enter_context(patch.object(history, "verify_indexed", lambda *_: None))
 
 
 def _believe_any_act(stack: ExitStack) -> None:

@@ -160,7 +160,7 @@ def test_the_lint_of_agents_is_a_wheel_of_its_own(installed: Path, tmp_path: Pat
 
     without = linted()
     assert (without.returncode, without.stdout) == (2, "")
-    assert "`contextos_agentspec` is not installed; install `contextos[agentspec]`" in without.stderr
+    assert "`contextos-agentspec` is not installed; install the folder `agentspec`" in without.stderr
     source = shutil.copytree(ROOT / "agentspec", tmp_path / "agentspec", ignore=shutil.ignore_patterns("__pycache__"))
     python = installed / "contextos-build" / "bin" / "python"
     build = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]

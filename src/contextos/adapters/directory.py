@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import RootModel, Strict
 
+from contextos.adapters.file_status import is_settled
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.envelopes.identity import (
@@ -158,7 +159,7 @@ class FileDirectory:
             stamp = (state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_size)
             if stamp != self._stamp:
                 self._tenants = self._read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
-                self._stamp = stamp
+                self._stamp = stamp if is_settled(state) else None
         except OSError as error:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
         except (InvalidInput, KeyError, TypeError, AttributeError) as error:

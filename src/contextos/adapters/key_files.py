@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from contextos.adapters.file_status import is_settled
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.facts import name_remedy
@@ -194,24 +195,24 @@ class KeyFiles:
 
     def _current(self) -> KeyRing:
         with _list_faults():
-            if self._changed() != self._stamp or self._clock.now_us() >= self._next_us:
+            if _stamp_of(self._statuses()) != self._stamp or self._clock.now_us() >= self._next_us:
                 with _locked(self._folder, fcntl.LOCK_SH):
                     self._reread()
         return self._ring
 
-    def _changed(self) -> tuple[int, ...]:
-        """When the list and the directory changed; a copy from another machine can bring a private half later."""
-        listed, around = os.stat(self._folder / RING_FILE), os.stat(self._folder)
-        return listed.st_mtime_ns, listed.st_ino, listed.st_size, around.st_mtime_ns
+    def _statuses(self) -> tuple[os.stat_result, os.stat_result]:
+        """Those of the list and of the directory; a copy from another machine can bring a private half later."""
+        return os.stat(self._folder / RING_FILE), os.stat(self._folder)
 
     def _reread(self) -> None:
         """Read the directory, in which no other process rotates a key meanwhile."""
-        self._stamp, stamp, now_us = None, self._changed(), self._clock.now_us()
+        self._stamp, statuses, now_us = None, self._statuses(), self._clock.now_us()
         raw = read_regular_file(self._folder / RING_FILE, MAX_RING_BYTES)
         self._listed = tuple(parse(RingFile, raw, max_bytes=MAX_RING_BYTES).keys)
         self._ring = self._read(self._listed, now_us)
         times = [time for one in self._listed for time in (one.activated_at_us, one.retired_at_us or 0)]
-        self._stamp, self._next_us = stamp, min((time for time in times if time > now_us), default=MAX_COUNT)
+        self._stamp = _stamp_of(statuses) if is_settled(*statuses) else None
+        self._next_us = min((time for time in times if time > now_us), default=MAX_COUNT)
 
     def _read(self, listed: Sequence[ListedKey], now_us: int) -> KeyRing:
         trusted: dict[str, list[bytes]] = {}
@@ -333,3 +334,8 @@ def _made(folder: Path, purpose: str, at_us: int, files: SeedFiles) -> ListedKey
 
 def _content(listed: Sequence[ListedKey]) -> bytes:
     return canonical(RingFile(keys=tuple(listed)).to_json()) + b"\n"
+
+
+def _stamp_of(statuses: tuple[os.stat_result, os.stat_result]) -> tuple[int, ...]:
+    listed, around = statuses
+    return listed.st_mtime_ns, listed.st_ino, listed.st_size, around.st_mtime_ns

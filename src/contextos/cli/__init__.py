@@ -27,7 +27,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Refused input and failures become exit codes, never exceptions."""
     as_json = JSON_OPTION in arguments
     try:
-        code: Any = command_line()(list(arguments) or ["--help"], standalone_mode=False, prog_name="contextos")
+        word = next((one for one in arguments if not one.startswith("-")), "")
+        code: Any = command_line(word)(list(arguments) or ["--help"], standalone_mode=False, prog_name="contextos")
         return USAGE if not arguments else code if isinstance(code, int) else 0
     except ContextOSError as error:
         return fail(error, as_json=as_json)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from contextos.cli.commands import COMMAND_GROUPS, COMMANDS, NESTED
 from contextos.cli.terminal import EXIT_CODES
@@ -31,18 +32,36 @@ class GroupedHelp(TyperGroup):
 
 
 @cache
-def command_line() -> Any:
-    """Return the parser of the command line, with every command: the same object every time."""
+def command_line(only: str | None = None) -> Any:
+    """Return the parser of the command line: the same object every time.
+
+    With `only` it can parse the commands that begin with this word; of the others it has the names and the help, since
+    the parameters of all take as long to read as the rest of `contextos --help`.
+    """
     root = _group("Governed decisions for AI agents: run, approve, audit and replay them.", _exit_codes(), GroupedHelp)
     root.callback()(_root)
-    nested = {name: _group(help_text, "", TyperGroup) for name, help_text in NESTED.items()}
+    nested = {name: _group(help_text, "", TyperGroup) for name, help_text in NESTED.items() if _is_under(name, only)}
     for name, group in nested.items():
         above, _, own = name.rpartition(" ")
         (nested[above] if above else root).add_typer(group, name=own)
     for name, (command, example) in COMMANDS.items():
+        if not _is_under(name, only):
+            continue
         above, _, verb = name.rpartition(" ")
         (nested[above] if above else root).command(verb, epilog=f"\b\nExample:\n  {example}")(_refusing_bytes(command))
-    return typer.main.get_command(root)
+    parser: Any = typer.main.get_command(root)
+    words = dict.fromkeys(name.partition(" ")[0] for name in COMMANDS)
+    parser.commands = {word: parser.commands.get(word) or _named(word) for word in words}
+    return parser
+
+
+def _is_under(name: str, only: str | None) -> bool:
+    return only is None or name.partition(" ")[0] == only
+
+
+def _named(word: str) -> TyperCommand:
+    """A command or a group of which only the help is shown."""
+    return TyperCommand(word, help=NESTED.get(word) or inspect.getdoc(COMMANDS[word][0]))
 
 
 def _refusing_bytes(command: Callable[..., int]) -> Callable[..., int]:

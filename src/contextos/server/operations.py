@@ -25,15 +25,16 @@ from contextos.workspace import App
 
 STATEMENT: Final = "/statement"
 """The end of the address of a statement step."""
-SIGNED_INPUTS: Final = {operation.name: operation.signed_input() for operation in OPERATION_TABLE if operation.signs}
+_BODIES: Final = {operation.input: operation.signed_input() for operation in OPERATION_TABLE if operation.signs}
+SIGNED_INPUTS: Final = {operation.name: _BODIES[operation.input] for operation in OPERATION_TABLE if operation.signs}
 """The bodies of governed operations, with their proof, by name."""
 _Answer = Callable[[App, Caller, Asked, Any], Awaitable[Any]]
 
 
 def operation_bodies() -> Iterator[type[Model]]:
     """Yield the models of bodies, which FastAPI does not see in the signature of a route."""
-    yield from dict.fromkeys(operation.input for operation in OPERATION_TABLE if operation.signs)
-    yield from SIGNED_INPUTS.values()
+    yield from _BODIES
+    yield from _BODIES.values()
 
 
 def operation_routes() -> APIRouter:

@@ -114,19 +114,20 @@ def otlp(
     )
 
 
-class _OfTenant(Collector):
-    """The metrics of a registry that name one tenant. What names none is left out."""
+class Families(Collector):
+    """The metrics of several registries, each name once; with `tenant_id` only what names this tenant."""
 
-    def __init__(self, registry: CollectorRegistry, tenant_id: str) -> None:
-        self._registry, self._tenant = registry, tenant_id
+    def __init__(self, registries: Sequence[CollectorRegistry], tenant_id: str | None = None) -> None:
+        self._registries, self._tenant = registries, tenant_id
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._registry.collect():
-            of_tenant = [one for one in family.samples if one.labels.get(TENANT_LABEL) == self._tenant]
-            if of_tenant:
-                found = Metric(family.name, family.documentation, family.type, family.unit)
-                found.samples = of_tenant
-                yield found
+        families: dict[str, Metric] = {}
+        for family in (each for registry in self._registries for each in registry.collect()):
+            samples = [each for each in family.samples if self._tenant in (None, each.labels.get(TENANT_LABEL))]
+            if samples or self._tenant is None:
+                united = Metric(family.name, family.documentation, family.type, family.unit)
+                families.setdefault(family.name, united).samples += samples
+        yield from families.values()
 
 
 class Telemetry:
@@ -188,7 +189,7 @@ class Telemetry:
 
         Waits for nothing: it has the runs that ended a second ago, or before the sending that is going on.
         """
-        return generate_latest(self.registry if tenant_id is None else _OfTenant(self.registry, tenant_id))
+        return generate_latest(self.registry if tenant_id is None else Families([self.registry], tenant_id))
 
     def flush(self) -> None:
         """Read and export the runs that are queued. Takes at most the time limit of the exporters for each batch."""

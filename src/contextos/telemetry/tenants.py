@@ -6,14 +6,13 @@ tenant is at the collector of another, and one that hangs holds up only its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client import generate_latest
 
 from contextos.contracts.entries.account import RunAccount
-from contextos.telemetry.exporter import Telemetry
+from contextos.telemetry.exporter import Families, Telemetry
 
 
 class TelemetryOfTenants:
@@ -37,7 +36,7 @@ class TelemetryOfTenants:
         """Return the metrics of one tenant, or of all, in the text format of Prometheus (UTF-8)."""
         if tenant_id is not None:
             return self._of(tenant_id).prometheus_text(tenant_id)
-        return generate_latest(_Together([one.registry for one in self._all()]))
+        return generate_latest(Families([one.registry for one in self._all()]))
 
     def flush(self) -> None:
         """Export what is queued, to every collector at the same time; see `Telemetry.flush`."""
@@ -57,17 +56,3 @@ class TelemetryOfTenants:
         every = self._all()
         with ThreadPoolExecutor(len(every), "contextos-telemetry-all") as pool:
             list(pool.map(act, every))
-
-
-class _Together(Collector):
-    """The metrics of several registries, each name once."""
-
-    def __init__(self, registries: Sequence[CollectorRegistry]) -> None:
-        self._registries = registries
-
-    def collect(self) -> Iterator[Metric]:
-        found: dict[str, Metric] = {}
-        for family in (one for registry in self._registries for one in registry.collect()):
-            known = found.setdefault(family.name, Metric(family.name, family.documentation, family.type, family.unit))
-            known.samples += family.samples
-        yield from found.values()

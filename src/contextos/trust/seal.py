@@ -277,7 +277,7 @@ def open_sealed(
 def encode_base64url(raw: bytes) -> str:
     """Return Base64 in the URL-safe alphabet without padding.
 
-    >>> encode_base64url(b"\xff")
+    >>> encode_base64url(bytes([255]))
     '_w'
     """
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from contextos.cli import COMMANDS
+from contextos.cli import COMMANDS, command_line
 from contextos.cli.layout import folded
 from contextos.cli.runs import requests
 from contextos.cli.terminal import EXIT_CODES, Heading, colourful, print_note
@@ -245,6 +246,25 @@ def test_a_request_is_read_from_stdin(shop, command) -> None:
         env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path)},
     )
     assert (done.returncode, json.loads(done.stdout)["state"]) == (0, "completed")
+
+
+def shape(command: Any) -> dict[str, Any]:
+    """The options of a command, and of those under it."""
+    under = {name: shape(one) for name, one in getattr(command, "commands", {}).items()}
+    return {"help": command.help, "options": [(one.name, one.opts, one.required) for one in command.params]} | under
+
+
+@pytest.mark.parametrize("word", sorted({name.partition(" ")[0] for name in COMMANDS}))
+def test_the_parser_of_one_word_is_that_of_all_commands_for_it(word: str) -> None:
+    whole, one = command_line().commands, command_line(word).commands
+    assert shape(one[word]) == shape(whole[word])
+    assert [(name, one[name].get_short_help_str(60)) for name in one] == [
+        (name, whole[name].get_short_help_str(60)) for name in whole
+    ]
+
+
+def test_a_word_behind_two_dashes_is_a_command(say) -> None:
+    assert say("--", "ops", "--json").json["operations"]
 
 
 def test_help_costs_no_more_than_the_parser() -> None:

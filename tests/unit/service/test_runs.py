@@ -186,7 +186,7 @@ def test_a_stream_of_another_tenants_run_is_that_of_no_run_and_an_altered_one_is
         assert said[0] == said[1]
         other = [one async for one in runs.stream(TENANT, run_id)][-1].id
         second = (await world.invoke(request(900, "req_2"))).run_id
-        with pytest.raises(InvalidInput, match="no event of this run"):
+        with pytest.raises(InvalidInput, match="not an event of this run"):
             _ = [one async for one in runs.stream(TENANT, second, after=other)]
         store = world.stores.tenant(TENANT)
         begun = (await store.read(run_id, limit=1))[0]

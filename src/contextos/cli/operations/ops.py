@@ -8,7 +8,7 @@ from contextos.cli.terminal import print_result
 
 
 def ops_command(as_json: JsonOption = False) -> int:
-    """List what can be asked of a service, and the roles that may ask it.
+    """List what a service can be asked, and which roles can ask it.
 
     An operation marked `signed` also needs the signature of the caller; `POST …/statement` returns what they sign.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from inspect import getdoc
 from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 
-from pydantic import Field, Strict, create_model
+from pydantic import ConfigDict, Field, Strict, create_model
 
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.display_escape import BIDI
@@ -35,7 +36,9 @@ ActToken = Annotated[str, Field(max_length=MAX_SIGNED_CHARS)]
 
 
 class Paged(Model):
-    """The input of a list: at most `limit` items, from `cursor` on."""
+    """The input of a list: at most `limit` items, from `cursor` on. A face refuses the names that it does not have."""
+
+    model_config = ConfigDict(extra="ignore")
 
     limit: Annotated[int, Strict(False), Field(ge=1, le=MAX_PAGE_ITEMS, description="The most items of the page.")] = 50
     cursor: Annotated[str, Field(max_length=300, description="The `cursor` of the page before.")] = ""
@@ -135,7 +138,7 @@ class Operation:
     def signed_input(self) -> type[Model]:
         """Return the model of the input with its proof, for an act that was signed elsewhere."""
         return create_model(
-            f"Signed{self.input.__name__}", __base__=(self.input, Signed), __doc__=f"{self.input.__doc__}\n\n{_PROOF}"
+            f"Signed{self.input.__name__}", __base__=(self.input, Signed), __doc__=f"{getdoc(self.input)}\n\n{_PROOF}"
         )
 
 

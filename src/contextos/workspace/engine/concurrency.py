@@ -31,7 +31,7 @@ class AsyncioConcurrency:
             ForeignExit: it raised something that is no `Exception`.
         """
         task = asyncio.ensure_future(_contained(call))
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve)
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1_000)
         finally:
@@ -59,7 +59,7 @@ class _Contained(AbstractContextManager[None]):
         raise ForeignExit(kind.__name__) from error
 
 
-def _retrieve(task: asyncio.Future[T]) -> None:
+def retrieve(task: asyncio.Future[T]) -> None:
     """Look at the exception of a task that may have been left behind, so that asyncio does not print its message."""
     if not task.cancelled():
         task.exception()

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.queries.run_view import RunView
 from contextos.deployment.stream.folding import BEFORE_ALL, StreamEvent
 from contextos.service.runs import LaterEvents, Runs
+from contextos.workspace.engine.concurrency import retrieve
 
 Driven = asyncio.Future[RunView]
 """A request that is being driven."""
@@ -80,7 +80,9 @@ async def open_request_stream(
     named = asyncio.Queue[str]()
     driven: Driven = asyncio.ensure_future(deployment.invoke(fields, named=named.put_nowait))
     driving.add(driven)
-    driven.add_done_callback(partial(_was_driven, driving))
+    driven.add_done_callback(driving.discard)
+    # The reader can have gone away, so that nobody else looks at the error.
+    driven.add_done_callback(retrieve)
 
     async def first_event() -> str:
         run_id = await named.get()
@@ -97,10 +99,3 @@ async def open_request_stream(
         begun.cancel()
         await asyncio.wait({begun})
     return RequestStream(Runs(deployment, later), later, tenant_id, run_id, driven)
-
-
-def _was_driven(driving: set[Driven], driven: Driven) -> None:
-    driving.discard(driven)
-    if not driven.cancelled():
-        # The reader can have gone away, so that nobody else looks at the error.
-        driven.exception()

@@ -122,7 +122,7 @@ def test_there_is_nothing_to_mine_or_test_without_observed_sessions(shop: Any, t
 def test_a_run_that_is_no_session_is_refused_by_name(shop: Any) -> None:
     said = shop.say("pack", "observations", "req_small")
     assert said.code == 2
-    assert "no session" in said.err
+    assert "not a session" in said.err
 
 
 def test_an_existing_file_is_not_overwritten(observed: Any, tmp_path: Any) -> None:

@@ -59,7 +59,7 @@ def test_a_run_of_a_plan_is_no_session(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(900, "req_plan"))
-        with pytest.raises(InvalidInput, match="no session"):
+        with pytest.raises(InvalidInput, match="not a session"):
             await read_sessions(world.stores.tenant(TENANT), TENANT, world.keys, [view.run_id])
         await world.aclose()
 

@@ -48,7 +48,7 @@ def test_an_erased_receipt_is_no_defect() -> None:
 
 @pytest.mark.parametrize("name", ["refunds", "sessions"])
 def test_no_erasure_of_another_entry_takes_the_record_away(name: str) -> None:
-    raw = gzip.decompress((Path(__file__).parents[2] / "golden" / f"{name}.jsonl.gz").read_bytes())
+    raw = gzip.decompress((Path(__file__).parents[3] / "golden" / f"{name}.jsonl.gz").read_bytes())
     for run, entries in read_export(raw, KeyRing.from_seed(b"k" * 32)).streams.items():
         record = run_view("t", run, entries).record
         assert record is not None

@@ -110,7 +110,7 @@ def test_an_id_of_another_run_of_a_lost_entry_or_of_nobody_is_refused(tmp_path: 
         changed = last[:-1] + ("0" if last[-1] != "0" else "1")
         beyond = last.replace(f".{len(entries)}.", ".9999.")
         for name in (last.replace(run_id, other), changed, beyond, "x", f"{last}\n", "1.0" * 9999):
-            with pytest.raises(InvalidInput, match="no event of this run"):
+            with pytest.raises(InvalidInput, match="not an event of this run"):
                 position_of(run_id, entries, name)
         with pytest.raises(InvalidInput):
             position_of(run_id, entries[:-1], last)

@@ -22,7 +22,7 @@ def test_what_is_behind_an_event_is_exactly_what_follows_it(tmp_path: Path) -> N
         for number, event in enumerate(read.events, 1):
             again = await read_stream(store, TENANT, world.keys, run_id, event.id)
             assert again.behind(again.after) == list(read.events[number:])
-        with pytest.raises(InvalidInput, match="no event of this run"):
+        with pytest.raises(InvalidInput, match="not an event of this run"):
             await read_stream(store, TENANT, world.keys, run_id, "run_1.1.0.0000000000000000")
         with pytest.raises(NotFound, match="there is no run"):
             await read_stream(store, TENANT, world.keys, "run_0000000000000000")

@@ -31,7 +31,7 @@ from contextos_sim.memory.stores import MemoryStores
 from tests.agentspec.planted import good
 from tests.slots import CuratedArtifacts, actor, complete
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 ICP = "@cinatra-ai/marketing-icp-artifact"
 TOKEN = "a-token-that-is-long-enough-to-be-one"
 

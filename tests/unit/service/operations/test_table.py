@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from contextos.contracts.model import Model
-from contextos.server.operations import SIGNED_INPUTS, STATEMENT, operation_routes
+from contextos.server.operations import SIGNED_INPUTS, STATEMENT, operation_bodies, operation_routes
 from contextos.service.operations.operation import Operation, Signed
 from contextos.service.operations.table import OPERATION_TABLE
 from contextos.trust.approvals.acts import ACT_ROLES
-from tests.http_face import HttpFace
+from tests.http_face import OPERATOR, HttpFace
 
 NAMED = pytest.mark.parametrize("operation", OPERATION_TABLE, ids=[one.name for one in OPERATION_TABLE])
 
@@ -68,3 +68,16 @@ def test_every_operation_has_its_routes_and_no_other_is_there() -> None:
     wanted |= {(one.address[0], one.address[1] + STATEMENT) for one in OPERATION_TABLE if one.signs}
     there = {(method, route.path) for route in operation_routes().routes for method in route.methods}  # type: ignore[attr-defined]
     assert there == wanted
+
+
+@pytest.mark.parametrize("path", [one.address[1] for one in OPERATION_TABLE if one.is_paged])
+def test_a_query_of_empty_names_is_none(face: HttpFace, path: str) -> None:
+    more = "subject=customer:cus_77" if path == "/facts" else ""
+    assert face.send("GET", f"/v1{path}?&&=&{more}", by=OPERATOR).status_code == 200
+    unknown = face.send("GET", f"/v1{path}?limits=1&{more}", by=OPERATOR)
+    assert (unknown.status_code, unknown.json()["errors"][0]["code"]) == (422, "unknown_parameter")
+
+
+def test_one_body_has_one_model() -> None:
+    bodies = list(operation_bodies())
+    assert len({one.__name__ for one in bodies}) == len(bodies)

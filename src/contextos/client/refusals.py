@@ -6,10 +6,11 @@ Texts of a server are cut and escaped, because they are shown to people.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.display_escape import escape_for_display
+from contextos.contracts.envelopes.memory import RefusalReason
 from contextos.errors import (
     ApprovalRefused,
     Conflict,
@@ -69,6 +70,7 @@ APPROVAL_REASONS: Final = frozenset(
         "self_settlement",
         "unknown_actor",
         "unsafe_not_allowed",
+        *get_args(RefusalReason),
     }
 )
 """The reasons for which the server raises `ApprovalRefused`. `not_allowed` is left out: a role is missing, and a route

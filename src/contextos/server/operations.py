@@ -11,6 +11,7 @@ from inspect import Parameter, Signature
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
+from pydantic import ConfigDict
 
 from contextos.contracts.model import Model
 from contextos.server.access import RolesHere, require_role
@@ -50,7 +51,7 @@ def operation_routes() -> APIRouter:
                 methods=[method],
                 tags=[operation.group],
                 operation_id=f"{operation.name}.statement",
-                summary=f"State {operation.name}",
+                summary=f"What the caller signs to {operation.signs}",
                 description=f"Return what the caller signs to {operation.signs}. Nothing is changed.",
                 response_model=ActDocument,
                 openapi_extra=body_of(operation.input),
@@ -59,12 +60,12 @@ def operation_routes() -> APIRouter:
             path,
             _endpoint(operation, json_body(body), _acting(operation))
             if body is not None
-            else _endpoint(operation, Annotated[operation.input, Query()], _reading(operation)),
+            else _endpoint(operation, _query(operation.input), _reading(operation)),
             methods=[method],
             tags=[operation.group],
             operation_id=operation.name,
-            summary=operation.name,
-            description=operation.summary,
+            summary=operation.summary,
+            description=operation.description,
             status_code=operation.status,
             response_model=operation.output,
             openapi_extra=body_of(body) if body is not None else None,
@@ -75,6 +76,13 @@ def operation_routes() -> APIRouter:
 def json_body(model: type[Model]) -> Any:
     """Return the annotation of a parameter that is the JSON body of the request."""
     return Annotated[model, json_of(model)]
+
+
+def _query(model: type[Model]) -> Any:
+    """Return the annotation of a parameter that is the query of the request. `check_query` refuses names that are not
+    the model's, and allows an empty one, which FastAPI would hand to the model.
+    """
+    return Annotated[type(model.__name__, (model,), {"model_config": ConfigDict(extra="ignore")}), Query()]
 
 
 def _reading(operation: Operation) -> _Answer:

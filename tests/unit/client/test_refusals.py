@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import contextos
 from contextos.client.refusals import APPROVAL_REASONS, refusal_of
+from contextos.contracts.envelopes.memory import RefusalReason
 from contextos.errors import (
     ApprovalRefused,
     Conflict,
@@ -115,7 +116,7 @@ def test_the_reasons_of_refused_approvals_are_those_that_the_runtime_raises() ->
         for one in ast.walk(ast.parse(path.read_text()))
         if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "ApprovalRefused"
         if isinstance(one.args[0], ast.Constant)
-    }
+    } | {*get_args(RefusalReason)}
     assert raised - {"not_allowed", "not_confirmed"} == APPROVAL_REASONS, "a role is missing; the command line alone"
 
 

@@ -9,6 +9,7 @@ from contextos.cli.terminal import print_result
 def policies_facts_command(as_json: JsonOption = False) -> int:
     """List the facts that policy rules can read."""
     from contextos.contracts.facts import CALLED_POINTS, ENVIRONMENTS, FACTS
+    from contextos.service.operations.policies import RULE_FACTS
 
     width = max(len(fact.path) for fact in FACTS)
     lines = [
@@ -16,17 +17,10 @@ def policies_facts_command(as_json: JsonOption = False) -> int:
         + ("" if fact.always else "  (can be absent)")
         for fact in FACTS
     ]
-    documents = [
-        {
-            "path": fact.path,
-            "type": fact.type,
-            "supplier": fact.supplier,
-            "points": list(fact.points),
-            "always": fact.always,
-            "asserted": fact.asserted,
-        }
-        for fact in FACTS
-    ]
-    body = {"facts": documents, "points": list(CALLED_POINTS), "environments": list(ENVIRONMENTS)}
+    body = {
+        "facts": [fact.to_json() for fact in RULE_FACTS],
+        "points": list(CALLED_POINTS),
+        "environments": list(ENVIRONMENTS),
+    }
     print_result(body, lines, as_json=as_json)
     return 0

@@ -17,7 +17,7 @@ def ops_command(as_json: JsonOption = False) -> int:
     documents, lines = list[dict[str, object]](), list[str]()
     for operation in OPERATION_TABLE:
         method, path = operation.address
-        summary = " ".join(operation.summary.split("\n\n")[0].split())
+        summary = f"{operation.summary}."
         documents.append(
             {
                 "name": operation.name,

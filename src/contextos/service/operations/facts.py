@@ -111,12 +111,8 @@ async def load_facts(asked: Asked, graph: GraphDraft, by: Actor) -> SnapshotDocu
 
 
 def _known(fact: StatedFact) -> dict[str, Any]:
-    return {
-        "source": fact.source,
-        "integrity": fact.integrity,
-        "classification": fact.classification,
-        "observed_at_us": fact.observed_at_us,
-    }
+    names = ("source", "integrity", "classification", "observed_at_us")
+    return {name: getattr(fact, name) for name in names}
 
 
 _WRITERS: Final = (KNOWLEDGE_WRITER_ROLE,)

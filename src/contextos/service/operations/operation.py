@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import getdoc
 from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 
-from pydantic import ConfigDict, Field, Strict, create_model
+from pydantic import Field, Strict, create_model
 
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.display_escape import BIDI
@@ -36,9 +36,7 @@ ActToken = Annotated[str, Field(max_length=MAX_SIGNED_CHARS)]
 
 
 class Paged(Model):
-    """The input of a list: at most `limit` items, from `cursor` on. A face refuses the names that it does not have."""
-
-    model_config = ConfigDict(extra="ignore")
+    """The input of a list: at most `limit` items, from `cursor` on."""
 
     limit: Annotated[int, Strict(False), Field(ge=1, le=MAX_PAGE_ITEMS, description="The most items of the page.")] = 50
     cursor: Annotated[str, Field(max_length=300, description="The `cursor` of the page before.")] = ""
@@ -122,10 +120,15 @@ class Operation:
         return self.name.partition(".")[0]
 
     @property
-    def summary(self) -> str:
+    def description(self) -> str:
         """What it does: the docstring of `run`."""
         assert self.run.__doc__, f"{self.name} says what it does"
         return self.run.__doc__
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description, without its full stop."""
+        return " ".join(self.description.split()).partition(". ")[0].removesuffix(".")
 
     @property
     def effect(self) -> Effect:

@@ -52,22 +52,12 @@ class RuleFact(Model):
     path: str
     type: str | None
     supplier: str
-    points: list[str]
+    points: Seq[str]
     always: bool
     asserted: bool
 
 
-RULE_FACTS: Final = tuple(
-    RuleFact(
-        path=fact.path,
-        type=fact.type,
-        supplier=fact.supplier,
-        points=list(fact.points),
-        always=fact.always,
-        asserted=fact.asserted,
-    )
-    for fact in FACTS
-)
+RULE_FACTS: Final = tuple(RuleFact(**{name: getattr(fact, name) for name in RuleFact.model_fields}) for fact in FACTS)
 
 
 class RuleFactPage(Model):

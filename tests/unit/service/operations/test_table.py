@@ -12,7 +12,8 @@ from contextos.contracts.model import Model
 from contextos.server.operations import SIGNED_INPUTS, STATEMENT, operation_bodies, operation_routes
 from contextos.service.operations.operation import Operation, Signed
 from contextos.service.operations.table import OPERATION_TABLE
-from contextos.trust.approvals.acts import ACT_ROLES
+from contextos.trust.approvals.acts import ACT_ROLES, AUDITOR_ROLE, POLICY_ADMIN_ROLE, PUBLISHER_ROLE
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
 from tests.http_face import OPERATOR, HttpFace
 
 NAMED = pytest.mark.parametrize("operation", OPERATION_TABLE, ids=[one.name for one in OPERATION_TABLE])
@@ -47,12 +48,38 @@ def test_an_operation_is_in_the_openapi_document_with_its_input_and_answer(
         assert queried == set(operation.input.model_fields)
 
 
+ACT_OF = {
+    "packs.withdraw": "artifact.withdrawn",
+    "pins.set": "packs.pinned",
+    "pins.withdraw": "packs.withdrawn",
+    "policies.activate": "policies.activated",
+    "facts.set": "graph.written",
+    "facts.replace": "graph.written",
+    "facts.retract": "graph.withdrawn",
+    "facts.load": "graph.written",
+    "memories.review": "memory.reviewed",
+}
+"""The act that each governed operation signs."""
+SEE_PACKS = {PUBLISHER_ROLE, POLICY_ADMIN_ROLE}
+
+
+def test_a_governed_operation_is_for_the_role_of_its_act() -> None:
+    governed = {one.name: one.roles for one in OPERATION_TABLE if one.signs}
+    assert governed == {name: (ACT_ROLES[act],) for name, act in ACT_OF.items()}
+
+
 @NAMED
-def test_a_governed_operation_is_for_one_role_that_acts_have(operation: Operation) -> None:
-    if operation.signs:
-        assert len(operation.roles) == 1
-        assert operation.roles[0] in set(ACT_ROLES.values())
-    assert operation.roles, "an operation for nobody"
+def test_who_acts_or_audits_in_a_group_reads_it(operation: Operation) -> None:
+    acting = {role for one in OPERATION_TABLE if one.group == operation.group and one.signs for role in one.roles}
+    acting |= SEE_PACKS if operation.group in ("packs", "pins", "policies") else set()
+    if not operation.signs:
+        assert set(operation.roles) == acting | {AUDITOR_ROLE, OPERATOR_ROLE}
+        assert operation.address[0] == "GET", "what a POST does is signed"
+
+
+@NAMED
+def test_an_input_refuses_what_it_does_not_have(operation: Operation) -> None:
+    assert operation.input.model_config["extra"] == "forbid"
 
 
 def test_a_statement_step_and_its_act_read_the_same_fields() -> None:

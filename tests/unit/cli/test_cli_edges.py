@@ -258,6 +258,11 @@ def shape(command: Any) -> dict[str, Any]:
 def test_the_parser_of_one_word_is_that_of_all_commands_for_it(word: str) -> None:
     whole, one = command_line().commands, command_line(word).commands
     assert shape(one[word]) == shape(whole[word])
+    for name in (name for name in COMMANDS if name.partition(" ")[0] == word):
+        command: Any = command_line(word)
+        for part in name.split():
+            command = command.commands[part]
+        assert command.callback is not None, name
     assert [(name, one[name].get_short_help_str(60)) for name in one] == [
         (name, whole[name].get_short_help_str(60)) for name in whole
     ]

@@ -23,7 +23,6 @@ from contextos.deployment.deployment import Deployment
 from contextos.server.assembly import http_api
 from contextos.server.hosting import serve_api
 from contextos.server.serving import listen
-from contextos.settings import Settings
 from contextos.trust.identity.development import mint_development_token
 from contextos.workspace import App
 from contextos.workspace.engine.admission_controller import AdmissionController
@@ -32,6 +31,7 @@ from contextos.workspace.engine.lease_owner import Owner
 from contextos.workspace.engine.run_watch import RunWatch
 from contextos.workspace.engines import local_engine
 from contextos.workspace.logins.bearer import BearerTokens
+from contextos.workspace.settings import Settings
 
 AGENT, USER = "agt_support", "usr_771"
 

@@ -157,8 +157,8 @@ async def begin_long_deploys(path: Path) -> None:
     """The workspace of deploys, whose agent can make a thousand calls."""
     from contextos.cli.demo.templates import copy_template
     from contextos.deployment.acts.act import Actor
-    from contextos.settings import Settings
     from contextos.workspace import open_unchecked
+    from contextos.workspace.settings import Settings
 
     copy_template("deploy_rollback", path)
     [pack] = (path / "packs").glob("*.yaml")

@@ -26,9 +26,9 @@ from contextos.cli.demo.workspace import example_operator, make_workspace, seed_
 from contextos.deployment.acts.act import Actor
 from contextos.server.assembly import http_api
 from contextos.server.serving import listen
-from contextos.settings import Settings
 from contextos.workspace import App, open_unchecked
 from contextos.workspace.logins.development_tokens import development_token
+from contextos.workspace.settings import Settings
 
 TENANT = "tenant_acme_prod"
 OTHER_TENANT = "tenant_other"

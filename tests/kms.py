@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from contextos.adapters.remote_keys import RemoteKeys
-from contextos.port_settings import RemoteKeySetting
 from contextos.trust.seal import PURPOSES
+from contextos.workspace.settings.keys import RemoteKeySetting
 from tests.loopback import Answer, Asked, serving
 
 KeyAnswer = tuple[int, bytes]

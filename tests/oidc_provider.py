@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 import httpx
 
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
-from contextos.settings import Settings
 from contextos.workspace import open_unchecked
+from contextos.workspace.settings import Settings
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
 from tests.issuer import AUDIENCE, ISSUER, jwks, token
 from tests.loopback import Answer, Asked, serving

@@ -28,12 +28,12 @@ from contextos.server.mcp.oauth import oauth_resource
 from contextos.server.mcp.serving import governed_server
 from contextos.server.mcp.sessions import ServedSessions
 from contextos.server.serving import listen, serve_oauth
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.seal import seal
 from contextos.workspace import open_unchecked
 from contextos.workspace.logins.bearer import BearerTokens
+from contextos.workspace.settings import Settings
 from tests.http_face import REQUESTER, TENANT, HttpFace, http_face
 from tests.issuer import keys, segment
 from tests.loopback import Answer, Asked

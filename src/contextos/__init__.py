@@ -13,11 +13,13 @@ Stable are the names in `contextos.__all__` and the public names of the modules 
 version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_exports.py` compares it with the code.
 
 - `contextos.errors`: every exception that ContextOS raises on purpose
-- `contextos.settings`: the tables of `contextos.toml`
-- `contextos.port_settings`: those of the keys and the directory
-- `contextos.port_settings.browser_logins`: that of the logins of people with a browser
-- `contextos.port_settings.workloads`: those of the workloads that call over HTTP
-- `contextos.telemetry.setting`: that of the telemetry
+- `contextos.workspace.settings`: the settings of `contextos.toml`
+- `contextos.workspace.settings.calls`: the tables of adapters, credentials and files
+- `contextos.workspace.settings.directory`: those of the directory
+- `contextos.workspace.settings.keys`: those of the keys
+- `contextos.workspace.settings.logins`: those of the logins of people
+- `contextos.workspace.settings.callers`: those of workloads and partners that call over HTTP
+- `contextos.workspace.settings.telemetry`: those of the telemetry
 - `contextos.telemetry.exporter`: telemetry through exporters that a program brings (extra `telemetry`)
 - `contextos.testing`: a deployment in memory for tests of packs and tools
 - `contextos.adapters.encrypted_keys`: make keys in encrypted files
@@ -73,10 +75,10 @@ if TYPE_CHECKING:
     from contextos.packs.tools.signatures import Key
     from contextos.packs.tools.toolset import tools_of, toolset
     from contextos.runtime.environment import RunLimits
-    from contextos.settings import Settings
     from contextos.trust.seal import KeyRing, seal
     from contextos.workspace.application import App
     from contextos.workspace.opening import open
+    from contextos.workspace.settings import Settings
 
 __version__ = "0.1.0"
 
@@ -99,7 +101,7 @@ _HOMES = {
     "RunLimits": "contextos.runtime.environment",
     "RunView": "contextos.deployment.queries.run_view",
     "Running": "contextos.adapters.function.adapter",
-    "Settings": "contextos.settings",
+    "Settings": "contextos.workspace.settings",
     "answer_approval": "contextos.deployment.operator",
     "answer_signer": "contextos.deployment.signing",
     "export_runs": "contextos.audit.export",

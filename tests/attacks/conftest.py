@@ -15,8 +15,8 @@ import pytest
 
 from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import Workspace, make_workspace, seed_graph
-from contextos.settings import Settings
 from contextos.workspace import open_app
+from contextos.workspace.settings import Settings
 from tests.attacks.attackers import Attacker, sql_in_database, sql_in_file
 from tests.attacks.backups import Backup, backup_of_database, backup_of_file
 from tests.attacks.shop import Shop

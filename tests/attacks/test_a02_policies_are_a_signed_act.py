@@ -21,9 +21,9 @@ from contextos.control.artifacts import POLICY_TYPE
 from contextos.deployment.acts.governance import activate_policies
 from contextos.deployment.signing import act_signer
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, InvalidArtifact, InvalidSettings, Unavailable
-from contextos.settings import Settings
 from contextos.trust.seal import seal
 from contextos.workspace import GivenPorts, build, open_app, open_unchecked
+from contextos.workspace.settings import Settings
 from tests.attacks.conftest import DatabaseOwner
 from tests.attacks.shop import Shop
 from tests.unit.control.example import policy_json

@@ -17,10 +17,10 @@ import pytest
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.deployment import operator
 from contextos.errors import ApprovalRefused, InvalidSettings
-from contextos.settings import Settings
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.seal import kid_of
 from contextos.workspace import App, open_app
+from contextos.workspace.settings import Settings
 from tests.world import APPROVER, TENANT, public_key, run
 
 SENDS = 'shop.refund(args["order_id"], args["amount_inr"], args["currency"], key, mode)'

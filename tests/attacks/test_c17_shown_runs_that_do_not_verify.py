@@ -14,8 +14,8 @@ import orjson
 import pytest
 
 from contextos.contracts.journal import INDEX, Draft, Entry, link
-from contextos.settings import Settings
 from contextos.workspace import open_app
+from contextos.workspace.settings import Settings
 from tests.attacks.conftest import DatabaseOwner
 from tests.attacks.shop import Shop
 from tests.world import TENANT

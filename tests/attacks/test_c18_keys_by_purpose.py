@@ -21,10 +21,10 @@ from contextos.audit.export import EXPORT_TYPE
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.control.artifacts import ACTIVE_SET_TYPE
-from contextos.settings import Settings
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.seal import PURPOSES, KeyRing, seal
 from contextos.workspace import open_unchecked
+from contextos.workspace.settings import Settings
 from tests.attacks.conftest import DatabaseOwner
 from tests.attacks.shop import Shop
 from tests.world import TENANT

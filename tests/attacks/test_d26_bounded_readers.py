@@ -16,7 +16,7 @@ from contextos.action.registry import Registry
 from contextos.contracts.encoding.yaml_text import read_document
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.errors import InvalidArtifact, InvalidSettings, MalformedJson
-from contextos.settings import Settings
+from contextos.workspace.settings import Settings
 
 MEGABYTE = 1_000_000
 

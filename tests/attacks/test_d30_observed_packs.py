@@ -25,9 +25,9 @@ from contextos.packs.expansion import expand
 from contextos.packs.mining.draft import mined_yaml
 from contextos.packs.mining.miner import mine
 from contextos.packs.reading import read_declaration
-from contextos.settings import Settings, check_settings
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.seal import seal
+from contextos.workspace.settings import Settings, check_settings
 from tests.e2e.test_observed_sessions import observed
 from tests.observed.recording import TENANT as SHOP
 from tests.observed.recording import deployed, observing, open_gate

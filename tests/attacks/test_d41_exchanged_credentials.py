@@ -31,10 +31,10 @@ from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
 from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.testing import TEST_OPERATOR, MemoryDirectory, Person, in_memory
 from contextos.workspace import make_keys
+from contextos.workspace.settings import Settings
 from tests.authorization_server import (
     AUDIENCE,
     CLIENT,

@@ -18,9 +18,9 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import InvalidSettings
-from contextos.settings import UNSAFE_PORTS, Settings
 from contextos.trust.seal import PURPOSES, KeyRing, seal
 from contextos.workspace import GivenPorts, open_unchecked
+from contextos.workspace.settings import UNSAFE_PORTS, Settings
 from tests.postgres import Database
 from tests.world import TENANT, public_key, request
 

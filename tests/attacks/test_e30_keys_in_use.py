@@ -30,10 +30,10 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import ContextOSError, InvalidSettings, SignatureInvalid, Unavailable
-from contextos.port_settings import Pkcs8KeysSetting, RemoteKeysSetting
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import seal
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.keys import Pkcs8KeysSetting, RemoteKeysSetting
 from tests.kms import TOKEN, KeyService, key_service, pem, pinned
 from tests.world import TENANT, ManualClock, request
 

@@ -23,11 +23,11 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch, Draft
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import ChainBroken, InvalidSettings, Unavailable
-from contextos.port_settings import SignedDirectorySetting
-from contextos.settings import Settings
 from contextos.trust.approvals.acts import sealed_act
 from contextos.trust.approvals.people import signer
 from contextos.trust.seal import KeyRing, seal
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.directory import SignedDirectorySetting
 from contextos_sim.memory.stores import MemoryStores
 from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, opened, resolved, sealing, write
 from tests.world import TENANT, public_key, request, run

@@ -20,9 +20,9 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid, Unavailable
-from contextos.port_settings import OidcDirectorySetting
-from contextos.settings import Settings
 from contextos.trust.seal import KeyRing, seal
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.directory import OidcDirectorySetting
 from contextos_sim.memory.stores import MemoryStores
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, Issuer, issuer, token
 from tests.unit.adapters.test_oidc_directory import AGENT, CLAIMS, SAYS, StillClock, opened

@@ -14,16 +14,17 @@ import contextos
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.deployment.gate.gate import Done, Refused
 from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid
-from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, SignedDirectorySetting
-from contextos.settings import Settings
 from contextos.trust.identity.claims import mint_subject_token, sign_token
 from contextos.trust.identity.development import DEVELOPMENT_ISSUER, DEVELOPMENT_TYPE, mint_development_token
 from contextos.trust.seal import KeyRing
 from contextos.workspace import App
 from contextos.workspace.logins.bearer import BearerTokens
 from contextos.workspace.logins.development_tokens import development_fault, development_token
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.directory import OidcDirectorySetting, SignedDirectorySetting
+from contextos.workspace.settings.keys import Pkcs8KeysSetting
 from tests.sessions import in_world, read_first, refund_calls, refund_session
-from tests.unit.port_settings.test_workloads import GOOD, WorkloadsSetting
+from tests.unit.workspace.settings.test_callers import GOOD, WorkloadsSetting
 from tests.world import TENANT, TestWorld, request, run
 
 AGENT, USER, REF = "agt_support", "usr_771", "tok_usr_771"

@@ -12,8 +12,8 @@ import pytest
 import contextos
 from contextos.contracts.journal import CONTROL
 from contextos.errors import Integrity
-from contextos.settings import Settings
 from contextos.workspace.build import open_unchecked
+from contextos.workspace.settings import Settings
 from tests.attacks.backups import Backup
 from tests.attacks.shop import Shop
 from tests.attacks.test_g77_a_restore_with_a_newer_directory_is_recorded import Signed

@@ -15,8 +15,8 @@ from contextos.cli.demo.workspace import make_workspace
 from contextos.cli.operations.worker import running_engine
 from contextos.errors import InvalidInput
 from contextos.packs.checking import KnownHere, artifact_problems, known_here, read_unsigned
-from contextos.settings import Settings
 from contextos.workspace.build import open_for_authors
+from contextos.workspace.settings import Settings
 from tests.attacks.faults import FAULTS, OF_SETTINGS, Plant, Workspace, each, nobody_holds, plant_in
 from tests.attacks.shop import Shop
 from tests.http_face import OPERATOR, OTHER_TENANT, begin_refunds, http_face

@@ -19,10 +19,10 @@ from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import POLICY_TYPE
 from contextos.errors import InvalidArtifact
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import seal
 from contextos.workspace import open_unchecked
+from contextos.workspace.settings import Settings
 from tests.attacks.faults import FAULTS, Plant, Workspace
 from tests.attacks.shop import Shop
 from tests.http_face import OPERATOR, HttpFace, http_face

@@ -25,11 +25,11 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.deployment.queries.run_view import RunView
 from contextos.errors import InvalidSettings
 from contextos.server.routes.health import get_readiness
-from contextos.settings import Settings, check_settings
 from contextos.store.shared.clock import SystemClock
-from contextos.telemetry.setting import CollectorSetting, TelemetrySetting, parsed_headers
 from contextos.trust.seal import seal
 from contextos.workspace import telemetry as app_telemetry
+from contextos.workspace.settings import Settings, check_settings
+from contextos.workspace.settings.telemetry import CollectorSetting, TelemetrySetting, parsed_headers
 from tests.otlp import Collector, attributes_of, collecting
 from tests.unit.telemetry import runs
 from tests.world import TENANT, request

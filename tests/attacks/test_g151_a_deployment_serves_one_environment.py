@@ -21,10 +21,10 @@ from contextos.deployment.deployment import Deployment
 from contextos.deployment.operator import SettlementInput, settle_effect
 from contextos.deployment.slot_answers import answer_slot, read_offer
 from contextos.errors import InvalidArtifact, OtherEnvironment
-from contextos.settings import Settings
 from contextos.trust.seal import seal
 from contextos.workspace.build import open_app
 from contextos.workspace.configuration import Configuration
+from contextos.workspace.settings import Settings
 from tests.attacks.shop import Shop
 from tests.attacks.test_a01_approver_signs_what_is_proved import SignerSpy
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, uncertain

@@ -20,9 +20,9 @@ from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import digest
 from contextos.control.artifacts import ADAPTER_TYPE, PACK_TYPE
 from contextos.errors import InvalidSettings
-from contextos.settings import Settings
 from contextos.trust.seal import KeyRing, listed_key, seal
 from contextos.workspace.foreign_adapters import load_adapter_file
+from contextos.workspace.settings import Settings
 from tests.servers.adapters import agent_at
 from tests.servers.processes import hostile_skill
 

@@ -11,8 +11,8 @@ from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidSettings
-from contextos.settings import Settings
 from contextos.workspace.logins.development_tokens import development_fault
+from contextos.workspace.settings import Settings
 
 TOKEN = "a-token-that-is-long-enough-to-be-one"
 

@@ -21,9 +21,9 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.deployment.gate.gate import Done
 from contextos.errors import InvalidSettings
 from contextos.server.routes.health import Readiness, get_readiness
-from contextos.settings import Settings
 from contextos.workspace import App, make_keys, open_app
 from contextos.workspace.adapter_files import publish_adapter_file
+from contextos.workspace.settings import Settings
 from tests.attacks.test_d34_runs_outlive_hostile_tools import TENANT as LAB_TENANT
 from tests.attacks.test_d34_runs_outlive_hostile_tools import session
 from tests.openapi_documents import OK, document

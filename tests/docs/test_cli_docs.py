@@ -9,14 +9,15 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from contextos.cli import COMMANDS, run_command_line
 from contextos.deployment import dead_letters
-from contextos.settings import Settings
 from contextos.workspace import open_app
+from contextos.workspace.settings import Settings
 from docsgen import reference
 from tests.docs.pages import make_shim
 from tests.openapi_documents import OK, document
@@ -193,16 +194,14 @@ def test_a_page_that_drifted_or_is_missing_is_found(tmp_path: Path, monkeypatch:
 def test_every_command_error_setting_and_transition_is_documented() -> None:
     from contextos import errors
     from contextos.runtime.state_machine import TABLE
-    from contextos.settings import Settings
+    from contextos.workspace.settings import Settings
 
     pages = reference.reference_pages()
     assert all(f"\n## {name}\n" in pages["reference/cli.md"] for name in COMMANDS)
     classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.ContextOSError)]
     assert all(f"| `{one.__name__}` |" in pages["reference/errors.md"] for one in classes)
     assert all(
-        f"| `{name}` |" in pages["reference/settings.md"]
-        for name in Settings.__dataclass_fields__
-        if name != "workspace"
+        f"| `{one.name}` |" in pages["reference/settings.md"] for one in fields(Settings) if one.name != "workspace"
     )
     rows = [f"| `{state}` | `{event}` | `{to}` |" for state, events in TABLE.items() for event, to in events.items()]
     assert all(row in pages["reference/run.md"] for row in rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from contextos.settings import UNSAFE_SETTINGS
 from contextos.trust.approvals.acts import ACT_ROLES
+from contextos.workspace.settings import UNSAFE_SETTINGS
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")

@@ -21,11 +21,11 @@ from contextos.contracts.journal import Batch, Write
 from contextos.deployment.restore import record_restore
 from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import ChainBroken
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.store.witness.file import FileWitness
 from contextos.workspace import open_app, open_unchecked
 from contextos.workspace.engine.local import EngineLimits, LocalEngine
+from contextos.workspace.settings import Settings
 from tests.e2e.test_heartbeats import TTL_US, two
 from tests.postgres import Database, Server, own_server
 from tests.world import TENANT, TestWorld, open_world, request, run

@@ -17,8 +17,8 @@ import pytest
 
 from contextos.cli import run_command_line as command
 from contextos.cli.demo.workspace import Workspace, example_operator, seed_graph
-from contextos.settings import Settings
 from contextos.workspace import open_app
+from contextos.workspace.settings import Settings
 from tests.postgres import TEMPLATE, Database, Server, program_path
 from tests.unit.store.postgres.test_isolation import TABLES, lacking
 from tests.world import TENANT, run

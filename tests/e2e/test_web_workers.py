@@ -20,8 +20,8 @@ import httpx
 import pytest
 
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
-from contextos.settings import Settings
 from contextos.workspace import open_unchecked
+from contextos.workspace.settings import Settings
 from tests.postgres import Database
 from tests.world import TENANT, run
 

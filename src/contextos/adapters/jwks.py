@@ -25,9 +25,9 @@ from contextos.adapters.outbound import (
 )
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.outside import Clock
+from contextos.contracts.urls import is_loopback
 from contextos.errors import InvalidInput, InvalidSettings, LostReply, Problem, Unavailable
 from contextos.files import read_regular_file
-from contextos.port_settings.checks import is_loopback
 from contextos.trust.identity.jwt import CheckKeys, check_jwks
 
 KEEP_US: Final = 300_000_000

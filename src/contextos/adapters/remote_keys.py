@@ -22,7 +22,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import httpx
@@ -30,7 +30,6 @@ import httpx
 from contextos.adapters.loop_thread import LoopThread
 from contextos.contracts.encoding.codec import loads
 from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
-from contextos.port_settings import RemoteKeySetting
 from contextos.trust.seal import KEY_BYTES, KeyRing, decode_base64, kid_of
 
 ALGORITHM_NAME: Final = "EC_SIGN_ED25519"
@@ -45,6 +44,19 @@ _BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 def _tls() -> ssl.SSLContext:
     """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
     return httpx.create_ssl_context(trust_env=False)
+
+
+class PinnedKey(Protocol):
+    """A key as the settings pin it: its name below the URL, and its public half (hex)."""
+
+    @property
+    def purpose(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def public_key(self) -> str: ...
+    @property
+    def retired_at_us(self) -> int: ...
 
 
 class RemoteKeys:
@@ -63,9 +75,7 @@ class RemoteKeys:
 
     unsafe: tuple[str, ...] = ()
 
-    def __init__(
-        self, url: str, keys: Sequence[RemoteKeySetting], token: Callable[[], str], *, timeout_s: float
-    ) -> None:
+    def __init__(self, url: str, keys: Sequence[PinnedKey], token: Callable[[], str], *, timeout_s: float) -> None:
         self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
         trusted: dict[str, list[bytes]] = {}
         for one in keys:
@@ -135,7 +145,7 @@ class RemoteKeys:
         """Close the connections."""
         self._closing.close()
 
-    def _compare(self, key: RemoteKeySetting) -> None:
+    def _compare(self, key: PinnedKey) -> None:
         """Refuse a service that presents another public key than the settings pin."""
         answer = self._asked("GET", f"{key.name}/publicKey", None)
         if answer.get("algorithm") != ALGORITHM_NAME or _raw_of(answer.get("pem")) != bytes.fromhex(key.public_key):

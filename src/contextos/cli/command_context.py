@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Store
     from contextos.deployment.deployment import Deployment
     from contextos.deployment.queries.run_view import RunView
-    from contextos.settings import Settings
     from contextos.workspace import App
+    from contextos.workspace.settings import Settings
 
 ReturnT = TypeVar("ReturnT")
 
@@ -181,7 +181,7 @@ def _run(
 ) -> ReturnT:
     import asyncio
 
-    from contextos.settings import Settings
+    from contextos.workspace.settings import Settings
 
     async def inside() -> ReturnT:
         app = await open_with(Settings.read(find_workspace(workspace)))

@@ -24,7 +24,7 @@ def find_workspace(named: Path | None) -> Path:
     Raises:
         InvalidSettings: there is none, or the nearest one is not this user's own; names the remedy.
     """
-    from contextos.settings import SETTINGS_FILE
+    from contextos.workspace.settings import SETTINGS_FILE
 
     if named is not None:
         return named

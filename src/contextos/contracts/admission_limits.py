@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
+
+from contextos.contracts.setting_types import SettingTable, whole
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -15,7 +17,7 @@ MAX_KEPT_KEYS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class AdmissionLimits:
+class AdmissionLimits(SettingTable):
     """Limits of one process. A tenant's limits apply within those of the process, and the two of what is open count
     over all processes.
 
@@ -25,18 +27,64 @@ class AdmissionLimits:
     circuit opens after `breaker_failures_in_a_row` failures and stays open for `breaker_cool_down_ms`.
     """
 
-    max_callers: int = 256
-    max_callers_per_tenant: int = 64
-    max_turns: int = 4
-    max_turns_per_tenant: int = 1
-    max_new_runs_per_minute_per_tenant: int = 6_000
-    max_http_requests_per_minute_per_tenant: int = 60_000
-    max_http_requests_per_minute_per_caller: int = 12_000
-    max_http_percent_per_address: int = 50
-    max_open_sessions_per_agent: int = 1_000
-    max_open_questions_per_role: int = 1_000
-    breaker_failures_in_a_row: int = 5
-    breaker_cool_down_ms: int = 30_000
+    max_callers: Annotated[
+        int, whole(1, 1_000_000, "requests answered at the same time; more are refused with exit code 4 (`overloaded`)")
+    ] = 256
+    max_callers_per_tenant: Annotated[
+        int, whole(1, 1_000_000, "requests of one tenant answered at the same time, so that other tenants have room")
+    ] = 64
+    max_turns: Annotated[
+        int, whole(1, 1_024, "runs computed at the same time; a run that waits for an adapter does not count")
+    ] = 4
+    max_turns_per_tenant: Annotated[
+        int,
+        whole(
+            1,
+            1_024,
+            "runs of one tenant computed at the same time, if another tenant was active in the last minute; a "
+            "smaller number isolates tenants better",
+        ),
+    ] = 1
+    max_new_runs_per_minute_per_tenant: Annotated[
+        int, whole(1, 60_000_000, "new runs of one tenant; more are refused, with the time to wait")
+    ] = 6_000
+    max_http_requests_per_minute_per_tenant: Annotated[
+        int,
+        whole(1, 60_000_000, "requests of one tenant to the HTTP API; more are answered with 429 and `Retry-After`"),
+    ] = 60_000
+    max_http_requests_per_minute_per_caller: Annotated[
+        int, whole(1, 60_000_000, "requests of one person or workload in one tenant, so that others have room")
+    ] = 12_000
+    max_http_percent_per_address: Annotated[
+        int,
+        whole(
+            1,
+            100,
+            "percent of the connections, of the streams of events and of the held calls of a server that one address "
+            "(of IPv6, one /64 network) can have; 100 behind a proxy, through which all come",
+        ),
+    ] = 50
+    max_open_sessions_per_agent: Annotated[
+        int,
+        whole(
+            1, 20_000, "open sessions of one agent in one tenant, over all processes; more are refused until some end"
+        ),
+    ] = 1_000
+    max_open_questions_per_role: Annotated[
+        int,
+        whole(
+            1,
+            20_000,
+            "open questions to one role of a tenant, and so to each person who holds it, over all processes; a call "
+            "that needs one more waits, and its caller reads so",
+        ),
+    ] = 1_000
+    breaker_failures_in_a_row: Annotated[
+        int, whole(1, 1_000_000, "transport failures in a row after which a capability is not called for a while")
+    ] = 5
+    breaker_cool_down_ms: Annotated[int, whole(1, 86_400_000, "milliseconds after which one call is tried again")] = (
+        30_000
+    )
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from contextos.action.barrier import Barrier
 from contextos.action.cancellation import find_cancel
@@ -16,12 +16,13 @@ from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.context.basis import Basis
 from contextos.contracts.bindings import ParsedStep
+from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
-from contextos.contracts.model import final_fields
+from contextos.contracts.model import MAX_CENTS, MAX_COUNT, final_fields
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Estimator, Keys, Signer
@@ -29,28 +30,46 @@ from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, ProvedCancels, SlotSteps
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability
+from contextos.contracts.setting_types import AnyNumber, Fits, SettingTable, means, whole
 from contextos.control.catalog import Catalog
 from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.approvals.gate_approvals import CheckQuestion
+from contextos.trust.identity.claims import MAX_TTL_S
 from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.rows.open_places import OpenPlacesOf
 
 
 @dataclass(frozen=True, slots=True)
-class RunLimits:
+class RunLimits(SettingTable):
     """The upper limits that a deployment sets for each run. A request can only lower a limit."""
 
-    total_tokens: int = 12_000
-    max_tool_calls: int = 50
-    max_replan_attempts: int = 2
-    wall_clock_ms: int = 30_000
-    max_cost_cents: float = 100
-    max_payload_bytes: int = 1_048_576
-    claim_ttl_s: int = 60
-    credential_ttl_s: int = 3_600
-    max_session_duration_ms: int = 14_400_000
+    total_tokens: Annotated[int, whole(1, MAX_COUNT, "tokens of a run")] = 12_000
+    max_tool_calls: Annotated[int, whole(0, MAX_COUNT, "dispatched tool calls of a run")] = 50
+    max_replan_attempts: Annotated[int, whole(0, MAX_COUNT, "plans after the first")] = 2
+    wall_clock_ms: Annotated[
+        int, whole(1, MAX_COUNT, "milliseconds of a run; time spent waiting for a person or for a turn does not count")
+    ] = 30_000
+    max_cost_cents: Annotated[
+        AnyNumber,
+        Fits(
+            f"this is not a number from 0 to {MAX_CENTS} with at most 4 decimals",
+            "give US cents within these bounds, in steps of 1/10,000 cent",
+            lambda cents: 0 <= cents <= MAX_CENTS and round(cents, 4) == cents,
+        ),
+        means("US cents of a run"),
+    ] = 100
+    max_payload_bytes: Annotated[int, whole(1, MAX_BYTES, "bytes of a request")] = 1_048_576
+    claim_ttl_s: Annotated[
+        int, whole(1, MAX_TTL_S, "seconds for which the identity claim of a run or of one call is valid")
+    ] = 60
+    credential_ttl_s: Annotated[
+        int, whole(1, MAX_TTL_S, "the longest life of a credential that is issued for a call, in seconds")
+    ] = 3_600
+    max_session_duration_ms: Annotated[
+        int, whole(1, MAX_COUNT, "milliseconds from the receipt of a run to its end, including waiting")
+    ] = 14_400_000
 
 
 COMPILED_KEPT: Final = 64

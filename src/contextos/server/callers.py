@@ -12,17 +12,17 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 
+from contextos.contracts.urls import url_parts
 from contextos.errors import NotFound, SignatureInvalid
-from contextos.port_settings import OidcDirectorySetting
-from contextos.port_settings.checks import url_parts
 from contextos.server.cookies import SESSION_COOKIE, check_same_origin, cookie_of
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import RequestRates
-from contextos.settings import Settings
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
 from contextos.workspace.logins.bearer import BearerTokens
 from contextos.workspace.logins.browser_logins import BrowserLogins
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.directory import OidcDirectorySetting
 
 REALM: Final = "contextos"
 RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"

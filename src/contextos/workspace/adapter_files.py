@@ -22,11 +22,11 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file, replace_file, why_unwritten
-from contextos.port_settings.adapters import is_adapter_file
-from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
 from contextos.trust.seal import MAX_ENVELOPE_BYTES
 from contextos.workspace.foreign_adapters import load_adapter_file
 from contextos.workspace.given import adapters_of
+from contextos.workspace.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
+from contextos.workspace.settings.calls import is_adapter_file
 
 _BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[(?!adapters\.)).*(?:\n|\Z))*", re.MULTILINE)
 _DIGEST: Final = re.compile(r"""^digest[ \t]*=[ \t]*["'][^"'\n]*["']""", re.MULTILINE)

@@ -39,7 +39,6 @@ from contextos.service.passkeys import Passkeys
 from contextos.service.runs import Runs
 from contextos.service.settlements import Settlements
 from contextos.service.subscriptions import Handler, Subscriber
-from contextos.settings import Settings, invalid_setting
 from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.seal import open_sealed, seal
 from contextos.workspace.configuration import Configuration, Found, log_found
@@ -53,6 +52,8 @@ from contextos.workspace.engine.run_watch import RunWatch
 from contextos.workspace.engines import local_engine, worker_engine
 from contextos.workspace.logins.bearer import BearerTokens, tokens_bound_to
 from contextos.workspace.logins.browser_logins import BrowserLogins, browser_logins_of
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.reading import invalid_setting
 from contextos.workspace.telemetry import DeferredTelemetry
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from contextos.contracts.facts import ENVIRONMENTS
 from contextos.deployment.deployment import Deployment, DeploymentConfig
 from contextos.deployment.ports import Ports, no_witness
 from contextos.deployment.witness import WitnessPublisher
-from contextos.settings import Settings, check_settings, is_postgres_url
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.memory import SqliteMemoryStores
 from contextos.telemetry.planner import LoggedPlanner
@@ -49,6 +48,7 @@ from contextos.workspace.given import (
     witness_of,
 )
 from contextos.workspace.logins.issuers import approval_logins_of, partners_of
+from contextos.workspace.settings import Settings, check_settings, is_postgres_url
 from contextos.workspace.telemetry import DeferredTelemetry, telemetry_of
 
 
@@ -84,7 +84,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         Unavailable: the store does not answer.
     """
     given = given if given is not None else GivenPorts()
-    check_settings(settings)
+    settings = check_settings(settings)
     given.check()
     clock = given.clock
     with ExitStack() as on_failure:

@@ -20,8 +20,8 @@ from contextos.deployment.acts.unmatched_rules import intents_beside, packs_of, 
 from contextos.deployment.deployment import Deployment
 from contextos.errors import ContextOSError, InvalidArtifact, InvalidSettings, OtherEnvironment, Problem, Unavailable
 from contextos.files import read_regular_file
-from contextos.port_settings.faults import setting_lines, with_line
-from contextos.settings import DEFAULT_PACKS, MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
+from contextos.workspace.settings import DEFAULT_PACKS, MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
+from contextos.workspace.settings.reading import setting_lines, with_line
 
 _LOG: Final = logging.getLogger("contextos.workspace")
 SETTINGS: Final = "contextos.toml"
@@ -129,7 +129,7 @@ class Configuration:
                 file = self.settings.workspace / SETTINGS_FILE
                 lines = setting_lines(read_regular_file(file, MAX_SETTINGS_BYTES).decode())
         paths = (tuple(one.pointer.split("/")[1:]) for one in problems)
-        return [with_line(one, path, lines.get(path, 0))[1] for one, path in zip(problems, paths, strict=True)]
+        return [with_line(one, lines.get(path, 0)) for one, path in zip(problems, paths, strict=True)]
 
     def _of_unknown_tenants(self) -> Iterator[Problem]:
         if (listed := self.listed()) is None:

@@ -10,12 +10,12 @@ from contextos.contracts.ports.claims import ClaimLimits
 from contextos.deployment.deployment import Deployment, due_runs, wake_orphans
 from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import Unavailable
-from contextos.settings import Settings
 from contextos.telemetry.logs import error_fields
 from contextos.workspace.engine.failure_tracker import OnFailure
 from contextos.workspace.engine.lease_owner import LeasedOwner, Owner
 from contextos.workspace.engine.local import EngineLimits, LocalEngine
 from contextos.workspace.engine.sweeper import PublishHeads
+from contextos.workspace.settings import Settings
 
 if TYPE_CHECKING:
     from contextos.workspace.engine.shared import SharedEngine

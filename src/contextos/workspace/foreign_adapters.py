@@ -26,9 +26,10 @@ from contextos.contracts.ports.outside import Adapter, Directory
 from contextos.control.artifacts import ADAPTER_TYPE
 from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid
 from contextos.files import read_regular_file
-from contextos.port_settings.adapters import AdapterSetting
-from contextos.settings import Settings, invalid_setting
 from contextos.trust.seal import MAX_ENVELOPE_BYTES, KeyRing, open_sealed
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.calls import AdapterSetting
+from contextos.workspace.settings.reading import invalid_setting
 
 SDKS: Final = {
     "mcp": ("mcp", "mcp-types"),

@@ -34,25 +34,25 @@ from contextos.deployment.ports import RunTelemetry
 from contextos.deployment.witness import witness_place
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.files import read_regular_file
-from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
-from contextos.port_settings.adapters import is_adapter_file
-from contextos.port_settings.checks import within
-from contextos.port_settings.witness import is_sink_url
-from contextos.settings import (
-    NO_WITNESS,
-    UNSAFE_PORTS,
-    UNSAFE_SETTINGS,
-    Settings,
-    has_default_witness,
-    invalid_setting,
-    is_postgres_url,
-)
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.store.witness.default import default_witness_path, make_state_folder
 from contextos.store.witness.file import FileWitness
 from contextos.workspace.engine.lease_owner import LeasedOwner, Owner
 from contextos.workspace.foreign_adapters import load_adapter_file
+from contextos.workspace.settings import (
+    NO_WITNESS,
+    UNSAFE_PORTS,
+    UNSAFE_SETTINGS,
+    Settings,
+    has_default_witness,
+    is_postgres_url,
+    is_sink_url,
+)
+from contextos.workspace.settings.calls import is_adapter_file
+from contextos.workspace.settings.directory import OidcDirectorySetting, SignedDirectorySetting
+from contextos.workspace.settings.keys import Pkcs8KeysSetting, RemoteKeysSetting
+from contextos.workspace.settings.reading import invalid_setting, within
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks

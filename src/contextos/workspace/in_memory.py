@@ -28,7 +28,6 @@ from contextos.packs.building import DeclaredPack
 from contextos.packs.checking import require_lint
 from contextos.packs.expansion import Expansion
 from contextos.runtime.environment import RunLimits
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.memory import SqliteMemoryStores
 from contextos.trust.approvals.acts import ACT_ROLES
@@ -36,6 +35,7 @@ from contextos.trust.seal import KeyRing, listed_key, seal
 from contextos.workspace.application import App
 from contextos.workspace.given import GivenPorts
 from contextos.workspace.opening import Opening
+from contextos.workspace.settings import Settings
 
 TEST_OPERATOR: Final = "contextos_test_operator"
 """Who publishes, pins and writes facts in a deployment in memory; this person has every role of an operator."""

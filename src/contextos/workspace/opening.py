@@ -15,7 +15,6 @@ from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.deployment.ports import RunTelemetry
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
-from contextos.settings import Settings, invalid_setting
 from contextos.telemetry.logs import configure_if_debugging, error_fields
 from contextos.workspace.application import App
 from contextos.workspace.build import open_app
@@ -23,6 +22,8 @@ from contextos.workspace.configuration import log_found
 from contextos.workspace.engines import publish_heads
 from contextos.workspace.given import GivenPorts
 from contextos.workspace.outbox import begin_outboxes
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.reading import invalid_setting
 
 _HOW: Final = "write `async with contextos.open(…) as app:`, or `with` where there is no event loop"
 _LOG: Final = logging.getLogger("contextos.workspace")

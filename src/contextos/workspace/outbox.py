@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from contextos.adapters.encrypted_keys import read_secret
 from contextos.errors import InvalidSettings, Problem
 from contextos.service.outbox.sending import Outbox
-from contextos.service.outbox.setting import MailSetting, WebhookSetting
+from contextos.workspace.settings.outbox import MailSetting, WebhookSetting
 
 if TYPE_CHECKING:
     from contextos.service.outbox.sending import Send

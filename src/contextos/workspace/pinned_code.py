@@ -22,9 +22,9 @@ from contextos.adapters.function.loading import MAX_SOURCE_BYTES, code_files, lo
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, Problem
 from contextos.files import read_regular_file
-from contextos.port_settings.adapters import AdapterSetting, is_adapter_file
-from contextos.settings import Settings
 from contextos.workspace.adapter_files import edit_settings
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.calls import AdapterSetting, is_adapter_file
 
 _PATIENCE_S: Final = 10
 

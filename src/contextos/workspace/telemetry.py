@@ -13,13 +13,14 @@ from contextos.adapters.encrypted_keys import read_secret
 from contextos.contracts.entries.account import RunAccount
 from contextos.deployment.ports import NoTelemetry, RunTelemetry
 from contextos.errors import InvalidInput
-from contextos.settings import Settings, invalid_setting
-from contextos.telemetry.setting import CollectorSetting, parsed_headers
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.reading import invalid_setting
+from contextos.workspace.settings.telemetry import CollectorSetting, parsed_headers
 
 if TYPE_CHECKING:
     from contextos.telemetry.exporter import Exporters, Telemetry
-    from contextos.telemetry.setting import TelemetrySetting
     from contextos.telemetry.tenants import TelemetryOfTenants
+    from contextos.workspace.settings.telemetry import TelemetrySetting
 
 _PACKAGES: Final = (
     "opentelemetry.sdk",

@@ -12,10 +12,10 @@ from contextos.audit.verify import Verification, VerifiedStream, verify_facts
 from contextos.contracts.journal import CONTROL, WitnessedHead
 from contextos.deployment.witness import Restoration, restorations, witness_place, witnessed_lengths
 from contextos.errors import Integrity, NotFound
-from contextos.settings import has_default_witness
 from contextos.trust.pages import stream_pages
 from contextos.workspace.application import App
 from contextos.workspace.given import witness_at
+from contextos.workspace.settings import has_default_witness
 
 
 class Compared(NamedTuple):

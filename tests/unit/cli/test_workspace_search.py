@@ -8,7 +8,7 @@ import pytest
 
 from contextos.cli.workspace_search import DEFAULT_NAME, find_workspace
 from contextos.errors import InvalidSettings
-from contextos.settings import SETTINGS_FILE
+from contextos.workspace.settings import SETTINGS_FILE
 from tests.unit.cli.conftest import Shop
 
 

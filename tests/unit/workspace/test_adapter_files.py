@@ -13,9 +13,9 @@ import pytest
 
 from contextos.cli.adapters.publishing import list_adapters_command
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
-from contextos.settings import Settings
 from contextos.workspace import make_keys, open_app
 from contextos.workspace.adapter_files import draft_a2a, draft_mcp, list_adapters, publish_adapter_file
+from contextos.workspace.settings import Settings
 from tests.servers.adapters import drafted, hostile
 from tests.servers.hostile_agent import hostile_agent
 

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from contextos import port_settings, settings
 from contextos.cli.demo.workspace import make_workspace
+from contextos.contracts.setting_types import SettingTable
 from contextos.errors import Integrity, InvalidSettings, Problem
-from contextos.port_settings import adapters, browser_logins, hops, workloads
-from contextos.service.outbox import setting as outbox
-from contextos.settings import Settings
-from contextos.telemetry import setting as telemetry
 from contextos.workspace.build import open_for_authors
 from contextos.workspace.configuration import _OF_TENANTS, Configuration
+from contextos.workspace.settings import Settings
 from tests.world import TENANT
 
 
@@ -115,8 +112,7 @@ def test_a_typo_of_a_tenant_is_refused_wherever_it_is_with_the_nearest_name(tmp_
 
 
 def test_no_setting_names_a_tenant_where_the_check_does_not_look() -> None:
-    modules = (settings, port_settings, adapters, browser_logins, hops, workloads, outbox, telemetry)
-    kinds = {Settings, *(one for module in modules for name, one in vars(module).items() if name.endswith("Setting"))}
+    kinds = [one for one in SettingTable.__subclasses__() if one.__name__.endswith(("Setting", "Settings"))]
     named = {f"{kind.__name__}.{one.name}" for kind in kinds if is_dataclass(kind) for one in fields(kind)}
     tenants = {one for one in named if "tenant" in one}
     assert {one for one in tenants if one.partition(".")[2] not in _OF_TENANTS} == {"OidcDirectorySetting.tenant_claim"}

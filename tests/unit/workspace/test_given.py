@@ -13,12 +13,12 @@ import pytest
 from contextos.adapters.directory import FileDirectory
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidInput, InvalidSettings
-from contextos.port_settings import AttachmentsSetting, TokenExchangeSetting
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import PURPOSES, KeyRing
 from contextos.workspace import GivenPorts, open_unchecked
 from contextos.workspace.given import attachments_of, credentials_of
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.calls import AttachmentsSetting, TokenExchangeSetting
 from tests.world import TENANT
 
 

@@ -21,8 +21,9 @@ from contextos.cli.demo.workspace import Workspace, example_operator, make_works
 from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
 from contextos.deployment.queries.run_events import RunEvent
 from contextos.errors import InvalidInput, InvalidSettings
-from contextos.settings import Settings
 from contextos.workspace import read_seed
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.calls import AdapterSetting
 from tests.world import TENANT, request
 
 
@@ -138,7 +139,7 @@ def test_it_can_be_opened_again_and_not_twice_at_once(workspace: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"adapters": (contextos.settings.AdapterSetting("shop.py:adapters", "sha256:00"),)},
+        {"adapters": (AdapterSetting("shop.py:adapters", "sha256:00"),)},
         {"keys": "nowhere"},
         {"directory": "nowhere.json"},
         {"policies": (("tenant", "POLICY_X@1.0.0"),)},

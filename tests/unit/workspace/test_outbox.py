@@ -14,8 +14,8 @@ import pytest
 import contextos
 from contextos.cli.demo.workspace import example_operator, make_workspace
 from contextos.errors import InvalidSettings
-from contextos.service.outbox.setting import MailSetting, OutboxSetting, WebhookSetting
-from contextos.settings import Settings
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.outbox import MailSetting, OutboxSetting, WebhookSetting
 from tests.loopback import Asked, serving
 from tests.world import TENANT, request
 

@@ -19,9 +19,9 @@ from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import Entry
 from contextos.deployment.ports import NoTelemetry
 from contextos.errors import InvalidSettings
-from contextos.settings import Settings
-from contextos.telemetry.setting import CollectorSetting, TelemetrySetting
 from contextos.workspace import telemetry
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.telemetry import CollectorSetting, TelemetrySetting
 from contextos.workspace.telemetry import DeferredTelemetry, telemetry_of
 from tests.otlp import collecting
 from tests.unit.telemetry import runs

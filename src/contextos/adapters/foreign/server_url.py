@@ -11,8 +11,8 @@ from pydantic import Field
 
 from contextos.adapters.outbound import destination, internal_address_fault
 from contextos.contracts.envelopes.tool import Authentication
+from contextos.contracts.urls import is_loopback
 from contextos.errors import InvalidInput, Problem
-from contextos.port_settings.checks import is_loopback
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 """The name of an environment variable."""

@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 
 from contextos.adapters.oauth.issued_token import answered_object, basic_authorization
 from contextos.adapters.outbound import OutboundClient, OutboundRequest, destination
+from contextos.contracts.urls import is_loopback
 from contextos.errors import LostReply, SignatureInvalid, Unavailable
-from contextos.port_settings.checks import is_loopback
 
 MAX_TOKENS_BYTES: Final = 131_072
 TOKEN_TIMEOUT_S: Final = 10.0

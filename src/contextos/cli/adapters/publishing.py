@@ -113,8 +113,8 @@ def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, Any]]]:
     """The tools in quarantine by adapter, each with its tenant and the run that found the change. There is none before
     the store is made.
     """
-    from contextos.settings import Settings
     from contextos.workspace.build import has_store
+    from contextos.workspace.settings import Settings
 
     async def operation(context: CommandContext) -> dict[str, list[dict[str, Any]]]:
         from contextos.deployment.acts.quarantines import quarantined_capabilities

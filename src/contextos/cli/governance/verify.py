@@ -273,7 +273,8 @@ def _refuse_misuse(
     file: Path | None, trusted_key: Sequence[str], person: Sequence[str], witness: str, part: Part
 ) -> None:
     """Refuse options that do not fit each other."""
-    from contextos.port_settings.witness import check_witness
+    from contextos.workspace.settings import WitnessPlace
+    from contextos.workspace.settings.reading import check_value
 
     if file is None and trusted_key:
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
@@ -290,7 +291,7 @@ def _refuse_misuse(
     if witness and "://" not in witness and not os.path.isfile(witness):
         raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
     if witness:
-        check_witness(witness)
+        check_value(WitnessPlace, witness, "/witness")
 
 
 def _covered(export: Export) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ def key_rotate_command(
 
     async def operation(context: CommandContext) -> NewKey:
         from contextos.deployment.acts.keys import OVERLAP_US, rotate_key
-        from contextos.settings import is_postgres_url
+        from contextos.workspace.settings import is_postgres_url
 
         after_us = OVERLAP_US if is_postgres_url(context.app.settings.store) and not now else 0
         keys, tenants = context.app.key_files(), context.concerned

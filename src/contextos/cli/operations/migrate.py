@@ -25,8 +25,8 @@ def migrate_command(
     """
     import asyncio
 
-    from contextos.settings import Settings, is_postgres_url
     from contextos.workspace import migrate as bring_up_to_date
+    from contextos.workspace.settings import Settings, is_postgres_url
 
     told: list[str] = []
     place = url or Settings.read(find_workspace(workspace)).store

@@ -54,7 +54,7 @@ def serve_command(
     goes on for `--drain` seconds, in which `/v1/ready` says no.
     """
     require_service()
-    from contextos.port_settings.checks import is_loopback
+    from contextos.contracts.urls import is_loopback
     from contextos.server.serving import listen
     from contextos.server.tls import check_reach, hosts_of, tls_context
 

@@ -12,12 +12,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from contextos.contracts.urls import url_parts
 from contextos.errors import ContextOSError, InvalidSettings, NotFound, Problem, SignatureInvalid, Unavailable
-from contextos.port_settings import OidcDirectorySetting
-from contextos.port_settings.checks import url_parts
 from contextos.server.mcp.sessions import SESSION_PARAMETER, Client, session_of
 from contextos.server.serving import PATH
 from contextos.trust.identity.refusals import refusal_line
+from contextos.workspace.settings.directory import OidcDirectorySetting
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken

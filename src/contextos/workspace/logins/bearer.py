@@ -24,8 +24,6 @@ from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.outside import Clock, Keys
 from contextos.deployment.ports import Ports
 from contextos.errors import InvalidInput, NotFound, Problem, SignatureInvalid
-from contextos.port_settings import OidcDirectorySetting
-from contextos.settings import Settings, invalid_setting
 from contextos.trust.identity.callers import Acting, Caller, identified_request, stated_identity
 from contextos.trust.identity.development import (
     DEVELOPMENT_ISSUER,
@@ -40,6 +38,9 @@ from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.identity.svid import TrustDomain, VerifiedSvid, check_bundle, trust_domain_of, verify_svid
 from contextos.workspace.logins.development_tokens import development_fault, roles_of
 from contextos.workspace.logins.issuers import key_set
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.directory import OidcDirectorySetting
+from contextos.workspace.settings.reading import invalid_setting
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks

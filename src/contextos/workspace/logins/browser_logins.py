@@ -31,12 +31,13 @@ from contextos.contracts.ports.outside import Clock, Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.deployment.ports import Ports
 from contextos.errors import Conflict, InvalidInput, Problem, SignatureInvalid
-from contextos.port_settings.browser_logins import BrowserLoginsSetting
-from contextos.settings import Settings, invalid_setting
 from contextos.trust.identity.callers import Caller
 from contextos.trust.identity.oidc import VerifiedToken
 from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.seal import open_sealed, seal
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.logins import BrowserLoginsSetting
+from contextos.workspace.settings.reading import invalid_setting
 
 if TYPE_CHECKING:
     from contextos.adapters.oauth.authorization_code import AuthorizationCode

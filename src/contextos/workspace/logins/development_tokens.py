@@ -10,11 +10,12 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from contextos.adapters.directory import FileDirectory
+from contextos.contracts.urls import is_loopback
 from contextos.deployment.ports import Ports
 from contextos.errors import InvalidInput, Problem
-from contextos.port_settings.checks import is_loopback
-from contextos.settings import Settings, invalid_setting, is_postgres_url
 from contextos.trust.identity.development import DevelopmentToken, mint_development_token, verify_development_token
+from contextos.workspace.settings import Settings, is_postgres_url
+from contextos.workspace.settings.reading import invalid_setting
 
 _PLACES: Final = ("PGHOST", "PGSERVICE")
 """Variables from which the driver takes a place where the URL names none."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from contextos.contracts.ports.outside import Clock
 from contextos.deployment.ports import ApprovalLogins
-from contextos.port_settings.checks import within
-from contextos.settings import Settings
 from contextos.trust.identity.hops import Partner
 from contextos.trust.identity.jwt import CheckKeys, check_jwks
 from contextos.workspace.given import extra_named
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.reading import within
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks

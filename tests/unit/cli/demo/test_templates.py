@@ -17,9 +17,9 @@ import pytest
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.cli.demo.templates import copy_template, example_folder, new_workspace
 from contextos.errors import InvalidInput
-from contextos.settings import Settings
 from contextos.trust.seal import listed_key
 from contextos.workspace import open_app, read_seed
+from contextos.workspace.settings import Settings
 
 SRC = Path(__file__).resolve().parents[4] / "src"
 

@@ -17,8 +17,8 @@ from standardwebhooks.webhooks import Webhook
 
 from contextos.cli.operations.worker import spare_collections
 from contextos.deployment import dead_letters
-from contextos.settings import Settings
 from contextos.workspace import open_app
+from contextos.workspace.settings import Settings
 from tests.loopback import Answer, Asked, serving
 from tests.processes import ended
 from tests.segments import drop_triggers

@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from contextos.settings import Settings
 from contextos.workspace import open_app
+from contextos.workspace.settings import Settings
 
 
 @pytest.mark.parametrize("payments", ["keyed", "lookup"])

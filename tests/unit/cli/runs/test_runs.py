@@ -13,10 +13,10 @@ from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed
 from contextos.deployment.operator import erase_entry
 from contextos.deployment.queries import run_index
 from contextos.deployment.queries.timeline import PARTS
-from contextos.settings import Settings
 from contextos.store.shared import segments
 from contextos.store.sqlite.stores import SqliteStore
 from contextos.workspace import open_app
+from contextos.workspace.settings import Settings
 
 
 def test_a_small_refund_is_decided_at_once(shop) -> None:

@@ -16,9 +16,9 @@ from contextos.cli.demo.workspace import example_operator, make_workspace, seed_
 from contextos.contracts.envelopes.artifacts import ExtensionManifest
 from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment.acts.curation import add_artifact, add_revision, classify_artifact, register_extension
-from contextos.settings import Settings
 from contextos.trust.seal import listed_key
 from contextos.workspace import open_unchecked
+from contextos.workspace.settings import Settings
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace, http_face
 from tests.unit.cli.slots.test_slots import ICP, SEED, picked_in_a_run
 

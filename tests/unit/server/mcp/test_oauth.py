@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.port_settings import OidcDirectorySetting
 from contextos.server.mcp.oauth import oauth_resource
+from contextos.workspace.settings.directory import OidcDirectorySetting
 
 GOOD = OidcDirectorySetting("d", ("ab",), "https://login.acme.example", "https://tools.acme.example/mcp", {"a": "b"})
 

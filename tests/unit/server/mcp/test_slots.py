@@ -25,8 +25,8 @@ from contextos.contracts.envelopes.artifacts import ExtensionManifest
 from contextos.errors import InvalidSettings
 from contextos.server.mcp.slots import slots_server
 from contextos.server.serving import listen, require_token
-from contextos.settings import Settings
 from contextos.store.sqlite.stores import SqliteStores
+from contextos.workspace.settings import Settings
 from contextos_sim.memory.stores import MemoryStores
 from tests.agentspec.planted import good
 from tests.slots import CuratedArtifacts, actor, complete

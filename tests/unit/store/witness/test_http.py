@@ -15,9 +15,10 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX
 from contextos.deployment.witness import witnessed_lengths
 from contextos.errors import Integrity, InvalidSettings, Unavailable
-from contextos.port_settings.witness import check_witness
 from contextos.store.witness import http
 from contextos.store.witness.http import MAX_OBJECT_BYTES, HttpWitness
+from contextos.workspace.settings import WitnessPlace
+from contextos.workspace.settings.reading import check_value
 from tests.sink import Answer, Sink, sink
 from tests.suites.witness_suite import Make, WitnessSuite, head
 from tests.world import TENANT
@@ -191,7 +192,7 @@ def test_few_requests_find_the_last_of_many(served: Sink) -> None:
 )
 def test_a_url_that_is_no_sink_or_is_asked_in_the_clear_is_refused(url: str) -> None:
     with pytest.raises(InvalidSettings, match="/witness"):
-        check_witness(url)
+        check_value(WitnessPlace, url, "/witness")
     assert command(["verify", "--witness", url]) == 2
 
 
@@ -223,7 +224,7 @@ def test_a_url_that_cannot_be_asked_ends_typed(url: str, capsys: pytest.CaptureF
     ],
 )
 def test_a_sink_and_a_file_are_taken(url: str) -> None:
-    check_witness(url)
+    check_value(WitnessPlace, url, "/witness")
 
 
 def test_a_password_in_the_url_is_used_and_never_shown(served: Sink) -> None:

@@ -15,11 +15,11 @@ import pytest
 import contextos
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidSettings, SignatureInvalid, Unavailable
-from contextos.port_settings import OidcDirectorySetting
-from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
-from contextos.settings import Settings
 from contextos.workspace import App
 from contextos.workspace.logins.bearer import tokens_bound_to, tokens_of_issuer
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.callers import TrustDomainSetting, WorkloadsSetting
+from contextos.workspace.settings.directory import OidcDirectorySetting
 from tests.issuer import AUDIENCE, ISSUER, jwks, token
 from tests.loopback import serving
 from tests.spire import AUDIENCE as SVID_AUDIENCE

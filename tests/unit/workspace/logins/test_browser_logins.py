@@ -14,9 +14,9 @@ import pytest
 
 import contextos
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, SignatureInvalid
-from contextos.settings import Settings
 from contextos.workspace import App
 from contextos.workspace.logins.browser_logins import BrowserLogins, csrf_token_of
+from contextos.workspace.settings import Settings
 from tests.http_face import REQUESTER, TENANT
 from tests.oidc_provider import CLIENT, Provider, begin_with_provider, provider
 from tests.world import run

@@ -9,8 +9,8 @@ import pytest
 
 import contextos
 from contextos.cli.demo.workspace import make_workspace
-from contextos.settings import Settings
 from contextos.workspace.logins.development_tokens import development_fault, development_logins
+from contextos.workspace.settings import Settings
 from tests.world import TENANT, run
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.port_settings import ApprovalLoginsSetting
-from contextos.port_settings.hops import HopIssuerSetting, HopsSetting
-from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
-from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.workspace.logins.bearer import _domains
 from contextos.workspace.logins.issuers import approval_logins_of, partners_of
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.callers import HopIssuerSetting, HopsSetting, TrustDomainSetting, WorkloadsSetting
+from contextos.workspace.settings.logins import ApprovalLoginsSetting
 
 
 @pytest.fixture

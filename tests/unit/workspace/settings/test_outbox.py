@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.service.outbox.setting import MailSetting, OutboxSetting, WebhookSetting, check_outbox, read_outbox
-from contextos.settings import Settings
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.outbox import MailSetting, OutboxSetting, WebhookSetting
+from contextos.workspace.settings.reading import check_value, read_table
 
 HOOK: dict[str, Any] = {
     "name": "desk",
@@ -30,8 +32,8 @@ MAIL: dict[str, Any] = {
 
 def problem(value: Any) -> str:
     with pytest.raises(InvalidSettings) as refused:
-        check_outbox(read_outbox(value))
-    (found,) = refused.value.problems
+        read_table(OutboxSetting, "", deepcopy(value), {})
+    found = refused.value.problems[0]
     assert found.remedy
     return found.pointer
 
@@ -92,7 +94,7 @@ def test_a_file_with_both_kinds_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_webhook_that_could_not_be_sent_safely_is_refused(change: dict[str, Any], pointer: str) -> None:
-    assert problem({"webhooks": [{**HOOK, **change}]}) == f"/outbox/webhooks/0/{pointer}".rstrip("/")
+    assert problem({"webhooks": [{**HOOK, **change}]}) == f"/webhooks/0/{pointer}".rstrip("/")
 
 
 @pytest.mark.parametrize(
@@ -110,16 +112,16 @@ def test_a_webhook_that_could_not_be_sent_safely_is_refused(change: dict[str, An
     ],
 )
 def test_a_mail_that_could_not_be_sent_safely_is_refused(change: dict[str, Any], pointer: str) -> None:
-    assert problem({"mails": [{**MAIL, **change}]}) == f"/outbox/mails/0/{pointer}".rstrip("/")
+    assert problem({"mails": [{**MAIL, **change}]}) == f"/mails/0/{pointer}".rstrip("/")
 
 
 def test_unknown_missing_and_repeated_names_are_refused() -> None:
-    assert problem({"pagers": []}) == "/outbox/pagers"
-    assert problem([]) == "/outbox"
-    assert problem({"webhooks": ["x"]}) == "/outbox/webhooks/0"
-    assert problem({"webhooks": [{"name": "desk"}]}) == "/outbox/webhooks/0/tenant"
-    assert problem({"webhooks": [HOOK], "mails": [{**MAIL, "name": "desk"}]}) == "/outbox/mails/0/name"
+    assert problem({"pagers": []}) == "/pagers"
+    assert problem([]) == ""
+    assert problem({"webhooks": ["x"]}) == "/webhooks/0"
+    assert problem({"webhooks": [{"name": "desk"}]}) == "/webhooks/0/tenant"
+    assert problem({"webhooks": [HOOK], "mails": [{**MAIL, "name": "desk"}]}) == "/mails/0/name"
     for made in (7, OutboxSetting(webhooks=(7,))):  # type: ignore[arg-type]
         with pytest.raises(InvalidSettings):
-            check_outbox(made)
-    check_outbox(OutboxSetting((WebhookSetting(**HOOK),), (MailSetting(**{**MAIL, "to": ("a@b.example",)}),)))
+            check_value(OutboxSetting, made)
+    check_value(OutboxSetting, OutboxSetting((WebhookSetting(**HOOK),), (MailSetting(**MAIL),)))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.settings import Settings, check_settings
-from contextos.telemetry.setting import CollectorSetting, TelemetrySetting
+from contextos.workspace.settings import Settings, check_settings
+from contextos.workspace.settings.telemetry import CollectorSetting, TelemetrySetting
 
 URL = 'otlp_url = "http://127.0.0.1:4318"\n'
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.port_settings.faults import setting_lines
-from contextos.settings import Settings
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.reading import setting_lines
 
 WRONG = """\
 packs = ["a", 3, 4]
@@ -34,9 +34,9 @@ def test_all_faults_are_named_with_their_lines(tmp_path: Path) -> None:
         ("/packs/2", "line 1"),
         ("/stroe", "line 2"),
         ("/adapters/0/digest", "line 4"),
-        ("/limits/max_tool_calls", "line 7"),
         ("/limits/total_tokens", "line 8"),
         ("/limits/max_tool_cals", "line 9"),
+        ("/limits/max_tool_calls", "line 9"),
     ]
 
 
@@ -46,7 +46,8 @@ def test_all_faults_are_named_with_their_lines(tmp_path: Path) -> None:
         # Whether a number over all workers counts is not known while the store is not.
         ('store = "mysql://db/a"\n[driving]\nrate_per_tenant = 3\n', ["/store"]),
         ('store = "a.db"\n[driving]\nrate_per_tenant = 3\n', ["/driving/rate_per_tenant"]),
-        ('profile = "servce"\nunsafe = ["local_directory_of_mine"]\n', ["/profile"]),
+        ('profile = "servce"\nunsafe = ["unsafe_local_keys"]\n', ["/profile"]),
+        ('profile = "servce"\nunsafe = ["local_keys"]\n', ["/profile", "/unsafe/0"]),
         ("nothing_alike = 7\n[driving]\nrate_per_tenant = 3\n", ["/nothing_alike", "/driving/rate_per_tenant"]),
     ],
 )
@@ -113,3 +114,29 @@ def test_a_long_file_is_read_once_for_all_its_faults(tmp_path: Path, monkeypatch
     with pytest.raises(InvalidSettings):
         Settings.read(tmp_path)
     assert sum(read) < 5_000_000
+
+
+def test_an_element_that_is_wrong_hides_none_behind_it(tmp_path: Path) -> None:
+    hook = 'tenant = "t"\nurl = "https://a.example/"\nlink = "https://a.example/{run}"\nsecret_env = "HOOK"\n'
+    names = ["a", "a/b", "b", "c/d", "b"]
+    text = "".join(f'[[outbox.webhooks]]\nname = "{name}"\n{hook}' for name in names)
+    (tmp_path / "contextos.toml").write_text(text, "utf-8")
+    with pytest.raises(InvalidSettings) as raised:
+        Settings.read(tmp_path)
+    assert [(one.pointer, one.detail) for one in raised.value.problems] == [
+        ("/outbox/webhooks/1/name", "line 8: this is not a name"),
+        ("/outbox/webhooks/3/name", "line 20: this is not a name"),
+        ("/outbox/webhooks/4/name", "line 26: another destination has this name"),
+    ]
+
+
+def test_a_name_that_is_meant_is_checked_too(tmp_path: Path) -> None:
+    (tmp_path / "contextos.toml").write_text('[hops]\nadress = 7\n[egress]\n"" = []\n"[key]" = 7\n', "utf-8")
+    with pytest.raises(InvalidSettings) as raised:
+        Settings.read(tmp_path)
+    assert [(one.pointer, one.detail, one.remedy) for one in raised.value.problems] == [
+        ("/hops/adress", "line 2: this is not a setting here", "did you mean `address`?"),
+        ("/hops/address", "line 2: this is not a text", "give a text that is not empty"),
+        ("/egress/", "line 4: its name is not a text", "give a name that is not empty"),
+        ("/egress/[key]", "line 5: this is not a list", "give a list"),
+    ]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting, check_workloads
-from contextos.settings import Settings
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.callers import TrustDomainSetting, WorkloadsSetting
+from contextos.workspace.settings.reading import check_value
 
 TEXT = """
     [workloads]
@@ -67,9 +68,10 @@ def test_trust_domains_are_read(tmp_path: Path) -> None:
 )
 def test_a_trust_domain_that_cannot_be_trusted_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings) as refused:
-        check_workloads(WorkloadsSetting("us", (replace(GOOD, **wrong),)))
+        check_value(WorkloadsSetting, WorkloadsSetting("us", (replace(GOOD, **wrong),)), "/workloads")
     assert all(one.pointer.startswith("/workloads/trust_domains/0") for one in refused.value.problems)
-    check_workloads(WorkloadsSetting("us", (GOOD,)))
+    checked = check_value(WorkloadsSetting, WorkloadsSetting("us", [GOOD]))  # type: ignore[arg-type]
+    assert checked.trust_domains == (GOOD,), "a list is a tuple afterwards"
 
 
 @pytest.mark.parametrize(
@@ -79,14 +81,13 @@ def test_a_trust_domain_that_cannot_be_trusted_is_refused(wrong: dict[str, Any])
         WorkloadsSetting("us", ()),
         WorkloadsSetting("us", (GOOD, GOOD)),
         WorkloadsSetting("us", ("acme.example",)),  # type: ignore[arg-type]
-        WorkloadsSetting("us", [GOOD]),  # type: ignore[arg-type]
         "acme.example",
     ],
     ids=repr,
 )
 def test_a_list_that_trusts_nobody_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidSettings):
-        check_workloads(wrong)
+        check_value(WorkloadsSetting, wrong)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,13 @@ from typing import Any
 import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.setting_types import SettingTable, settings_of
 from contextos.errors import InvalidSettings, Problem
 from contextos.runtime.environment import RunLimits
-from contextos.settings import (
-    ADMISSION_LIMIT_BOUNDS,
-    RUN_LIMIT_BOUNDS,
-    SETTINGS_FILE,
-    UNSAFE_SETTINGS,
-    AdapterSetting,
-    Settings,
-    check_settings,
-)
 from contextos.workspace import open_app
+from contextos.workspace.settings import SETTINGS_FILE, UNSAFE_SETTINGS, Settings, check_settings
+from contextos.workspace.settings.calls import AdapterSetting
+from contextos.workspace.settings.reading import check_value, read_table
 
 
 def read(path: Path, text: str) -> Settings:
@@ -106,7 +102,7 @@ WRONG = [
     ("packs = [7]", "/packs/0"),
     ('unsafe = "unsafe_local_keys"', "/unsafe"),
     ("unsafe = [7]", "/unsafe/0"),
-    ('unsafe = ["unsafe_all"]', "/unsafe"),
+    ('unsafe = ["unsafe_all"]', "/unsafe/0"),
     ("policies = 7", "/policies"),
     ("policies = [7]", "/policies/0"),
     ('policies = [["tenant"]]', "/policies/0"),
@@ -158,10 +154,54 @@ def test_no_bound_of_a_process_can_be_taken_off(tmp_path: Path, name: str, value
     assert problem(tmp_path, f"[pressure]\n{name} = {value}").pointer == f"/pressure/{name}"
 
 
-def test_every_limit_has_its_bounds_and_the_defaults_are_within() -> None:
-    assert list(RUN_LIMIT_BOUNDS) == [one.name for one in fields(RunLimits)]
-    assert list(ADMISSION_LIMIT_BOUNDS) == [one.name for one in fields(AdmissionLimits)]
-    check_settings(Settings(Path()))
+def test_the_defaults_are_accepted_and_lists_become_tuples() -> None:
+    assert check_settings(Settings(Path())) == Settings(Path())
+    assert check_settings(Settings(Path(), packs=["a"])).packs == ("a",)  # type: ignore[arg-type]
+
+
+TABLES = SettingTable.__subclasses__()
+ODD = (
+    True,
+    7,
+    -1,
+    10**5000,
+    1.5,
+    float("nan"),
+    "",
+    "hunter2",
+    "a\0b",
+    b"x",
+    None,
+    [],
+    {},
+    [[]],
+    [{}],
+    {"": 1},
+    {7: {}},
+)
+
+
+@pytest.mark.parametrize("table", [one for one in TABLES if one.__module__.startswith("contextos.")])
+@pytest.mark.parametrize("of_file", [True, False])
+def test_no_value_of_a_setting_ends_in_a_traceback_or_is_quoted(table: Any, of_file: bool, tmp_path: Path) -> None:
+    class Answer:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(f"nothing is asked of another object, and `{name}` was")
+
+    for one, meaning in settings_of(table):
+        assert meaning
+        for value in (*ODD, Answer()):
+            try:
+                if of_file:
+                    read_table(table, "", {one.name: copy.copy(value)}, {"workspace": tmp_path})
+                else:
+                    required = {each.name: "" for each in fields(table) if each.default is each.default_factory}
+                    check_value(table, table(**required | {one.name: value}))
+            except InvalidSettings as refused:
+                for fault in refused.problems:
+                    assert fault.detail
+                    assert fault.remedy
+                    assert "hunter2" not in f"{fault.detail}{fault.remedy}"
 
 
 @pytest.mark.parametrize(

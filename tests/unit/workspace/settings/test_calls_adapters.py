@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.port_settings.adapters import AdapterSetting, check_adapter, is_adapter_file
+from contextos.workspace.settings.calls import AdapterSetting, is_adapter_file
+from contextos.workspace.settings.reading import check_value
 
 OWN = {"acme": {"CRM_TOKEN": "ACME_CRM_TOKEN"}}
 
@@ -18,7 +19,7 @@ def _file(**more: Any) -> AdapterSetting:
 
 @pytest.mark.parametrize("setting", [_file(), _file(tenants=OWN), _file(shared=True), AdapterSetting("a.py:b", "d")])
 def test_a_setting_that_says_one_thing_is_taken(setting: AdapterSetting) -> None:
-    check_adapter(setting, "/adapters/0")
+    check_value(AdapterSetting, setting, "/adapters/0")
     assert is_adapter_file(setting) is setting.path.endswith(".json")
 
 
@@ -26,7 +27,7 @@ def test_a_setting_that_says_one_thing_is_taken(setting: AdapterSetting) -> None
     ("setting", "place"),
     [
         (_file(tenants=["acme"]), "tenants"),
-        (_file(tenants={"acme": "ACME"}), "tenants"),
+        (_file(tenants={"acme": "ACME"}), "tenants/acme"),
         (_file(tenants={"acme": {"CRM_TOKEN": ""}}), "tenants/acme/CRM_TOKEN"),
         (_file(shared="yes"), "shared"),
         (_file(tenants=OWN, shared=True), "shared"),
@@ -38,5 +39,5 @@ def test_a_setting_that_says_one_thing_is_taken(setting: AdapterSetting) -> None
 )
 def test_what_contradicts_itself_names_its_place(setting: AdapterSetting, place: str) -> None:
     with pytest.raises(InvalidSettings) as refused:
-        check_adapter(setting, "/adapters/0")
+        check_value(AdapterSetting, setting, "/adapters/0")
     assert refused.value.problems[0].pointer == f"/adapters/0/{place}"

@@ -67,10 +67,10 @@ def answer(connection: HTTPConnection, run_id: str, token: str) -> None:
     """Approve as the finance lead, with their key."""
     headers = {"Authorization": f"Bearer {token}"}
     said = exchanged(connection, f"/v1/approvals/{run_id}/statement", {"verdict": "approved"}, headers)
-    [signed] = said["signing_inputs"].values()
+    [signed] = said["statements"][0]["signing_inputs"].values()
     signature = Ed25519PrivateKey.from_private_bytes(refund_pack.APPROVER_SEED).sign(signed.encode())
     proof = f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
-    exchanged(connection, f"/v1/approvals/{run_id}/answer", {"token": proof}, headers)
+    exchanged(connection, f"/v1/approvals/{run_id}/answer", {"verdict": "approved", "tokens": [proof]}, headers)
 
 
 def waiting_runs(port: int, token: str, count: int) -> list[str]:

@@ -95,11 +95,12 @@ class HttpFace:
         assert (sent.status_code, sent.json()["waits_for"]) == (201, "approval"), sent.text
         return str(sent.json()["run_id"])
 
-    def signed_answer(self, run: str, verdict: str = "approved", *, by: str = LEAD) -> str:
-        """The token of a lead who answers the question of a run with their key."""
-        said = self.send("POST", f"/v1/approvals/{run}/statement", by=by, json={"verdict": verdict}).json()
-        [signed] = said["signing_inputs"].values()
-        return self.signature(signed, by)
+    def signed_answer(self, run: str, verdict: str = "approved", *, by: str = LEAD) -> dict[str, Any]:
+        """The answer of a lead to the question of a run, signed with their key."""
+        body = {"verdict": verdict, "reason": ""}
+        [one] = self.send("POST", f"/v1/approvals/{run}/statement", by=by, json=body).json()["statements"]
+        [signed] = one["signing_inputs"].values()
+        return {**body, "tokens": [self.signature(signed, by)]}
 
     def signature(self, signed: str, by: str) -> str:
         key = bytes.fromhex((self.path / "keys" / f"{by}.key").read_text("utf-8"))

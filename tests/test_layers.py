@@ -100,7 +100,7 @@ def test_only_layers_that_are_not_built_are_in_parentheses(rule: configparser.Co
 @pytest.mark.requirement("C-PURE")
 def test_everything_that_drives_a_run_takes_time_and_chance_from_ports(rule: configparser.ConfigParser) -> None:
     order = layers(rule)
-    below = order[order.index(["audit", "service"]) :]
+    below = order[order.index(["service"]) :]
     down = {name.strip("()") for layer in below for name in layer} - {"errors"}
     sources = rule["importlinter:contract:ports-only"]["source_modules"].split()
     judged = {name.removeprefix("contextos.") for name in sources}

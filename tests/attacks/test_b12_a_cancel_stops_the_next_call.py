@@ -172,18 +172,20 @@ def test_a_run_that_waits_for_the_operation_of_another_one_stops_too(tmp_path: P
 def test_a_cancel_of_a_run_that_ends_meanwhile_is_refused_and_wakes_nothing(
     tmp_path: Path, stores: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove = operator.prove_act
+    propose = operator.propose_act
 
     async def attack() -> None:
         world = await open_world(tmp_path, stores=stores)
         view = await world.invoke(request(900, "req_ending") | {"mode": "long_running"})
 
-        async def slow(*args: Any, **kwargs: Any) -> Any:
-            proved = await prove(*args, **kwargs)
-            await world.deployment.advance(TENANT, view.run_id)
-            return proved
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            async def write(control: Any) -> Any:
+                await world.deployment.advance(TENANT, view.run_id)
+                return await args[-1](control)
 
-        monkeypatch.setattr(operator, "prove_act", slow)
+            return propose(*args[:-1], write, **kwargs)
+
+        monkeypatch.setattr(operator, "propose_act", slow)
         with pytest.raises(ApprovalRefused, match="has ended as `completed`"):
             await cancel(world, view.run_id)
         due = [one async for one in world.stores.due(world.clock.now_us() + 10**12)]

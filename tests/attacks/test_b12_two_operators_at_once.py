@@ -61,17 +61,20 @@ def test_of_two_acts_on_one_decision_the_second_changes_nothing(
 ) -> None:
     async def attack(world: TestWorld) -> None:
         run_id = (await exhausted(world)).run_id
-        prove = acting.prove_act
+        propose = acting.propose_act
 
-        async def slow(*args: Any, **kwargs: Any) -> Any:
-            """While the first operator signs, the second one acts."""
-            proved = await prove(*args, **kwargs)
-            monkeypatch.undo()
-            await soon(world, run_id)
-            return proved
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            """Once the first operator has signed, the second one acts."""
+
+            async def write(control: Any) -> Any:
+                monkeypatch.undo()
+                await soon(world, run_id)
+                return await args[-1](control)
+
+            return propose(*args[:-1], write, **kwargs)
 
         for module in (acting, ended_runs):
-            monkeypatch.setattr(module, "prove_act", slow)
+            monkeypatch.setattr(module, "propose_act", slow)
         with pytest.raises(Conflict):
             await late(world, run_id)
         assert await status(world, run_id) == STATUS[soon]

@@ -21,7 +21,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import fact_digest
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.journal import CONTROL
-from contextos.deployment.acts.act import commit_act
+from contextos.deployment.acts.act import propose_commit
 from contextos.deployment.acts.memories import review_memory
 from contextos.errors import ChainBroken, Integrity
 from contextos.intelligence.memory import list_candidates, review_proposal
@@ -194,7 +194,7 @@ def test_an_act_that_the_runtime_did_not_seal_promotes_nothing(stores: str, tmp_
             )
             assert isinstance(act, ProposedAct)
             own = replace(world.deployment.ports, keys=KeyRing.from_seed(b"o" * 32))
-            await commit_act(own, world.deployment.config, TENANT, act, world.actor())
+            await propose_commit(own, world.deployment.config, TENANT, act, world.actor()).signed()
             before = world.refunds()
             with pytest.raises(ChainBroken, match="the runtime did not seal it"):
                 await world.invoke(request(700, "req_attack", order_id="ord_883"))

@@ -70,7 +70,7 @@ def statement(face: HttpFace, run: str, verdict: str = "approved", *, by: str = 
 def answer(
     face: HttpFace, run: str, given: Any, verdict: str = "approved", *, by: str = LEAD, **more: Any
 ) -> httpx.Response:
-    body = {"passkey": given, "answer": {"verdict": verdict, **more}}
+    body = {"passkey": given, "verdict": verdict, **more}
     return face.send("POST", f"/v1/approvals/{run}/answer", by=by, json=body)
 
 
@@ -146,15 +146,14 @@ def test_an_assertion_answers_no_other_question_verdict_reason_or_person(face: H
 def test_one_proof_is_one_proof(face: HttpFace, passkey: Passkey) -> None:
     """Two proofs in one body are refused, also where both are valid: nobody says which one counts."""
     run = face.waiting_run()
-    given, token = passkey.get(statement(face, run)["passkeys"][ORIGIN]), face.signed_answer(run)
+    given, signed = passkey.get(statement(face, run)["passkeys"][ORIGIN]), face.signed_answer(run)
     said = {"verdict": "approved"}
     for body in (
-        {"passkey": given},
-        {"passkey": given, "token": token},
-        {"passkey": given, "token": token, "answer": said},
-        {"passkey": given, "login_token": "a.b.c", "answer": said},
-        {"token": token, "answer": said},
-        {"answer": said},
+        {**signed, "passkey": given},
+        {**signed, "login_token": "a.b.c"},
+        {**said, "passkey": given, "login_token": "a.b.c"},
+        {**said, "tokens": []},
+        said,
     ):
         sent = face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=body)
         assert (sent.status_code, sent.json()["errors"][0]["code"]) == (422, "no_proof"), body
@@ -240,7 +239,7 @@ def test_a_registered_passkey_counts_once_the_keeper_of_the_directory_signs_it(
         "challenge": base64url(bytes.fromhex(said["nonce"].removeprefix("sha256:"))),
         "rpId": kept["passkey"]["rp_id"],
     }
-    early = {"passkey": key.get(asked, origin=HERE), "answer": draft}
+    early = {"passkey": key.get(asked, origin=HERE), **draft}
     assert refused(lead.send("POST", f"{path}/answer", headers=lead.csrf(), json=early))
     # Who keeps the directory reads the entry, and signs it.
     [listed] = logged_in(console, OPERATOR).send("GET", "/v1/passkeys").json()["items"]
@@ -248,7 +247,7 @@ def test_a_registered_passkey_counts_once_the_keeper_of_the_directory_signs_it(
     sign(face, listed)
     assert lead.send("GET", "/v1/passkeys").json()["items"] == [{**kept, "published": True}]
     said = lead.send("POST", f"{path}/statement", headers=lead.csrf(), json=draft).json()
-    answer = {"passkey": key.get(said["passkeys"][HERE], origin=HERE), "answer": draft}
+    answer = {"passkey": key.get(said["passkeys"][HERE], origin=HERE), **draft}
     assert lead.send("POST", f"{path}/answer", headers=lead.csrf(), json=answer).status_code == 200
     record = face.call(ended(face, run))
     assert [(one.approver, one.assertion) for one in record.approvals] == [(LEAD, "webauthn")]

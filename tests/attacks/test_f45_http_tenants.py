@@ -16,14 +16,17 @@ from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, Htt
 NOWHERE = "run_0000000000000000"
 BODIES: dict[str, dict[str, Any]] = {
     "AnswerDraft": {"verdict": "approved"},
-    "SignedAnswer": {"token": "a.b.c"},
-    "CancelDraft": {"reason": "no"},
-    "SignedCancel": {"token": "a.b.c"},
+    "SignedAnswer": {"verdict": "approved", "tokens": ["a.b.c"]},
+    "ReasonDraft": {"reason": "no"},
+    "SignedReasonDraft": {"tokens": ["a.b.c"]},
     "SettlementDraft": {"happened": False, "evidence_ref": "artifact:bank#rev_1"},
-    "SignedSettlement": {"happened": False, "evidence_ref": "artifact:bank#rev_1", "token": "a.b.c"},
+    "SignedSettlementDraft": {"happened": False, "evidence_ref": "artifact:bank#rev_1", "tokens": ["a.b.c"]},
     "SlotAnswer": {"answer": {}, "at_us": 0},
     "SignedSlotAnswer": {"answer": {}, "at_us": 0, "tokens": ["a.b.c"]},
-    "SignedRetry": {"token": "a.b.c"},
+    "RetryDraft": {},
+    "SignedRetryDraft": {"tokens": ["a.b.c"]},
+    "ErasureDraft": {"seq": 1},
+    "SignedErasureDraft": {"seq": 1, "tokens": ["a.b.c"]},
 }
 """A valid body of each route that names a thing in its path."""
 GOVERNED = ("{ref}", "{proposal}")
@@ -119,7 +122,7 @@ def test_lists_of_another_tenant_are_empty_and_its_cursors_name_nothing(face: Ht
 
 def test_an_export_of_a_run_of_another_tenant_is_refused_as_one_of_no_run(face: HttpFace, run: str) -> None:
     mine = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
-    for path, more in (("/v1/exports/statement", {}), ("/v1/exports", {"token": "a.b.c"})):
+    for path, more in (("/v1/exports/statement", {}), ("/v1/exports", {"tokens": ["a.b.c"]})):
         answers = [
             face.send("POST", path, by=OPERATOR, tenant=OTHER_TENANT, json={"runs": runs, **more})
             for runs in ([run], [NOWHERE], [mine, NOWHERE])

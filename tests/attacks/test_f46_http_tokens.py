@@ -57,7 +57,7 @@ TOKENS: dict[str, Callable[[HttpFace], str]] = {
     "without an algorithm": lambda face: f"{changed(face, {'alg': 'none'}).rpartition('.')[0]}.",
     "with the public key as a secret": lambda face: changed(face, {"alg": "HS256"}),
     "with another signature": lambda face: f"{face.token(OPERATOR).rpartition('.')[0]}.{'A' * 86}",
-    "an approval's signature": lambda face: face.signed_answer(face.waiting_run()),
+    "an approval's signature": lambda face: face.signed_answer(face.waiting_run())["tokens"][0],
     "no token": lambda _face: "secret",
     "empty parts": lambda _face: "..",
     "endless": lambda _face: "a." * 10_000,

@@ -76,6 +76,16 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedGraphDraft": {"nodes": [], "edges": [EDGE], **TOKENS},
     "ReviewDraft": {"verdict": "reject", "at_us": NOW_US},
     "SignedReviewDraft": {"verdict": "reject", "at_us": NOW_US, **TOKENS},
+    "ReasonDraft": {},
+    "SignedReasonDraft": TOKENS,
+    "RetryDraft": {},
+    "SignedRetryDraft": TOKENS,
+    "ErasureDraft": {"seq": 1},
+    "SignedErasureDraft": {"seq": 1, **TOKENS},
+    "SettlementDraft": {"happened": False, "evidence_ref": FACT["source"]},
+    "SignedSettlementDraft": {"happened": False, "evidence_ref": FACT["source"], **TOKENS},
+    "ExportDraft": {"runs": ["run_1"]},
+    "SignedExportDraft": {"runs": ["run_1"], **TOKENS},
     "SlotQuery": {"slot": SLOT, "agent": "agt_support"},
     "SlotAnswer": {"answer": {}, "at_us": NOW_US},
     "SignedSlotAnswer": {"answer": {}, "at_us": NOW_US, **TOKENS},
@@ -199,7 +209,7 @@ def test_every_body_is_bounded_and_strict(face: HttpFace, there: dict[str, str])
 
 def test_no_act_is_done_without_the_signature_of_exactly_it(face: HttpFace, there: dict[str, str]) -> None:
     """A token in place of a signature, and the signature of an approval, are recorded as no act."""
-    approval = face.signed_answer(face.waiting_run(), by=LEAD)
+    approval = face.signed_answer(face.waiting_run(), by=LEAD)["tokens"][0]
     before = len(face.call(face.app.stores.tenant(TENANT).read("control")))
     acts = [one for one in control_routes(face) if one[2] is not None and "tokens" in one[2]]
     assert len(acts) >= 10

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -15,11 +14,12 @@ from contextos.contracts.journal import CONTROL
 from contextos.server.callers import authenticated
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace, http_face
 from tests.segments import drop_triggers, entries_as_rows
+from tests.unit.service.operations.test_packs import signed
 
 ROLES = {
     ("POST", "/v1/verifications"): {},
     ("POST", "/v1/exports/statement"): {"runs": ["run_1"]},
-    ("POST", "/v1/exports"): {"runs": ["run_1"], "token": "a.b.c"},
+    ("POST", "/v1/exports"): {"runs": ["run_1"], "tokens": ["a.b.c"]},
     ("GET", "/v1/dead-letters"): None,
     ("GET", "/v1/dead-letters/notices"): None,
     ("GET", "/v1/breakers"): None,
@@ -51,31 +51,24 @@ def lengths(face: HttpFace, run: str) -> tuple[int, int]:
     return face.call(store.length(run)), face.call(store.length(CONTROL))
 
 
-def signed(face: HttpFace, path: str, body: dict[str, Any], by: str = OPERATOR) -> str:
-    said = face.send("POST", f"{path}/statement", by=by, json=body)
-    assert said.status_code == 200, said.text
-    [signing_input] = said.json()["signing_inputs"].values()
-    return face.signature(signing_input, by)
-
-
 def test_a_statement_that_is_read_records_nothing(face: HttpFace) -> None:
     run = lost_run(face)
     before = lengths(face, run)
     for path, body in (("settlement", DID_NOT), ("cancel", {})):
-        assert signed(face, f"/v1/runs/{run}/{path}", body)
+        assert signed(face, f"/v1/runs/{run}/{path}", body)["tokens"]
     assert lengths(face, run) == before
 
 
 def test_a_signature_for_one_act_does_no_other_and_for_one_run_on_no_other(face: HttpFace) -> None:
     run, another = lost_run(face), lost_run(face)
-    cancel = signed(face, f"/v1/runs/{run}/cancel", {})
-    elsewhere = signed(face, f"/v1/runs/{another}/settlement", DID_NOT)
-    settle = signed(face, f"/v1/runs/{run}/settlement", DID_NOT)
+    cancel = signed(face, f"/v1/runs/{run}/cancel", {})["tokens"]
+    elsewhere = signed(face, f"/v1/runs/{another}/settlement", DID_NOT)["tokens"]
+    settle = signed(face, f"/v1/runs/{run}/settlement", DID_NOT)["tokens"]
     before = lengths(face, run)
     for path, body in (
-        ("settlement", {**DID_NOT, "token": cancel}),
-        ("settlement", {**DID_NOT, "token": elsewhere}),
-        ("cancel", {"token": settle}),
+        ("settlement", {**DID_NOT, "tokens": cancel}),
+        ("settlement", {**DID_NOT, "tokens": elsewhere}),
+        ("cancel", {"tokens": settle}),
     ):
         answer = face.send("POST", f"/v1/runs/{run}/{path}", by=OPERATOR, json=body)
         assert (answer.status_code, answer.json()["code"]) == (403, "assertion_invalid"), (path, answer.text)
@@ -84,7 +77,7 @@ def test_a_signature_for_one_act_does_no_other_and_for_one_run_on_no_other(face:
 
 def test_the_requester_and_a_lead_settle_nothing_with_the_operators_signature(face: HttpFace) -> None:
     run = lost_run(face)
-    body = {**DID_NOT, "token": signed(face, f"/v1/runs/{run}/settlement", DID_NOT)}
+    body = signed(face, f"/v1/runs/{run}/settlement", DID_NOT)
     before = lengths(face, run)
     answers = [face.send("POST", f"/v1/runs/{run}/settlement", by=by, json=body) for by in (REQUESTER, LEAD)]
     assert [one.json()["code"] for one in answers] == ["self_settlement", "not_found"]

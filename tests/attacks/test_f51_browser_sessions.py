@@ -611,7 +611,7 @@ def test_a_stream_ends_with_the_logout(
         assert is_nobody(logged_in)
         path, csrf = f"/v1/approvals/{run}", lead.csrf()
         said = lead.send("POST", f"{path}/statement", headers=csrf, json={"verdict": "denied"}).json()
-        [signed] = said["signing_inputs"].values()
-        answered = {"token": face.signature(signed, LEAD)}
+        [signed] = said["statements"][0]["signing_inputs"].values()
+        answered = {"verdict": "denied", "tokens": [face.signature(signed, LEAD)]}
         assert lead.send("POST", f"{path}/answer", headers=csrf, json=answered).status_code == 200
         assert "event: RUN_ERROR" not in list(lines)

@@ -323,11 +323,11 @@ def segment(value: Any) -> str:
 
 def offered(statement: Any, *, header: Any = HEADER, signs: Any = None) -> Answer:
     """The answer of a server that shows one statement and gives another to sign."""
+    inputs = {"k1": f"{segment(header)}.{segment(statement if signs is None else signs)}"}
     said = {
         "text": signed_text(CONTENT, "lena", "denied", ""),
-        "statement": statement,
+        "statements": [{"statement": statement, "signing_inputs": inputs}],
         "nonce": content_address(statement),
-        "signing_inputs": {"k1": f"{segment(header)}.{segment(statement if signs is None else signs)}"},
         "passkeys": {},
     }
     return 200, json.dumps(said).encode(), JSON
@@ -400,7 +400,7 @@ def test_a_stop_of_another_run_is_not_signed() -> None:
         if one.method == "GET":
             return 200, json.dumps(run).encode(), JSON
         inputs = {"k1": f"{segment(header)}.{segment(act)}"}
-        return 200, json.dumps({"statement": act, "signing_inputs": inputs}).encode(), JSON
+        return 200, json.dumps({"statements": [{"statement": act, "signing_inputs": inputs}]}).encode(), JSON
 
     key = Ed25519PrivateKey.generate()
     with serving(serve) as url, connect(url, TOKEN) as client, pytest.raises(UnfitAnswer, match="another `request_id`"):

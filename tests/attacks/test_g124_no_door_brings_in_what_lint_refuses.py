@@ -196,7 +196,7 @@ def test_a_program_pins_nothing_that_lint_refuses(initialised: Shop) -> None:
             pin = PackPin(refs=(NEW,), intents=(INTENT,), environment="dev")
             active = await app.artifacts.active(TENANT)
             with pytest.raises(InvalidArtifact, match="max_tool_calls"):
-                await app.configuration.pin(TENANT, pin, expected=active.version, by=by)
+                await app.configuration.propose_pin(TENANT, pin, expected=active.version, by=by)
             return [ref for one in (await app.artifacts.active(TENANT)).packs for ref in one.refs]
         finally:
             app.close()

@@ -27,9 +27,9 @@ from tests.altering_proxy import Alteration, alterations, altering
 from tests.attacks.test_g54_a_signature_is_over_the_call_in_clear import Signer
 from tests.http_face import OPERATOR, REQUESTER, TENANT, HttpFace, begin_refunds, http_face, served_url
 from tests.loopback import Answer, Asked, serving
-from tests.unit.server.control.test_slots import begin_slots, chosen, waiting
 from tests.unit.service.operations.test_packs import another_pack
 from tests.unit.service.operations.test_policies import HOUSE
+from tests.unit.service.operations.test_slots import begin_slots, chosen, waiting
 
 JSON = {"Content-Type": "application/json"}
 
@@ -242,6 +242,10 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         one_act("approval.reasked", {**RUN, "binding_digest": "sha256:1"}, 9),
     ),
     "runs/{run}/retry": ({"run": "run_1", "failures": 5}, one_act("run.retried", {"run": "run_1", "failures": 5}, 2)),
+    "runs/{run}/erase": (
+        {**RUN, "seq": 3, "body_digest": "sha256:2"},
+        one_act("entry.erased", {**RUN, "seq": 3, "body_digest": "sha256:2"}, 9),
+    ),
     "runs/{run}/settlement": (
         {
             "run": CALL["run_id"],
@@ -269,7 +273,7 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         ],
     ),
 }
-LENGTH_TOLD = {"runs/{run}/slot", "runs/{run}/cancel", "runs/{run}/reask", "runs/{run}/retry"}
+LENGTH_TOLD = {f"runs/{{run}}/{act}" for act in ("slot", "cancel", "reask", "retry", "erase")}
 """Where `expected` is the length of the run, which the server alone knows; the time in the token bounds it."""
 
 
@@ -443,6 +447,7 @@ def test_a_token_that_was_kept_counts_no_more_after_a_quarter_of_an_hour(face: H
 def test_a_stop_says_which_request_it_stops_and_each_altered_place_is_found(face: HttpFace, upstream: str) -> None:
     run = face.waiting_run()
     said = face.send("POST", f"/v1/runs/{run}/cancel/statement", by=OPERATOR, json={"reason": "x"}).json()
+    shown = said["statements"][0]["statement"]
     other = face.waiting_run()
     altered: list[Alteration] = []
 
@@ -456,12 +461,12 @@ def test_a_stop_says_which_request_it_stops_and_each_altered_place_is_found(face
             altered[:] = [one]
             signed = signed_by(face, lambda sign: client.cancel(run, "x", sign=sign))
             # How long the run is, the server alone knows.
-            length = [{**said["statement"], "expected": said["statement"]["expected"] + 1}]
-            assert signed in ([], [said["statement"]]) or (signed == length and "/expected" in one.name), one.name
-    [request] = [said["statement"]["arguments"]["request_id"]]
+            length = [{**shown, "expected": shown["expected"] + 1}]
+            assert signed in ([], [shown]) or (signed == length and "/expected" in one.name), one.name
+    [request] = [shown["arguments"]["request_id"]]
     assert request == face.send("GET", f"/v1/runs/{run}", by=OPERATOR).json()["request_id"]
     assert not face.send("GET", f"/v1/runs/{run}", by=OPERATOR).json()["ended"]
-    assert json.loads(canonical(said["statement"]))["arguments"]["run"] == run
+    assert json.loads(canonical(shown))["arguments"]["run"] == run
 
 
 @pytest.fixture(scope="module")
@@ -492,7 +497,7 @@ def test_a_settlement_is_of_the_call_that_the_operator_was_shown(losing: HttpFac
         for one in alterations(said):
             altered[:] = [one]
             signed = signed_by(losing, lambda sign: client.settle(call, **settled, sign=sign))
-            assert signed in ([], [said["statement"]]), one.name
+            assert signed in ([], [said["statements"][0]["statement"]]), one.name
         altered.clear()
         other = {**call, "args": {**call["args"], "amount": 1}}
         assert signed_by(losing, lambda sign: client.settle(other, **settled, sign=sign)) == []

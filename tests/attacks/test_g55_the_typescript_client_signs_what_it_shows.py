@@ -85,7 +85,7 @@ globalThis.fetch = async (asked) => {
   if (asked.url.endsWith("/statement")) return answerOf(statement(said));
   if (!asked.url.endsWith("/answer")) return answerOf(question(honest));
   const text = await asked.clone().text();
-  posted = JSON.parse(text).token;
+  posted = JSON.parse(text).tokens[0];
   if (hold) throw new Error("held");
   return real(asked);
 };
@@ -126,9 +126,10 @@ const smaller = (document) => {
 const rehashed = await attempt("rehashed", approver);
 statement = (document) => {
   const copy = clone(document), shown = smaller(honest);
-  copy.statement.args = Object.fromEntries(shown.args.map((one) => [one.name, one.value]));
-  Object.assign(copy.statement, { binding: shown.binding, binding_digest: shown.binding_digest });
-  copy.signing_inputs = { [kid]: signingInput(kid, "contextos-approval+jws", copy.statement) };
+  const [given] = copy.statements;
+  given.statement.args = Object.fromEntries(shown.args.map((one) => [one.name, one.value]));
+  Object.assign(given.statement, { binding: shown.binding, binding_digest: shown.binding_digest });
+  given.signing_inputs = { [kid]: signingInput(kid, "contextos-approval+jws", given.statement) };
   return copy;
 };
 hold = false;
@@ -136,7 +137,7 @@ const restated = await attempt("restated", approver);
 [question, statement] = [clone, clone];
 const elsewhere = await attempt("another tenant", approver, "tenant_other");
 const last = await attempt("honest", approver, honest.binding.tenant_id);
-console.log(JSON.stringify({ tried, rehashed, restated, elsewhere, last, statement: said.statement }));
+console.log(JSON.stringify({ tried, rehashed, restated, elsewhere, last, statement: said.statements[0].statement }));
 """
 
 
@@ -174,7 +175,7 @@ def test_whatever_is_altered_nothing_is_signed_that_was_not_shown(
             headers={"Authorization": f"Bearer {started.tokens[LEAD]}"},
             trust_env=False,
         ).json()
-        [kid] = asked["signing_inputs"]
+        [kid] = asked["statements"][0]["signing_inputs"]
         key = str(workspace / "keys" / f"{LEAD}.key")
         said = node(
             built,

@@ -17,8 +17,8 @@ def test_a_request_is_approved_and_decided_over_postgresql(database: Database, t
         run = face.waiting_run()
         listed = face.send("GET", "/v1/approvals", by=LEAD).json()["items"]
         assert [one["run_id"] for one in listed] == [run]
-        token = face.signed_answer(run)
-        assert face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json={"token": token}).status_code == 200
+        answer = face.signed_answer(run)
+        assert face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=answer).status_code == 200
         assert face.ended(run)["status"] == "DECIDED"
         accepted = face.send("POST", "/v1/runs", json=face.request(mode="long_running"))
         assert accepted.status_code == 202
@@ -41,8 +41,8 @@ def test_a_request_is_approved_and_decided_over_postgresql(database: Database, t
             verified = face.send("POST", "/v1/verifications", by=OPERATOR, json={}).json()
             assert (verified["fault"], verified["streams"]) == (None, 4)
         said = face.send("POST", "/v1/exports/statement", by=OPERATOR, json={"runs": [run]}).json()
-        [signing_input] = said["signing_inputs"].values()
-        body = {"runs": [run], "token": face.signature(signing_input, OPERATOR)}
+        [signing_input] = said["statements"][0]["signing_inputs"].values()
+        body = {"runs": [run], "tokens": [face.signature(signing_input, OPERATOR)]}
         exported = face.send("POST", "/v1/exports", by=OPERATOR, json=body)
         assert (exported.status_code, run in exported.text) == (200, True)
         found = face.send("GET", "/v1/runs", by=OPERATOR, params={"approver": LEAD}).json()["items"]

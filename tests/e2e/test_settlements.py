@@ -550,14 +550,16 @@ def test_a_cancel_beside_a_run_that_begins_to_wait_leaves_no_run_due(
         world.adapters["adp_payments"] = Lossy(world.adapters["adp_payments"])  # type: ignore[assignment]
         view = await world.invoke(request(amount, "req_1") | {"mode": "long_running"})
         assert (view.state, view.waiting) == ("received", {"for": "engine"})
-        prove_act = operator.prove_act
+        propose = operator.propose_act
 
-        async def prove_late(*args: Any, **options: Any) -> Any:
-            proved = await prove_act(*args, **options)
-            assert (await world.deployment.advance(TENANT, view.run_id)).state == "waiting"
-            return proved
+        def propose_late(*args: Any, **options: Any) -> Any:
+            async def write(control: Any) -> Any:
+                assert (await world.deployment.advance(TENANT, view.run_id)).state == "waiting"
+                return await args[-1](control)
 
-        monkeypatch.setattr(operator, "prove_act", prove_late)
+            return propose(*args[:-1], write, **options)
+
+        monkeypatch.setattr(operator, "propose_act", propose_late)
         await operator.request_cancel(world.deployment, TENANT, view.run_id, by=world.actor(), reason="a mistake")
         await world.deployment.advance(TENANT, view.run_id)
         assert (await world.deployment.view(TENANT, view.run_id)).state == state

@@ -87,10 +87,10 @@ async def answer_as_lead(server: Served, workspace: Path, run_id: str) -> None:
     headers = {"Authorization": f"Bearer {server.login(LEAD)}"}
     async with httpx.AsyncClient(base_url=f"{server.url}/v1/approvals/{run_id}", headers=headers, timeout=120) as lead:
         said = (await lead.post("/statement", json={"verdict": "approved"})).json()
-        [signed] = said["signing_inputs"].values()
+        [signed] = said["statements"][0]["signing_inputs"].values()
         key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex((workspace / "keys" / f"{LEAD}.key").read_text()))
         token = f"{signed}.{base64.urlsafe_b64encode(key.sign(signed.encode())).rstrip(b'=').decode()}"
-        assert (await lead.post("/answer", json={"token": token})).status_code == 200
+        assert (await lead.post("/answer", json={"verdict": "approved", "tokens": [token]})).status_code == 200
 
 
 def test_a_stream_of_events_has_no_gap_over_a_restart_of_postgresql(postgresql: Server, workspace: Path) -> None:

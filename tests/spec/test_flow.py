@@ -29,7 +29,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         run = told["run_id"]
         early = face.send("GET", f"/v1/runs/{run}/decision")
         waiting = {"state": told["state"], "entries": entries(face, run)}
-        answer = face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json={"token": face.signed_answer(run)})
+        answer = face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=face.signed_answer(run))
         ended = face.ended(run)
         yield {
             "waiting": waiting,

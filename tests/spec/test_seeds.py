@@ -47,7 +47,7 @@ async def pin_both(app: contextos.App, path: Path) -> None:
     environment = app.deployment.config.environment
     pin = PackPin(refs=(PACK, CATALOG), intents=("support.refund",), environment=environment)
     expected = (await app.deployment.catalog(TENANT).active()).version
-    await app.configuration.pin(TENANT, pin, expected=expected, by=example_operator(path))
+    await (await app.configuration.propose_pin(TENANT, pin, expected=expected, by=example_operator(path))).signed()
 
 
 async def in_process(path: Path, request: dict[str, Any]) -> dict[str, Any]:

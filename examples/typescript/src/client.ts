@@ -106,13 +106,15 @@ export async function answer(
     throw new Error("the question is void; have it asked again; nothing was signed");
   }
   const said = await found(api.POST("/v1/approvals/{run}/statement", { params: { path }, body: { verdict, reason } }));
-  const statement = approvalStatement(question, approver ?? said.statement["approver"], verdict, reason);
+  const [given, ...more] = said.statements;
+  if (given === undefined || more.length > 0) throw new Error("the server gave not one statement; nothing was signed");
+  const statement = approvalStatement(question, approver ?? given.statement["approver"], verdict, reason);
   const input = signingInput(kid, "contextos-approval+jws", statement);
-  if (said.signing_inputs[kid] === undefined) throw new Error(`the directory does not list the key ${kid}`);
+  if (given.signing_inputs[kid] === undefined) throw new Error(`the directory does not list the key ${kid}`);
   // Whoever signs what a server gives to sign, signs what they do not know.
-  if (canonical(said.statement) !== canonical(statement) || said.signing_inputs[kid] !== input) {
+  if (canonical(given.statement) !== canonical(statement) || given.signing_inputs[kid] !== input) {
     throw new Error("the server gave something else to sign; nothing was signed");
   }
-  const token = `${input}.${sign(null, Buffer.from(input), key).toString("base64url")}`;
-  return found(api.POST("/v1/approvals/{run}/answer", { params: { path }, body: { token } }));
+  const tokens = [`${input}.${sign(null, Buffer.from(input), key).toString("base64url")}`];
+  return found(api.POST("/v1/approvals/{run}/answer", { params: { path }, body: { verdict, reason, tokens } }));
 }

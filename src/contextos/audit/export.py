@@ -16,13 +16,13 @@ from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.catalog import ARTIFACTS
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import CONTROL, Batch, Entry
+from contextos.contracts.journal import Entry
 from contextos.contracts.model import Model, Name, Seq
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER
 from contextos.control.catalog import pinned_refs
-from contextos.deployment.acts.act import Actor, prove_act
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_commit
 from contextos.deployment.acts.checks import no_run
 from contextos.deployment.deployment import Deployment
 from contextos.errors import Integrity, InvalidInput, Problem
@@ -61,7 +61,8 @@ class SignedExport:
     runs: Mapping[str, str]
 
 
-async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *, by: Actor) -> bytes:
+@Act
+async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *, by: Actor) -> ActProposal[bytes]:
     """Runs as one export file. Before it returns, the export is recorded as `record_export` says.
 
     Raises:
@@ -71,8 +72,11 @@ async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *
     files = await signed_exports(app, tenant_id, run_ids)
     if len(files) != 1:
         raise _too_large(f"these runs need {len(files)} export files")
-    await record_export(app, tenant_id, files, by=by)
-    return files[0].raw
+
+    async def recorded(_: None) -> bytes:
+        return files[0].raw
+
+    return (await record_export.propose(app, tenant_id, files, by=by)).then(recorded)
 
 
 async def signed_exports(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> list[SignedExport]:
@@ -101,11 +105,14 @@ async def signed_exports(app: Deployment, tenant_id: str, run_ids: Sequence[str]
     return [file.signed(tenant_id, app.ports.keys) for file in files if file.heads]
 
 
-async def record_export(app: Deployment, tenant_id: str, files: Sequence[SignedExport], *, by: Actor) -> None:
+@Act
+async def record_export(
+    app: Deployment, tenant_id: str, files: Sequence[SignedExport], *, by: Actor
+) -> ActProposal[None]:
     """Record in the tenant's control stream which runs were exported, as an act of `by`. Raises as `prove_act`."""
     heads = {run_id: head for file in files for run_id, head in file.runs.items()}
-    control = await prove_act(app.ports, app.config, tenant_id, ProposedAct("runs.exported", "", {"runs": heads}), by)
-    await app.ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=(control,)))
+    proposed = ProposedAct("runs.exported", "", {"runs": heads})
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by)
 
 
 def signed_file(tenant_id: str, lines: Sequence[bytes], keys: Keys) -> bytes:

@@ -15,15 +15,7 @@ from contextos.adapters.loop_thread import BothContexts
 from contextos.client.event_stream import EventReader, StreamedEvent, check_event_id
 from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, ModelT, Sender, checked_url, named
 from contextos.client.sessions import ClientGate
-from contextos.client.signatures import (
-    ACT_TOKEN,
-    APPROVAL_TOKEN,
-    ONE_STATEMENT,
-    Sign,
-    act_path,
-    signed_token,
-    stated_answer,
-)
+from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, Sign, act_path, signed_token, stated_answer
 from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.statements.acts import SETTLEMENT, acts_disagreement
@@ -41,7 +33,6 @@ from contextos.service.views import (
     RunDocument,
     RunListDocument,
     SessionDocument,
-    StatedAct,
     StatementDocument,
     TimelineDocument,
     TraceDocument,
@@ -325,18 +316,15 @@ class ApiClient:
         kid: str | None,
     ) -> ModelT:
         """Sign each statement of an act if all follow from what is sent and held, and do it."""
-        path, one_only = act_path(route, held), route in ONE_STATEMENT
-        given: type[StatedAct | ActDocument] = StatedAct if one_only else ActDocument
-        drafted = await self._sender.document(given, "POST", f"{path}/statement", body=body, repeats=True)
-        stated = drafted.statements if isinstance(drafted, ActDocument) else [drafted]
+        path = act_path(route, held)
+        drafted = await self._sender.document(ActDocument, "POST", f"{path}/statement", body=body, repeats=True)
+        stated = drafted.statements
         said, sent = [one.statement for one in stated], {**held, **body}
         if fault := acts_disagreement(said, route, sent, self._tenant, self._person):
             raise UnfitAnswer(f"what the server gives to sign is not what was asked for: {fault}; nothing was signed")
         typ = SETTLEMENT_TYP if route == SETTLEMENT else ACT_TOKEN
         tokens = [await signed_token(one.signing_inputs, one.statement, typ, sign, kid, int(time())) for one in stated]
-        done = f"{path}/answer" if route.endswith("/slot") else path
-        proof = {"token": tokens[0]} if one_only else {"tokens": tokens}
-        return await self._sender.document(contract, "POST", done, body={**body, **proof})
+        return await self._sender.document(contract, "POST", path, body={**body, "tokens": tokens})
 
     async def read(self, path: str, **query: str | int) -> dict[str, Any]:
         """Return a document of the API, such as `read("/pins")`: what the signer of an act is shown."""
@@ -388,9 +376,9 @@ class ApiClient:
                 sign.
         """
         said, statement = await self._stated(question, verdict, reason)
-        token = await signed_token(said.signing_inputs, statement, APPROVAL_TOKEN, sign, kid)
-        path = f"/approvals/{named(question.run_id)}/answer"
-        return await self._sender.document(AnswerReceipt, "POST", path, body={"token": token})
+        token = await signed_token(said.statements[0].signing_inputs, statement, APPROVAL_TOKEN, sign, kid)
+        path, body = f"/approvals/{named(question.run_id)}/answer", {"verdict": verdict, "reason": reason}
+        return await self._sender.document(AnswerReceipt, "POST", path, body={**body, "tokens": [token]})
 
     async def gate(
         self,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
-from contextos.contracts.statements.acts import ACT_ROUTES, SETTLEMENT
+from contextos.contracts.statements.acts import ACT_ROUTES
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused, InvalidInput, Problem, UnfitAnswer
@@ -25,8 +25,6 @@ Sign = Callable[[bytes], bytes | Awaitable[bytes]]
 ED25519_BYTES: Final = 64
 APPROVAL_TOKEN: Final = "contextos-approval+jws"
 ACT_TOKEN: Final = "contextos-act+jws"
-ONE_STATEMENT: Final = frozenset({"runs/{run}/cancel", "runs/{run}/reask", "runs/{run}/retry", SETTLEMENT})
-"""The routes of acts that have one statement and take one `token`."""
 
 
 async def signed_token(
@@ -79,10 +77,13 @@ def stated_answer(
         UnfitAnswer: a part of the question does not follow from its content; or the server, in `said`, would have
             something else signed, shown or asked of a passkey.
     """
-    approver = said.statement.get("approver") if person is None else person
+    if len(said.statements) != 1:
+        raise UnfitAnswer("the server gives not exactly one statement of the answer; nothing was signed")
+    shown = said.statements[0].statement
+    approver = shown.get("approver") if person is None else person
     content = question.content()
     made = approval_statement(content, str(approver), verdict, reason)
-    check_statement(said.statement, made)
+    check_statement(shown, made)
     challenge = _base64url(bytes.fromhex(content_address(made).removeprefix("sha256:")))
     derived = {
         "text": said.text == signed_text(content, str(approver), verdict, reason),

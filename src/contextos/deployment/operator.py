@@ -23,8 +23,8 @@ from contextos.contracts.journal import Batch, Draft, Entry, erasure_key
 from contextos.contracts.model import changed
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import approval_statement
-from contextos.contracts.statements.settlements import settlement_statement
-from contextos.deployment.acts.act import Actor, prove_act
+from contextos.contracts.statements.settlements import SETTLEMENT_TYP, settlement_statement
+from contextos.deployment.acts.act import Act, Actor, ActProposal, Assertions, propose_act
 from contextos.deployment.acts.checks import answerable_run, no_run, refuse_reason, stored_cancel, verified_run
 from contextos.deployment.acts.evidence import refuse_unresolved
 from contextos.deployment.acts.settlements import recorded_settlement, unerased_body
@@ -193,9 +193,10 @@ async def answer_approval(
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request") from None
 
 
+@Act
 async def settle_effect(
     app: Deployment, tenant_id: str, run_id: str, settlement: SettlementInput, *, vouch: SignStatement
-) -> None:
+) -> ActProposal[None]:
     """Record whether an effect of unknown outcome happened. Only an operator can, and not for their own request.
 
     The settlement is only recorded here. The run checks the operator again before it uses it and finishes the effect.
@@ -224,27 +225,34 @@ async def settle_effect(
             "not_waiting", "the requester was erased, so it cannot be checked who is barred from settling"
         )
     stated = asdict(settlement) | {"mutations": list(settlement.mutations)}
-    settled = await recorded_settlement(app, tenant_id, entries, envelope, stated)
-    if not settled.happened:
+    unsigned = await recorded_settlement(app, tenant_id, entries, envelope, stated)
+    if not unsigned.happened:
         # The operation can be requested again then.
-        await refuse_unresolved(app, tenant_id, entries, settled.evidence_ref)
-    statement = settlement_statement(tenant_id, envelope, settled)
-    operator = await signer(app.ports, tenant_id, settled.by)
-    settled = settled.model_copy(update={"assertion": read_assertion(vouch(statement))})
+        await refuse_unresolved(app, tenant_id, entries, unsigned.evidence_ref)
+    statement = settlement_statement(tenant_id, envelope, unsigned)
     barred, unsafe_local = barred_settlers(principals), "unsafe_local_approvals" in app.config.unsafe
-    if refused := settlement_fault(operator, barred, statement, settled.assertion, unsafe_local=unsafe_local):
-        raise refused
-    result_of_settlement(envelope, settled)  # raises where the run could not use the settlement
-    entry = await _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
-    summary = settled_line(run_id, settled, app.ports.clock.now_us(), app.ports.entropy.take(16))
-    shared = (summary, answered_line(entry, app.ports.entropy))
-    try:
-        await store.commit(Batch(run=run_id, entries=(entry,), shared=shared, wake_at_us=app.ports.clock.now_us()))
-    except Conflict:
-        raise ApprovalRefused("already_answered", f"`{run_id}` changed; look at it, and settle it again") from None
+
+    async def commit(assertions: Assertions) -> None:
+        settled = unsigned.model_copy(update={"assertion": read_assertion(assertions[0])})
+        operator = await signer(app.ports, tenant_id, settled.by)
+        if refused := settlement_fault(operator, barred, statement, settled.assertion, unsafe_local=unsafe_local):
+            raise refused
+        result_of_settlement(envelope, settled)  # raises where the run could not use the settlement
+        entry = await _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
+        summary = settled_line(run_id, settled, app.ports.clock.now_us(), app.ports.entropy.take(16))
+        shared = (summary, answered_line(entry, app.ports.entropy))
+        try:
+            await store.commit(Batch(run=run_id, entries=(entry,), shared=shared, wake_at_us=app.ports.clock.now_us()))
+        except Conflict:
+            raise ApprovalRefused("already_answered", f"`{run_id}` changed; look at it, and settle it again") from None
+
+    return ActProposal(Actor(unsigned.by, vouch), (statement,), commit, SETTLEMENT_TYP)
 
 
-async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> RunView:
+@Act
+async def request_cancel(
+    app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str
+) -> ActProposal[RunView]:
     """Request that a run stops. A run that waits for an approval stops now; a dispatched effect is never interrupted.
 
     The run's user and the agent's owner may stop it, and every operator.
@@ -258,13 +266,19 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     view = run_view(tenant_id, run_id, entries)
     _refuse_ended(view)
     principals = run_principals(entries)
-    proposed = proposed_cancel(run_id, reason, entries)
+    received = read_body(entries[0])
+    request_id = received["request"]["request_id"] if received is not None else None
+    arguments = {"run": run_id, "request_id": request_id, "reason": reason}
+    proposed = ProposedAct("run.cancelled", run_id, arguments, len(entries))
     own_run = principals is not None and by.id in (principals.user.user_id, principals.agent.owner)
-    control = await prove_act(app.ports, app.config, tenant_id, proposed, by, own_run=own_run)
-    for _ in range(MAX_CONFLICTS):
-        with suppress(Conflict):
-            return await _cancel_once(app, store, run_id, control, CancelRequest(by.id, reason))
-    raise Conflict(run_id)
+
+    async def write(control: tuple[str, Draft]) -> RunView:
+        for _ in range(MAX_CONFLICTS):
+            with suppress(Conflict):
+                return await _cancel_once(app, store, run_id, control, CancelRequest(by.id, reason))
+        raise Conflict(run_id)
+
+    return propose_act(app.ports, app.config, tenant_id, proposed, by, write, own_run=own_run)
 
 
 async def _cancel_once(
@@ -312,17 +326,6 @@ def _refuse_ended(view: RunView) -> None:
         raise ApprovalRefused("not_waiting", f"`{view.run_id}` has ended as `{view.state}`")
 
 
-def proposed_cancel(run_id: str, reason: str, entries: Sequence[Entry]) -> ProposedAct:
-    """Return the act that cancels a run with this journal. Raises `InvalidInput` for the reason."""
-    refuse_reason(reason)
-    if not entries:
-        raise no_run(run_id)
-    received = read_body(entries[0])
-    request_id = received["request"]["request_id"] if received is not None else None
-    arguments = {"run": run_id, "request_id": request_id, "reason": reason}
-    return ProposedAct("run.cancelled", run_id, arguments, len(entries))
-
-
 def refuse_answer(verdict: str, reason: str) -> None:
     """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
     if verdict not in ("approved", "denied"):
@@ -331,7 +334,10 @@ def refuse_answer(verdict: str, reason: str) -> None:
     refuse_reason(reason)
 
 
-async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: Actor, reason: str) -> None:
+@Act
+async def erase_entry(
+    app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: Actor, reason: str
+) -> ActProposal[None]:
     """Erase the content of one journal entry, for example on legal grounds, and record it: both, or neither.
 
     The hash chain still verifies. The record is an act of `by`, which the runtime seals. What is kept of a write for
@@ -348,13 +354,18 @@ async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *,
         raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos runs show {run_id}`")
     arguments = {**erasure_of(entries[seq - 1]), "reason": reason}
     proposed = ProposedAct("entry.erased", erasure_key(run_id, seq), arguments, len(entries))
-    _, record = await prove_act(app.ports, app.config, tenant_id, proposed, by)
-    await app.ports.stores.erase(tenant_id, run_id, seq, record)
-    # After a crash in between, the same act again does this alone.
-    await SignedWrites(store, tenant_id, app.ports.keys).forget(run_id, entries[seq - 1].key, app.ports.clock.now_us())
+    key = entries[seq - 1].key
+
+    async def write(control: tuple[str, Draft]) -> None:
+        await app.ports.stores.erase(tenant_id, run_id, seq, control[1])
+        # After a crash in between, the same act again does this alone.
+        await SignedWrites(store, tenant_id, app.ports.keys).forget(run_id, key, app.ports.clock.now_us())
+
+    return propose_act(app.ports, app.config, tenant_id, proposed, by, write)
 
 
-async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) -> None:
+@Act
+async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) -> ActProposal[None]:
     """Take a run off the dead-letter list, and make it due. If it fails again, it is put back.
 
     Raises:
@@ -368,8 +379,11 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
     refuse_other_environment((await _run(app, tenant_id, run_id))[1], app.config.environment)
     arguments = {"run": run_id, "failures": found.body.failures}
     proposed = ProposedAct("run.retried", run_id, arguments, found.version)
-    control = await prove_act(app.ports, app.config, tenant_id, proposed, by)
-    await store.commit(Batch(run_id, (), (removal(found),), (control,), app.ports.clock.now_us()))
+
+    async def write(control: tuple[str, Draft]) -> None:
+        await store.commit(Batch(run_id, (), (removal(found),), (control,), app.ports.clock.now_us()))
+
+    return propose_act(app.ports, app.config, tenant_id, proposed, by, write)
 
 
 async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:

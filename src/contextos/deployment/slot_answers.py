@@ -6,7 +6,9 @@ Source: docs/design/contracts.md, "Context slots"; docs/adr/0025-a-run-writes-it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from contextos.context.slots.resolve import manifest_of
 from contextos.contracts.acts import ProposedAct
@@ -17,13 +19,14 @@ from contextos.contracts.envelopes.slots import PickRefused, Selected, SlotQuest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Batch, Entry
 from contextos.contracts.ports.seams import SlotSteps
-from contextos.deployment.acts.act import Actor, signed_act
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_signed
 from contextos.deployment.acts.checks import answerable_run
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.queries.run_view import run_view
 from contextos.errors import ApprovalRefused
 from contextos.runtime.inputs.slot_steps import refresh_question
 from contextos.trust.approvals.acts import SLOT_ANSWER, slot_answer_arguments
+from contextos.trust.approvals.people import signer
 from contextos.trust.identity.principals import look_up
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.signed_heads import answered_line
@@ -44,9 +47,10 @@ async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -
     return question, await steps.offer(question.slot, question.actor, question.project_id)
 
 
+@Act
 async def answer_slot(
     app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: Actor, selected_at_us: int | None = None
-) -> Selected | PickRefused:
+) -> ActProposal[Selected | PickRefused]:
     """Record the user's selection in the run and wake it. `by` is the run's user, who signs the selection.
 
     `selected_at_us` is when they select, in Unix microseconds; now if it is None.
@@ -60,19 +64,24 @@ async def answer_slot(
     entries, question, key, steps = await _open(app, tenant_id, run_id, by.id)
     chosen = await steps.choose(question.slot, question.actor, question.project_id, question.origin, answer)
     if isinstance(chosen, PickRefused):
-        return chosen
+        return ActProposal.of_nothing(by, chosen)
     if selected_at_us is not None:
         chosen = chosen.model_copy(update={"selected_at_us": selected_at_us})
-    proposed = ProposedAct(SLOT_ANSWER, run_id, slot_answer_arguments(run_id, chosen), expected=len(entries))
-    signed = await signed_act(app.ports, app.config, tenant_id, proposed, by, own_run=True)
-    body = {"selection": chosen.to_json(), "act": signed["act"], "assertion": signed["assertion"]}
-    manifest = manifest_of(await steps.contents(chosen))
-    at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
-    entry = append(entries, "slot.answered", key, by=by.id, answer=body, at_us=at_us, salt=salt)
-    line, wake_at_us = answered_line(entry, app.ports.entropy), app.ports.clock.now_us()
-    batch = Batch(run=run_id, entries=(entry,), shared=(line,), wake_at_us=wake_at_us)
-    await app.ports.stores.tenant(tenant_id).commit(batch)
-    return Selected(act=chosen, manifest=manifest, wrote=True)
+    selection = chosen
+    proposed = ProposedAct(SLOT_ANSWER, run_id, slot_answer_arguments(run_id, selection), expected=len(entries))
+
+    async def write(signed: Sequence[Mapping[str, Any]]) -> Selected | PickRefused:
+        body = {"selection": selection.to_json(), "act": signed[0]["act"], "assertion": signed[0]["assertion"]}
+        manifest = manifest_of(await steps.contents(selection))
+        at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
+        entry = append(entries, "slot.answered", key, by=by.id, answer=body, at_us=at_us, salt=salt)
+        line, wake_at_us = answered_line(entry, app.ports.entropy), app.ports.clock.now_us()
+        batch = Batch(run=run_id, entries=(entry,), shared=(line,), wake_at_us=wake_at_us)
+        await app.ports.stores.tenant(tenant_id).commit(batch)
+        return Selected(act=selection, manifest=manifest, wrote=True)
+
+    look_up_signer = partial(signer, app.ports, tenant_id, by.id)
+    return propose_signed(app.config, tenant_id, [proposed], by, look_up_signer, write, own_run=True)
 
 
 async def _open(

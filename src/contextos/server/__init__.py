@@ -7,7 +7,8 @@ answer: runs, approvals and sessions are those of `service` and `deployment`, an
   machine.
 - `assembly`: the whole API as one ASGI application, with the routes under `/v1`, over what `App` offers.
 - `routes`: one module for each kind of thing; `control` and `operate`: the same for those who govern and operate a
-  tenant; `login`: for people with a browser. `shared`: pages, tags and signed acts, which the groups of routes share.
+  tenant; `login`: for people with a browser. `shared`: pages, tags and forms, which the groups of routes share.
+- `operations`: the routes of the table of operations (`service.operations.table`).
 - `callers`: who sent a request, by its bearer token or its session; `rates`: how many they may send. `cookies`:
   those of browsers that log in.
 - `access`: what a caller may see. `bodies`: bounded JSON. `service.views` has the models of the answers.

@@ -34,7 +34,6 @@ from contextos.server.rates import (
     RequestRates,
 )
 from contextos.server.routes.approvals import approval_routes
-from contextos.server.routes.cancels import cancel_routes
 from contextos.server.routes.events import event_routes
 from contextos.server.routes.health import health_routes
 from contextos.server.routes.published import published_routes
@@ -82,7 +81,6 @@ def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
         run_routes,
         span_routes,
         event_routes,
-        cancel_routes,
         approval_routes,
         session_routes,
         operation_routes(),

@@ -24,7 +24,6 @@ from contextos.server.login.passkeys import NewPasskey
 from contextos.server.operate.groups import OPERATE_BODIES
 from contextos.server.operations import operation_bodies
 from contextos.server.routes.approvals import AnswerDraft, SignedAnswer
-from contextos.server.routes.cancels import CancelDraft, SignedCancel
 from contextos.server.routes.sessions import CallDraft, SessionEnd, SessionOpening
 from contextos.server.shared.forms import ID_PATTERN
 from contextos.service.views import PROBLEM_JSON, ProblemDocument
@@ -41,8 +40,6 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     SessionOpening,
     CallDraft,
     SessionEnd,
-    CancelDraft,
-    SignedCancel,
     NewPasskey,
     ProblemDocument,
     *operation_bodies(),

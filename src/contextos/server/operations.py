@@ -1,7 +1,7 @@
 """The routes of the table of operations: a loop over `service.operations.table`.
 
 A governed operation has two routes: its address, which takes the signatures of the caller, and its statement step,
-which returns what they sign. Both run the same function, so what is signed is what is done.
+which returns what they sign. Both make the same proposal, so what is signed is what is done.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
 from contextos.contracts.model import Model
-from contextos.server.access import RolesHere, require_role
+from contextos.server.access import RolesHere, RunName, readable_run, require_role
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
-from contextos.server.shared.signing import act_document, signing_actor
-from contextos.service.operations.operation import Asked, Operation
+from contextos.server.operate.work import Work, WorkHere
+from contextos.service.acts import act_document, done_with, signer_elsewhere
+from contextos.service.operations.operation import OF_RUN, Asked, Operation
 from contextos.service.operations.table import OPERATION_TABLE
 from contextos.service.views import ActDocument
 from contextos.trust.identity.callers import Caller
@@ -29,7 +31,7 @@ STATEMENT: Final = "/statement"
 _BODIES: Final = {operation.input: operation.signed_input() for operation in OPERATION_TABLE if operation.signs}
 SIGNED_INPUTS: Final = {operation.name: _BODIES[operation.input] for operation in OPERATION_TABLE if operation.signs}
 """The bodies of governed operations, with their proof, by name."""
-_Answer = Callable[[App, Caller, Asked, Any], Awaitable[Any]]
+_Answer = Callable[[Asked, Any], Awaitable[Any]]
 
 
 def operation_bodies() -> Iterator[type[Model]]:
@@ -43,7 +45,11 @@ def operation_routes() -> APIRouter:
     routes = APIRouter()
     for operation in OPERATION_TABLE:
         method, path = operation.address
-        body = SIGNED_INPUTS.get(operation.name)
+        body, output = SIGNED_INPUTS.get(operation.name), operation.output
+        is_bytes = not issubclass(output, Model)
+        said: dict[int | str, dict[str, Any]] = (
+            {operation.status: {"content": {operation.media_type: {}}}} if is_bytes else {}
+        )
         if body is not None:
             routes.add_api_route(
                 path + STATEMENT,
@@ -60,14 +66,17 @@ def operation_routes() -> APIRouter:
             path,
             _endpoint(operation, json_body(body), _acting(operation))
             if body is not None
-            else _endpoint(operation, _query(operation.input), _reading(operation)),
+            else _endpoint(operation, _query(operation.input), operation.run),
             methods=[method],
             tags=[operation.group],
             operation_id=operation.name,
             summary=operation.summary,
             description=operation.description,
             status_code=operation.status,
-            response_model=operation.output,
+            response_model=None if is_bytes else output,
+            response_class=Response if is_bytes else JSONResponse,
+            response_model_exclude_unset=True,
+            responses=said,
             openapi_extra=body_of(body) if body is not None else None,
         )
     return routes
@@ -85,27 +94,41 @@ def _query(model: type[Model]) -> Any:
     return Annotated[type(model.__name__, (model,), {"model_config": ConfigDict(extra="ignore")}), Query()]
 
 
-def _reading(operation: Operation) -> _Answer:
-    return lambda _app, _caller, asked, sent: operation.run(asked, sent)
-
-
 def _stating(operation: Operation) -> _Answer:
-    return lambda app, caller, asked, sent: act_document(app, caller, lambda by: operation.run(asked, sent, by))
+    async def state(asked: Asked, sent: Any) -> ActDocument:
+        return await act_document(asked.app.deployment, asked.tenant_id, await operation.run(asked, sent))
+
+    return state
 
 
 def _acting(operation: Operation) -> _Answer:
-    return lambda app, caller, asked, sent: operation.run(asked, sent, signing_actor(app, caller, sent))
+    async def act(asked: Asked, sent: Any) -> Any:
+        return await done_with(asked.app.deployment, await operation.run(asked, sent), sent.tokens)
+
+    return act
 
 
 def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
     """Return the function of a route. FastAPI reads its parameters from its signature, which is the operation's."""
 
-    async def endpoint(app: App, caller: Caller, roles: frozenset[str], sent: Any, name: str = "") -> Any:
-        require_role(roles, *operation.roles)
-        return await answer(app, caller, Asked(app, caller.tenant_id, name), sent)
+    async def endpoint(
+        app: App, caller: Caller, roles: frozenset[str], sent: Any, name: str = "", work: Work | None = None
+    ) -> Any:
+        # A run that the caller may not see is not there, whatever their roles are.
+        if operation.about is OF_RUN:
+            name = (await readable_run(app, caller, roles, name)).run_id
+        if operation.roles:
+            require_role(roles, *operation.roles)
+        asked = Asked(app, caller.tenant_id, signer_elsewhere(caller.subject), name)
+        made = await (answer(asked, sent) if work is None else work.do(caller.tenant_id, lambda _: answer(asked, sent)))
+        return Response(made, media_type=operation.media_type) if isinstance(made, bytes) else made
 
     parameters = {"app": AppHere, "caller": CallerHere, "roles": RolesHere, "sent": sent_as}
-    if (about := operation.about) is not None:
+    if operation.is_long:
+        parameters["work"] = WorkHere
+    if operation.about is OF_RUN:
+        parameters["name"] = RunName
+    elif (about := operation.about) is not None:
         named = Path(alias=about.name, description=about.description, max_length=about.max_chars)
         parameters["name"] = Annotated[str, named]
     endpoint.__signature__ = Signature(  # type: ignore[attr-defined]  # as `inspect` documents it

@@ -2,11 +2,10 @@
 
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
-- `cancels`: what a person signs to stop a run, and the request to stop it.
-- `acts`: what a person signs to do an act, and the act by signatures that were made elsewhere.
+- `acts`: what a person signs to do an act elsewhere, and the act by their tokens. `reasks`: a void question is asked
+  again.
 - `artifacts`: the packs, policies and catalogs that are published, and what is active of them.
-- `settlements`: what an operator signs to settle an effect whose outcome nobody knows. `run_search`: what a search of
-  runs looks for.
+- `run_search`: what a search of runs looks for. `operations`: the table of all that can be asked.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
 - `subscriptions`: handlers that receive every event at least once. `workspace.engine.event_delivery` calls them.
 - `views`: the models of the answers.

@@ -12,20 +12,16 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import CONTENT, approval_statement, shown_text
-from contextos.deployment.acts.act import stated_act
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.operator import OpenQuestion, answer_approval, open_question, refuse_answer
 from contextos.deployment.preview import void_question
 from contextos.deployment.queries.positions import cursor_of, line_at
 from contextos.deployment.queries.run_index import waiting_runs
 from contextos.deployment.queries.run_names import run_named
-from contextos.deployment.queries.run_view import RunView
 from contextos.deployment.queries.sessions import MAX_RUNS_READ
 from contextos.deployment.signing import SignAnswer
 from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
-from contextos.service.acts import ActStatement, signed_elsewhere
 from contextos.service.pages import Page, UnverifiedRun, check_limit
-from contextos.service.reasks import proposed_reask, reask_question
 from contextos.trust.approvals.assertion import APPROVAL_TYP, login_assertion, sign_approval
 from contextos.trust.approvals.gate_approvals import VoidQuestion
 from contextos.trust.approvals.passkeys import passkey_assertion, request_options
@@ -289,34 +285,6 @@ class ApprovalQuestions:
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
         asked = await open_question(self._deployment, tenant_id, run_id)
         return await self._question(tenant_id, run_id, asked, outside=True)
-
-    async def reask_statement(self, tenant_id: str, name: str, actor_id: str, reason: str = "") -> ActStatement:
-        """Return what `actor_id` signs to have the void question of a run asked again. It fits the run only until its
-        journal grows.
-
-        Raises as `get`; and `InvalidInput` if the reason is too long or contains unsafe text.
-        """
-        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
-        asked = await open_question(self._deployment, tenant_id, run_id)
-        proposed = proposed_reask(run_id, asked.binding_digest, reason, len(asked.entries))
-        return ActStatement.of_act(stated_act(tenant_id, proposed, actor_id).to_json())
-
-    async def reask(self, tenant_id: str, name: str, actor_id: str, token: str, reason: str = "") -> RunView:
-        """Have a void question asked again, proved by the compact JWS of `reask_statement`: the run pins what is in
-        force now, and judges and asks about the call anew. It is due at once.
-
-        The user of a run and the owner of its agent may do so, and every operator.
-
-        Raises:
-            ApprovalRefused: as `get`; the question holds (`not_void`), the person may not, or the token is not their
-                signature of the run as it is now (`assertion_invalid`): ask for the statement again.
-            Integrity, NotFound: as `get`. `UnknownSemantics`: only a runtime of another version can judge the question.
-            Conflict: another process changed the run at the same moment; look at it again.
-        """
-        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
-        by = signed_elsewhere(self._deployment, actor_id, [token])
-        await reask_question(self._deployment, tenant_id, run_id, by=by, reason=reason)
-        return await self._deployment.view(tenant_id, run_id)
 
     async def asked_role(self, tenant_id: str, name: str) -> str | None:
         """Return the role that the last question of a run was to, open or not; None if it asked nobody.

@@ -16,7 +16,7 @@ from contextos.contracts.envelopes.evidence import Classification, IntegrityLeve
 from contextos.contracts.ids import Ceid
 from contextos.contracts.model import Model, Name, Whole
 from contextos.contracts.refs import EvidenceRef
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import Actor, ActProposal
 from contextos.deployment.acts.facts import write_facts
 from contextos.deployment.deployment import Deployment
 from contextos.errors import InvalidInput, NotFound, Problem
@@ -127,15 +127,7 @@ class Facts:
         stated = await self._stated(
             tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
         )
-        at, facts = await self._now(tenant_id, subject, predicate)
-        if same := [fact for fact in facts if _says(fact, stated)]:
-            return same[0]
-        if facts:
-            detail = (
-                f"`{predicate}` of `{subject}` is {canonical(facts[0].value)[:80].decode(errors='replace')} already"
-            )
-            raise InvalidInput(Problem("/value", "fact_exists", detail, "replace the fact, or retract it first"))
-        return await self._written(tenant_id, stated, facts, at, by)
+        return await (await self.propose_set(tenant_id, stated, by=by)).signed()
 
     async def replace(
         self,
@@ -161,12 +153,7 @@ class Facts:
         stated = await self._stated(
             tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
         )
-        at, facts = await self._now(tenant_id, subject, predicate)
-        if len(facts) == 1 and _says(facts[0], stated):
-            return facts[0]
-        if not facts:
-            raise NotFound(f"no fact `{predicate[:80]}` of `{subject[:80]}` holds, so none can be replaced; set it")
-        return await self._written(tenant_id, stated, facts, at, by)
+        return await (await self.propose_replacement(tenant_id, stated, by=by)).signed()
 
     async def retract(self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor) -> None:
         """End every fact of this subject and predicate. `source` is a reference to the evidence that it no longer
@@ -176,11 +163,38 @@ class Facts:
             NotFound: no such fact holds.
             InvalidInput, ApprovalRefused, Conflict: as `set`.
         """
+        await (await self.propose_retraction(tenant_id, subject, predicate, source=source, by=by)).signed()
+
+    async def propose_set(self, tenant_id: str, stated: StatedFact, *, by: Actor) -> ActProposal[KnownFact]:
+        """Return the proposal of `set`. Raises as that, but for what is wrong with the writer."""
+        at, facts = await self._now(tenant_id, stated.subject, stated.predicate)
+        if same := [fact for fact in facts if _says(fact, stated)]:
+            return ActProposal.of_nothing(by, same[0])
+        if facts:
+            held = canonical(facts[0].value)[:80].decode(errors="replace")
+            detail = f"`{stated.predicate}` of `{stated.subject}` is {held} already"
+            raise InvalidInput(Problem("/value", "fact_exists", detail, "replace the fact, or retract it first"))
+        return await self._written(tenant_id, stated, facts, at, by)
+
+    async def propose_replacement(self, tenant_id: str, stated: StatedFact, *, by: Actor) -> ActProposal[KnownFact]:
+        """Return the proposal of `replace`. Raises as that, but for what is wrong with the writer."""
+        at, facts = await self._now(tenant_id, stated.subject, stated.predicate)
+        if len(facts) == 1 and _says(facts[0], stated):
+            return ActProposal.of_nothing(by, facts[0])
+        if not facts:
+            about = f"`{stated.predicate[:80]}` of `{stated.subject[:80]}`"
+            raise NotFound(f"no fact {about} holds, so none can be replaced; set it")
+        return await self._written(tenant_id, stated, facts, at, by)
+
+    async def propose_retraction(
+        self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor
+    ) -> ActProposal[int]:
+        """Return the proposal of `retract`. Raises as that, but for what is wrong with the writer."""
         at, facts = await self._now(tenant_id, subject, predicate)
         if not facts:
             raise NotFound(f"no fact `{predicate[:80]}` of `{subject[:80]}` holds, so none can be retracted")
         edges = [{"retracts": fact.fact_id, "evidence_ref": source} for fact in facts]
-        await write_facts(self._deployment, tenant_id, [], edges, by=by, expect=at)
+        return await write_facts.propose(self._deployment, tenant_id, [], edges, by=by, expect=at)
 
     async def _stated(
         self,
@@ -232,7 +246,7 @@ class Facts:
 
     async def _written(
         self, tenant_id: str, stated: StatedFact, before: Sequence[KnownFact], at: int, by: Actor
-    ) -> KnownFact:
+    ) -> ActProposal[KnownFact]:
         edge = {
             "src": stated.subject,
             "predicate": stated.predicate,
@@ -245,9 +259,13 @@ class Facts:
             "classification": stated.classification,
         }
         ended = [{"retracts": fact.fact_id, "evidence_ref": stated.source} for fact in before]
-        commit = await write_facts(self._deployment, tenant_id, [], [*ended, edge], by=by, expect=at)
-        (fact,) = await self._at(tenant_id, stated.subject, stated.predicate, commit)
-        return fact
+
+        async def written(commit: int) -> KnownFact:
+            (fact,) = await self._at(tenant_id, stated.subject, stated.predicate, commit)
+            return fact
+
+        edges = [*ended, edge]
+        return (await write_facts.propose(self._deployment, tenant_id, [], edges, by=by, expect=at)).then(written)
 
 
 def _says(fact: KnownFact, stated: StatedFact) -> bool:

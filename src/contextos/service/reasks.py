@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.operations import APPROVALS
-from contextos.contracts.journal import Batch
-from contextos.deployment.acts.act import Actor, prove_act
+from contextos.contracts.journal import Batch, Draft
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_act
 from contextos.deployment.acts.checks import refuse_reason
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.operator import open_question
@@ -22,14 +22,8 @@ from contextos.trust.journal.chain import append, refuse_other_environment, refu
 from contextos.trust.recorded_time import recorded_now_us
 
 
-def proposed_reask(run_id: str, binding_digest: str, reason: str, entries: int) -> ProposedAct:
-    """Return the act that has a question asked again. Raises `InvalidInput` for the reason."""
-    refuse_reason(reason)
-    arguments = {"run": run_id, "binding_digest": binding_digest, "reason": reason}
-    return ProposedAct("approval.reasked", run_id, arguments, entries)
-
-
-async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> None:
+@Act
+async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> ActProposal[None]:
     """Have a void question asked again: the run pins what is in force now, and judges and asks about the call anew.
 
     No answer to the old question counts any more. The run's user and the agent's owner may do so, and every operator.
@@ -43,22 +37,27 @@ async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment; look at it again.
     """
+    refuse_reason(reason)
     asked = await open_question(app, tenant_id, run_id)
     entries, document = asked.entries, asked.document
     refuse_unknown_semantics(entries)
     refuse_other_environment(entries, app.config.environment)
-    proposed = proposed_reask(run_id, asked.binding_digest, reason, len(entries))
+    arguments = {"run": run_id, "binding_digest": asked.binding_digest, "reason": reason}
+    proposed = ProposedAct("approval.reasked", run_id, arguments, len(entries))
     void = await void_question(app, tenant_id, entries)
     if void is None:
         raise ApprovalRefused("not_void", f"the question of `{run_id}` still holds; answer it, or cancel the run")
     principals = run_principals(entries)
     own_run = principals is not None and by.id in (principals.user.user_id, principals.agent.owner)
-    control = await prove_act(app.ports, app.config, tenant_id, proposed, by, own_run=own_run)
     answer = {"by": by.id, "reason": reason, "changed": list(void.changed)}
-    at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
-    entry = append(entries, "approval.reasked", asked.key, by=by.id, answer=answer, at_us=at_us, salt=salt)
-    write = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
-    now_us = app.ports.clock.now_us()
-    await app.ports.stores.tenant(tenant_id).commit(
-        Batch(run=run_id, entries=(entry,), writes=(write,), shared=(control,), wake_at_us=now_us)
-    )
+    ended = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
+
+    async def write(control: tuple[str, Draft]) -> None:
+        at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
+        entry = append(entries, "approval.reasked", asked.key, by=by.id, answer=answer, at_us=at_us, salt=salt)
+        now_us = app.ports.clock.now_us()
+        await app.ports.stores.tenant(tenant_id).commit(
+            Batch(run=run_id, entries=(entry,), writes=(ended,), shared=(control,), wake_at_us=now_us)
+        )
+
+    return propose_act(app.ports, app.config, tenant_id, proposed, by, write, own_run=own_run)

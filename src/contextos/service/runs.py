@@ -99,7 +99,7 @@ class Timeline:
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """An entry of a run's journal. `ledger` is `context`, `effect`, `decision` or `none`; `body` is None if it was
-    erased. `at_us` is Unix time in microseconds.
+    erased, and `body_digest` is that of the body that it had. `at_us` is Unix time in microseconds.
     """
 
     seq: int
@@ -109,6 +109,7 @@ class LedgerEntry:
     at_us: int
     by: str
     body: JsonValue
+    body_digest: str
     hash: str
 
 
@@ -356,7 +357,9 @@ def _paused(view: RunView) -> ToolResultEnvelope | None:
 def _ledger_entry(entry: Entry) -> LedgerEntry:
     ledger = KINDS[entry.kind].ledger
     body = read_body(entry)
-    return LedgerEntry(entry.seq, entry.kind, entry.key, ledger, entry.at_us, entry.by, body, entry.hash)
+    return LedgerEntry(
+        entry.seq, entry.kind, entry.key, ledger, entry.at_us, entry.by, body, entry.body_digest, entry.hash
+    )
 
 
 async def _lines(store: Store, tenant_id: str, state: str | None, after: int) -> AsyncIterator[Entry]:

@@ -155,7 +155,7 @@ class TimelineDocument(Model):
 
 
 class LedgerLine(Model):
-    """An entry of a run's journal; `body` is null if it was erased."""
+    """An entry of a run's journal; `body` is null if it was erased. `body_digest` is that of the body that it had."""
 
     seq: int
     kind: str
@@ -164,6 +164,7 @@ class LedgerLine(Model):
     at_us: int
     by: str
     body: Any
+    body_digest: str
     hash: str
 
     @classmethod
@@ -176,6 +177,7 @@ class LedgerLine(Model):
             at_us=one.at_us,
             by=one.by,
             body=one.body,
+            body_digest=one.body_digest,
             hash=one.hash,
         )
 
@@ -324,44 +326,12 @@ class PasskeyOptions(Model):
     userVerification: Literal["required"]
 
 
-class StatementDocument(Model):
-    """What a person signs to answer a question.
-
-    `text` is for the person. Each value of `signing_inputs` is the bytes to sign with the key of that id (Ed25519); the
-    token is these, a dot, and the signature in Base64url without padding. `nonce` is that of a login instead of a key.
-    `passkeys` has, by the origin of a page, the options with which the page asks for one of the person's passkeys.
-    """
-
-    text: str
-    statement: OpenObject
-    nonce: str
-    signing_inputs: dict[str, str]
-    passkeys: dict[str, PasskeyOptions]
-
-    @classmethod
-    def of_statement(
-        cls, said: ApprovalStatement, statement: OpenObject, kids: list[str], passkeys: Mapping[str, Any]
-    ) -> Self:
-        return cls(
-            text=said.text,
-            statement=statement,
-            nonce=said.nonce,
-            signing_inputs={kid: said.signing_input(kid).decode() for kid in kids},
-            passkeys={origin: PasskeyOptions.model_validate(one) for origin, one in passkeys.items()},
-        )
-
-
-class AnswerReceipt(Model):
-    """The answer that was recorded. The run is due, and an engine drives it on."""
-
-    run_id: str
-    approval_id: str
-    binding_digest: str
-
-
 class StatedAct(Model):
-    """One statement of an act, as things are now. `signing_inputs` are as those of an approval's statement, with a time
-    of signing (`iat`), which is the signer's to state. The token counts for 15 minutes from then.
+    """One statement of an act, as things are now.
+
+    Each value of `signing_inputs` is the bytes to sign with the key of that id (Ed25519); the token is these, a dot,
+    and the signature in Base64url without padding. Their header has a time of signing (`iat`), which is the signer's
+    to state: the token counts for 15 minutes from then.
     """
 
     statement: OpenObject
@@ -372,6 +342,38 @@ class ActDocument(Model):
     """What the caller signs to do an act as things are now, most often one statement. Nothing to sign: it is done."""
 
     statements: list[StatedAct]
+
+
+class StatementDocument(ActDocument):
+    """What a person signs to answer a question: one statement, whose `signing_inputs` say no time.
+
+    `text` is for the person. `nonce` is that of a login instead of a key. `passkeys` has, by the origin of a page, the
+    options with which the page asks for one of the person's passkeys.
+    """
+
+    text: str
+    nonce: str
+    passkeys: dict[str, PasskeyOptions]
+
+    @classmethod
+    def of_statement(
+        cls, said: ApprovalStatement, statement: OpenObject, kids: list[str], passkeys: Mapping[str, Any]
+    ) -> Self:
+        inputs = {kid: said.signing_input(kid).decode() for kid in kids}
+        return cls(
+            statements=[StatedAct(statement=statement, signing_inputs=inputs)],
+            text=said.text,
+            nonce=said.nonce,
+            passkeys={origin: PasskeyOptions.model_validate(one) for origin, one in passkeys.items()},
+        )
+
+
+class AnswerReceipt(Model):
+    """The answer that was recorded. The run is due, and an engine drives it on."""
+
+    run_id: str
+    approval_id: str
+    binding_digest: str
 
 
 class AnyDocument(RootModel[dict[str, Any]]):

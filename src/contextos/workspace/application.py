@@ -33,11 +33,9 @@ from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, Oth
 from contextos.files import read_regular_file
 from contextos.service.approvals import ApprovalQuestions
 from contextos.service.artifacts import PublishedArtifacts
-from contextos.service.cancels import Cancels
 from contextos.service.facts import Facts
 from contextos.service.passkeys import Passkeys
 from contextos.service.runs import Runs
-from contextos.service.settlements import Settlements
 from contextos.service.subscriptions import Handler, Subscriber
 from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.seal import open_sealed, seal
@@ -280,16 +278,6 @@ class App:
     def passkeys(self) -> Passkeys:
         """The passkeys that approvers register, for who keeps the directory."""
         return Passkeys(self.deployment)
-
-    @property
-    def cancels(self) -> Cancels:
-        """What a person signs to stop a run, and the request to stop it."""
-        return Cancels(self.deployment)
-
-    @property
-    def settlements(self) -> Settlements:
-        """What an operator signs to settle an effect whose outcome nobody knows, and the settlement."""
-        return Settlements(self.deployment)
 
     @property
     def facts(self) -> Facts:

@@ -14,7 +14,7 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import name_remedy
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import Actor, ActProposal
 from contextos.deployment.acts.governance import activate_policies, pin_packs
 from contextos.deployment.acts.unmatched_rules import intents_beside, packs_of, pinned_packs
 from contextos.deployment.deployment import Deployment
@@ -60,7 +60,7 @@ class Configuration:
         packs = [one for one in coming if isinstance(one, ContextPack)]
         return [(tenant_id, one) for one in await intents_beside(self.deployment, tenant_id, packs)]
 
-    async def pin(
+    async def propose_pin(
         self,
         tenant_id: str,
         pin: PackPin,
@@ -68,9 +68,9 @@ class Configuration:
         expected: int,
         by: Actor,
         before: Callable[[list[Found]], None] | None = None,
-    ) -> None:
-        """Pin published packs (`pin_packs`), unless lint refuses them with all that the deployment knows. `before`
-        gets the agents that the pin stops; without it the log says so.
+    ) -> ActProposal[None]:
+        """Return the proposal to pin published packs (`pin_packs`), unless lint refuses them with all that the
+        deployment knows. `before` gets the agents that the pin stops; without it the log says so.
 
         Every door pins here; what stays beside the new pin is in `of_tenant`.
 
@@ -82,7 +82,7 @@ class Configuration:
         await require_lint_of_pin(self.deployment, tenant_id, pin)
         packs = [pack for pack, _ in await packs_of(self.deployment.catalog(tenant_id), pin)]
         (before or log_found)(await self.before_pins(tenant_id, packs))
-        await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=by)
+        return await pin_packs.propose(self.deployment, tenant_id, pin, expected=expected, by=by)
 
     def require_settings_allow(self, level_refs: Iterable[tuple[Level, str]]) -> None:
         """Refuse other policies than those that the settings name: the next start would refuse the store.
@@ -96,16 +96,16 @@ class Configuration:
             remedy = "change the settings, and use `contextos policies`"
             raise InvalidArtifact(Problem("/policies", "policies_differ", detail, remedy))
 
-    async def activate(
+    async def propose_policies(
         self, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
-    ) -> None:
-        """Put exactly these policies in force (`activate_policies`), unless lint refuses one that is new, or because of
-        the others a pack that is in force. Raises as `pin`.
+    ) -> ActProposal[None]:
+        """Return the proposal to put exactly these policies in force (`activate_policies`), unless lint refuses one
+        that is new, or because of the others a pack that is in force. Raises as `propose_pin`.
         """
         from contextos.packs.checking import require_lint_of_policies
 
         await require_lint_of_policies(self.deployment, tenant_id, level_refs)
-        await activate_policies(self.deployment, tenant_id, level_refs, expected=expected, by=by)
+        return await activate_policies.propose(self.deployment, tenant_id, level_refs, expected=expected, by=by)
 
     def require_tenants(self) -> None:
         """Refuse settings of a tenant that the directory does not list. Raises `InvalidSettings`."""

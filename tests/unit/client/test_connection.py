@@ -187,7 +187,8 @@ def test_values_that_are_as_deep_as_any_can_be_are_read() -> None:
     deep: Any = {}
     for _ in range(MAX_DEPTH - 1):
         deep = {"a": deep}
-    line = {"seq": 1, "kind": "k", "key": "k", "ledger": "effect", "at_us": 1, "by": "b", "body": deep, "hash": "h"}
+    line = {"seq": 1, "kind": "k", "key": "k", "ledger": "effect", "at_us": 1, "by": "b", "body": deep}
+    line |= {"body_digest": "d", "hash": "h"}
     body = json.dumps({"run_id": "run_1", "ledger": "effect", "items": [line]}).encode()
     answer = 200, body, {"Content-Type": "application/json"}
     with serving(lambda _asked: answer) as url, connect(url, "token") as client:

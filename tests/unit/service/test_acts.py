@@ -1,57 +1,39 @@
-"""What an act signs is what the act then checks, and reading it changes nothing."""
+"""What is signed of an act elsewhere is what the act then checks, and reading it changes nothing."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from contextos.deployment.acts.act import Actor
-from contextos.deployment.signing import SignStatement
+from contextos.deployment.acts.act import ActProposal, Assertions
 from contextos.errors import ApprovalRefused, InvalidInput
-from contextos.service.acts import (
-    MAX_AHEAD_S,
-    MAX_STATED_S,
-    ActStatement,
-    check_stated_at,
-    signed_elsewhere,
-    signed_with,
-    statement_of,
-    statements_of,
-)
-from contextos.service.facts import Facts
+from contextos.service.acts import MAX_AHEAD_S, MAX_STATED_S, act_document, check_stated_at, done_with, signer_elsewhere
+from contextos.service.facts import Facts, KnownFact, StatedFact
 from contextos.trust.approvals.acts import ACT_TYP, sign_act
+from contextos.trust.identity.jws import signing_input
 from contextos.trust.seal import listed_key
 from tests.world import OPERATOR, OPERATOR_KEY, TENANT, TestWorld, open_world, run
 
 CUSTOMER, VERIFIED = "customer:cus_77", "identity_verified"
+BY = signer_elsewhere(OPERATOR)
 
 
-def replacing(world: TestWorld, value: bool) -> object:
+async def replacing(world: TestWorld, value: bool) -> ActProposal[KnownFact]:
     """An act of two statements: a fact ends, and another begins."""
-
-    async def act(by: Actor) -> object:
-        return await Facts(world.deployment).replace(
-            TENANT,
-            CUSTOMER,
-            VERIFIED,
-            value,
-            source="artifact:kyc_1#rev_1",
-            integrity="trusted",
-            classification="CONFIDENTIAL",
-            observed_at_us=1,
-            by=by,
-        )
-
-    return act
+    fact = {"subject": CUSTOMER, "predicate": VERIFIED, "value": value, "source": "artifact:kyc_1#rev_1"}
+    stated = StatedFact(**fact, integrity="trusted", classification="CONFIDENTIAL", observed_at_us=1)
+    return await Facts(world.deployment).propose_replacement(TENANT, stated, by=BY)
 
 
-def token_of(world: TestWorld, said: ActStatement, at_s: int | None = None) -> str:
+def token_of(world: TestWorld, said: Mapping[str, Any], at_s: int | None = None) -> str:
     """The token of the operator, signed at `at_s`, or now."""
     now_s = world.deployment.ports.clock.now_us() // 1_000_000
-    signed = said.signing_input(listed_key(OPERATOR_KEY)["kid"], now_s if at_s is None else at_s)
+    signed = signing_input(listed_key(OPERATOR_KEY)["kid"], ACT_TYP, said, now_s if at_s is None else at_s)
     signature = Ed25519PrivateKey.from_private_bytes(OPERATOR_KEY).sign(signed)
     return f"{signed.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
@@ -59,24 +41,26 @@ def token_of(world: TestWorld, said: ActStatement, at_s: int | None = None) -> s
 def test_each_statement_of_an_act_is_signed_and_the_act_is_done_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await open_world(tmp_path)
-        act = replacing(world, False)
-        before = await world.stores.graph(TENANT).head()
-        said = await statements_of(OPERATOR, act)  # type: ignore[arg-type]
-        assert [one.statement["kind"] for one in said] == ["graph.written", "graph.withdrawn"]
+        app, before = world.deployment, await world.stores.graph(TENANT).head()
+        document = await act_document(app, TENANT, await replacing(world, False))
+        said = [one.statement for one in document.statements]
+        assert [one["kind"] for one in said] == ["graph.written", "graph.withdrawn"]
+        assert {kid for one in document.statements for kid in one.signing_inputs} == {listed_key(OPERATOR_KEY)["kid"]}
         assert await world.stores.graph(TENANT).head() == before
         tokens = [token_of(world, one) for one in said]
         with pytest.raises(InvalidInput) as other:
-            await act(signed_elsewhere(world.deployment, OPERATOR, tokens[:1]))  # type: ignore[operator]
+            await done_with(app, await replacing(world, False), tokens[:1])
         assert other.value.problems[0].code == "other_statements"
         for wrong in (tokens[:1] * 2, ["", ""], ["a.b.c", tokens[0]]):
             with pytest.raises(ApprovalRefused) as refused:
-                await act(signed_elsewhere(world.deployment, OPERATOR, wrong))  # type: ignore[operator]
+                await done_with(app, await replacing(world, False), wrong)
             assert refused.value.reason == "assertion_invalid"
         assert await world.stores.graph(TENANT).head() == before
-        await act(signed_elsewhere(world.deployment, OPERATOR, tokens[::-1]))  # type: ignore[operator]
-        [fact] = await Facts(world.deployment).get(TENANT, CUSTOMER, VERIFIED)
-        assert fact.value is False
-        assert await statements_of(OPERATOR, act) == ()  # type: ignore[arg-type]
+        fact = await done_with(app, await replacing(world, False), tokens[::-1])
+        assert ([fact], False) == ([*await Facts(app).get(TENANT, CUSTOMER, VERIFIED)], fact.value)
+        same = await replacing(world, False)
+        assert (await act_document(app, TENANT, same)).statements == []
+        assert await done_with(app, same, tokens) == fact
         await world.aclose()
 
     run(scenario())
@@ -85,11 +69,14 @@ def test_each_statement_of_an_act_is_signed_and_the_act_is_done_once(tmp_path: P
 def test_tokens_of_one_act_are_not_those_of_another(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await open_world(tmp_path)
-        said = await statements_of(OPERATOR, replacing(world, False))  # type: ignore[arg-type]
-        by = signed_elsewhere(world.deployment, OPERATOR, [token_of(world, one) for one in said])
-        other = Facts(world.deployment).retract(TENANT, CUSTOMER, VERIFIED, source="artifact:kyc_1#rev_1", by=by)
+        tokens = [token_of(world, one) for one in (await replacing(world, False)).statements]
+        other = await Facts(world.deployment).propose_retraction(
+            TENANT, CUSTOMER, VERIFIED, source="artifact:kyc_1#rev_1", by=BY
+        )
         with pytest.raises((ApprovalRefused, InvalidInput)):
-            await other
+            await done_with(world.deployment, other, tokens)
+        with pytest.raises(ApprovalRefused):
+            await done_with(world.deployment, other, tokens[: len(other.statements)])
         await world.aclose()
 
     run(scenario())
@@ -112,45 +99,39 @@ def test_an_act_that_says_its_time_says_a_recent_one(tmp_path: Path) -> None:
 SAID = {"kind": "run.retried", "actor": OPERATOR}
 
 
-def test_an_act_of_one_statement_is_read_without_being_done_and_done_with_a_token() -> None:
-    proofs = []
-
-    async def act(sign: SignStatement) -> None:
-        proofs.append(sign(SAID))
-
-    said = run(statement_of(act))
-    assert (said.typ, said.statement, proofs) == (ACT_TYP, SAID, [])
+async def told(assertions: Assertions) -> Assertions:
+    return assertions
 
 
 def test_a_token_counts_for_a_quarter_of_an_hour_from_when_its_signer_says_that_they_signed(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await open_world(tmp_path)
-        now_s = world.deployment.ports.clock.now_us() // 1_000_000
+        app, act = world.deployment, ActProposal(BY, (SAID,), told)
+        now_s = app.ports.clock.now_us() // 1_000_000
         for at_s in (now_s, now_s + MAX_AHEAD_S, now_s - MAX_STATED_S + 1):
-            token = token_of(world, ActStatement.of_act(SAID), at_s)
-            assert signed_with(world.deployment, token)(SAID) == {"kind": "jws", "token": token}
+            token = token_of(world, SAID, at_s)
+            assert await done_with(app, act, [token]) == [{"kind": "jws", "token": token}]
         for at_s in (now_s + MAX_AHEAD_S + 1, now_s - MAX_STATED_S - 1, 0):
             with pytest.raises(ApprovalRefused) as refused:
-                signed_with(world.deployment, token_of(world, ActStatement.of_act(SAID), at_s))(SAID)
+                await done_with(app, act, [token_of(world, SAID, at_s)])
             assert refused.value.reason == "assertion_expired"
         with pytest.raises(ApprovalRefused, match="does not say"):
-            signed_with(world.deployment, sign_act(OPERATOR_KEY, "key_1", SAID))(SAID)
-        # What is no token at all is refused by the check of the signature.
-        assert signed_with(world.deployment, "a.b.c")(SAID) == {"kind": "jws", "token": "a.b.c"}
+            await done_with(app, act, [sign_act(OPERATOR_KEY, "key_1", SAID)])
+        # What is no token of this statement is refused by the check of the signature.
+        assert await done_with(app, act, ["a.b.c"]) == [{"kind": "jws", "token": ""}]
         await world.aclose()
 
     run(scenario())
 
 
-def test_an_act_that_is_refused_before_it_is_signed_has_no_statement() -> None:
-    async def refuse(_sign: SignStatement) -> None:
+def test_what_comes_to_a_refusal_without_a_signature_has_no_statement(tmp_path: Path) -> None:
+    async def refuse(_assertions: Assertions) -> None:
         raise ApprovalRefused("not_waiting", "the run has ended")
 
-    with pytest.raises(ApprovalRefused, match="has ended"):
-        run(statement_of(refuse))
+    async def scenario() -> None:
+        world = await open_world(tmp_path)
+        with pytest.raises(ApprovalRefused, match="has ended"):
+            await act_document(world.deployment, TENANT, ActProposal(BY, (), refuse))
+        await world.aclose()
 
-
-def test_what_is_signed_names_the_key_the_type_and_the_time() -> None:
-    header = ActStatement.of_act(SAID).signing_input("key_1", 1).partition(b".")[0]
-    for said, kid, at_s in (("other+jws", "key_1", 1), (ACT_TYP, "key_2", 1), (ACT_TYP, "key_1", 2)):
-        assert ActStatement.of_act(SAID, said).signing_input(kid, at_s).partition(b".")[0] != header
+    run(scenario())

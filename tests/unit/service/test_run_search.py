@@ -23,8 +23,8 @@ def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
 def run(face: HttpFace) -> Run:
     """A refund that a lead approved."""
     name = face.waiting_run()
-    token = face.signed_answer(name)
-    assert face.send("POST", f"/v1/approvals/{name}/answer", by=LEAD, json={"token": token}).status_code == 200
+    answer = face.signed_answer(name)
+    assert face.send("POST", f"/v1/approvals/{name}/answer", by=LEAD, json=answer).status_code == 200
     assert face.ended(name)["ended"] is True
     found: Run = face.call(face.app.runs.get(TENANT, name))
     assert found.status == "DECIDED"

@@ -214,7 +214,10 @@ def pin_command(
 
     async def operation(context: CommandContext) -> None:
         pin = _pin(refs, intent, environment or context.deployment.config.environment)
-        await context.app.configuration.pin(context.tenant_id, pin, expected=expect, by=actor, before=_note)
+        proposal = await context.app.configuration.propose_pin(
+            context.tenant_id, pin, expected=expect, by=actor, before=_note
+        )
+        await proposal.signed()
 
     return _changed(operation, workspace, tenant, as_json)
 

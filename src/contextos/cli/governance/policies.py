@@ -93,7 +93,9 @@ def _changed(
     async def operation(context: CommandContext) -> InForce:
         catalog = context.deployment.catalog(context.tenant_id)
         policies = change((await catalog.active()).policies)
-        await context.app.configuration.activate(context.tenant_id, policies, expected=expect, by=actor)
+        await (
+            await context.app.configuration.propose_policies(context.tenant_id, policies, expected=expect, by=actor)
+        ).signed()
         return await active_set(context)
 
     _print(with_unchecked_context(workspace, tenant, operation), as_json)

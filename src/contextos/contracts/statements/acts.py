@@ -288,6 +288,7 @@ ACT_ROUTES: Final[Mapping[str, Callable[[Sent, Acts], list[dict[str, Any]]]]] = 
     "runs/{run}/cancel": _on_run("run.cancelled", "request_id", "reason"),
     "runs/{run}/reask": _on_run("approval.reasked", "binding_digest", "reason"),
     "runs/{run}/retry": _on_run("run.retried", "failures"),
+    "runs/{run}/erase": _on_run("entry.erased", "seq", "body_digest", "reason"),
     SETTLEMENT: _settled,
 }
 """The routes of the API on which an act is done, each with what makes the statements that it can ask to have signed."""

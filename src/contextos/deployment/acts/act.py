@@ -1,16 +1,16 @@
-"""Prove an operator's act and make the control entry that records it.
+"""Propose an act, and commit it with the signatures of its actor.
 
 The actor signs the kind of the act, its arguments and the version of what it changes. The signature is checked against
-the actor's keys and roles in the tenant's directory. The runtime seals the entry.
+the actor's keys and roles in the tenant's directory. The runtime seals the control entry that records the act.
 Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from contextos.contracts.acts import OperatorAct, ProposedAct
 from contextos.contracts.encoding.codec import parse
@@ -21,6 +21,7 @@ from contextos.deployment.signing import SignStatement, act_signer
 from contextos.errors import ApprovalRefused
 from contextos.trust.approvals.acts import (
     ACT_ROLES,
+    ACT_TYP,
     OWN_RUN_ACTS,
     UNSAFE_LOCAL_OPERATORS,
     act_fault,
@@ -29,6 +30,11 @@ from contextos.trust.approvals.acts import (
 )
 from contextos.trust.approvals.assertion import read_assertion
 from contextos.trust.approvals.people import signer, unstated_person
+
+ActP = ParamSpec("ActP")
+ResultT = TypeVar("ResultT")
+NextT = TypeVar("NextT")
+Assertions = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +49,54 @@ class Actor:
         """Return the actor who signs with a raw Ed25519 private key of 32 bytes. Raises `ValueError` for others."""
         return cls(actor_id, act_signer(private_key))
 
-    def sign(self, statements: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return an assertion for each statement of acts that are committed together. Nothing was changed before."""
-        return [self.vouch(one) for one in statements]
+
+@dataclass(frozen=True, slots=True)
+class ActProposal(Generic[ResultT]):
+    """An act that is not done: the statements that `by` signs, in order, and `commit`, which does it and takes an
+    assertion for each of them. `typ` is the type of their tokens.
+
+    The statements name the state from which they were made, and the commit fails if that is not there any more, so what
+    is signed is what is written. Without a statement the act changes nothing.
+    """
+
+    by: Actor
+    statements: tuple[Mapping[str, Any], ...]
+    commit: Callable[[Assertions], Awaitable[ResultT]]
+    typ: str = ACT_TYP
+
+    @classmethod
+    def of_nothing(cls, by: Actor, result: ResultT) -> ActProposal[ResultT]:
+        """Return the proposal of an act that changes nothing and comes to `result`."""
+
+        async def commit(_assertions: Assertions) -> ResultT:
+            return result
+
+        return ActProposal(by, (), commit)
+
+    async def signed(self) -> ResultT:
+        """Have the actor sign, and do the act. Raises as `prove_act`, and whatever the commit refuses."""
+        return await self.commit([self.by.vouch(one) for one in self.statements])
+
+    def then(self, follow: Callable[[ResultT], Awaitable[NextT]]) -> ActProposal[NextT]:
+        """Return the same proposal, which comes to what `follow` makes of its result."""
+
+        async def commit(assertions: Assertions) -> NextT:
+            return await follow(await self.commit(assertions))
+
+        return ActProposal(self.by, self.statements, commit, self.typ)
+
+
+class Act(Generic[ActP, ResultT]):
+    """A function that does an act: it is called with its actor, who signs. `propose` takes the same arguments, and
+    returns the act as a `ActProposal`; nothing is changed before that is committed.
+    """
+
+    def __init__(self, propose: Callable[ActP, Coroutine[Any, Any, ActProposal[ResultT]]]) -> None:
+        self.propose = propose
+        update_wrapper(self, propose)
+
+    async def __call__(self, *args: ActP.args, **kwargs: ActP.kwargs) -> ResultT:
+        return await (await self.propose(*args, **kwargs)).signed()
 
 
 def unsafe_local_assertion(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -67,10 +118,85 @@ def stated_act(tenant_id: str, proposed: ProposedAct, actor_id: str) -> Operator
     return parse(OperatorAct, fields)
 
 
-async def signed_act(
+def propose_act(
+    ports: Ports,
+    config: DeploymentConfig,
+    tenant_id: str,
+    proposed: ProposedAct,
+    by: Actor,
+    write: Callable[[tuple[str, Draft]], Awaitable[ResultT]],
+    *,
+    own_run: bool = False,
+) -> ActProposal[ResultT]:
+    """Return the proposal of one act. Once it is proved, `write` commits it with its entry for the control stream.
+
+    `own_run`: the run is the actor's own, so that they need no role. Raises `InvalidInput` if the act does not fit its
+    contract. The commit raises as `prove_act`.
+    """
+    return propose_acts(
+        ports, config, tenant_id, [proposed], by, lambda drafts: write((CONTROL, drafts[0])), own_run=own_run
+    )
+
+
+def propose_acts(
+    ports: Ports,
+    config: DeploymentConfig,
+    tenant_id: str,
+    proposed: Sequence[ProposedAct],
+    by: Actor,
+    write: Callable[[list[Draft]], Awaitable[ResultT]],
+    *,
+    own_run: bool = False,
+) -> ActProposal[ResultT]:
+    """As `propose_act` for acts that are committed together: the actor signs each before any is checked."""
+
+    async def sealed(signed: Sequence[Mapping[str, Any]]) -> ResultT:
+        return await write(_drafts(ports, tenant_id, proposed, by, signed))
+
+    return propose_signed(config, tenant_id, proposed, by, partial(signer, ports, tenant_id, by.id), sealed, own_run)
+
+
+def propose_signed(
+    config: DeploymentConfig,
+    tenant_id: str,
+    proposed: Sequence[ProposedAct],
+    by: Actor,
+    look_up: Callable[[], Awaitable[Approver | None]],
+    write: Callable[[Sequence[Mapping[str, Any]]], Awaitable[ResultT]],
+    own_run: bool = False,
+) -> ActProposal[ResultT]:
+    """As `propose_acts`; `write` takes the fields of a `RecordedAct` without its seal, for each act. `look_up` returns
+    the actor as the directory lists them.
+    """
+    acts = [stated_act(tenant_id, one, by.id) for one in proposed]
+
+    async def commit(assertions: Assertions) -> ResultT:
+        person = await look_up()
+        each = zip(acts, assertions, strict=True)
+        return await write([_checked(config, person, act, said, own_run) for act, said in each])
+
+    return ActProposal(by, tuple(one.to_json() for one in acts), commit)
+
+
+def propose_commit(
+    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor
+) -> ActProposal[None]:
+    """Return the proposal of an act that is about no run: its writes are committed together with its control entry.
+
+    The commit raises as `prove_act`, and `Conflict` if another process changed the same at the same moment: look at it
+    and act again.
+    """
+
+    async def write(control: tuple[str, Draft]) -> None:
+        await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, writes=proposed.writes, shared=(control,)))
+
+    return propose_act(ports, config, tenant_id, proposed, by, write)
+
+
+async def prove_act(
     ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor, *, own_run: bool = False
-) -> dict[str, Any]:
-    """Have the actor sign the act, check it, and return the fields of a `RecordedAct` without its seal.
+) -> tuple[str, Draft]:
+    """Have the actor sign the act at once, check it, and return its entry for the control stream.
 
     `own_run`: the run is the actor's own, so that they need no role.
 
@@ -80,44 +206,11 @@ async def signed_act(
         InvalidInput: the act does not fit its contract.
         Unavailable: the directory did not answer.
     """
-    look_up = partial(signer, ports, tenant_id, by.id)
-    (signed,) = await _signed_acts(config, tenant_id, [proposed], by, look_up, own_run=own_run)
-    return signed
 
+    async def proved(control: tuple[str, Draft]) -> tuple[str, Draft]:
+        return control
 
-async def _signed_acts(
-    config: DeploymentConfig,
-    tenant_id: str,
-    proposed: Sequence[ProposedAct],
-    by: Actor,
-    look_up: Callable[[], Awaitable[Approver | None]],
-    *,
-    own_run: bool = False,
-) -> list[dict[str, Any]]:
-    acts = [stated_act(tenant_id, one, by.id) for one in proposed]
-    said_of_each = by.sign([one.to_json() for one in acts])
-    person = await look_up()
-    signed: list[dict[str, Any]] = []
-    for act, said in zip(acts, said_of_each, strict=True):
-        role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
-        assertion = read_assertion(said)
-        refused: ApprovalRefused | None = act_fault(
-            person, act, role, assertion, unsafe_local=UNSAFE_LOCAL_OPERATORS in config.unsafe
-        )
-        if refused:
-            raise refused
-        key = act_key(person, act, assertion)
-        fields = {"act": act.to_json(), "role": role, "assertion": assertion.to_json()}
-        signed.append({**fields, "key": key.to_json() if key else None})
-    return signed
-
-
-async def prove_act(
-    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor, *, own_run: bool = False
-) -> tuple[str, Draft]:
-    """Have the actor sign the act, check it, and return its entry for the control stream. Raises as `signed_act`."""
-    (draft,) = await prove_acts(ports, config, tenant_id, [proposed], by, own_run=own_run)
-    return CONTROL, draft
+    return await propose_act(ports, config, tenant_id, proposed, by, proved, own_run=own_run).signed()
 
 
 async def prove_with_listing(
@@ -131,24 +224,26 @@ async def prove_with_listing(
         listing.extend(await unstated_person(ports, tenant_id, by.id, person))
         return person
 
-    signed = await _signed_acts(config, tenant_id, [proposed], by, look_up)
-    (draft,) = _drafts(ports, tenant_id, [proposed], by, signed)
-    return tuple((CONTROL, one) for one in (*listing, draft))
+    async def proved(signed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, Draft], ...]:
+        return tuple((CONTROL, one) for one in (*listing, *_drafts(ports, tenant_id, [proposed], by, signed)))
+
+    return await propose_signed(config, tenant_id, [proposed], by, look_up, proved).signed()
 
 
-async def prove_acts(
-    ports: Ports,
-    config: DeploymentConfig,
-    tenant_id: str,
-    proposed: Sequence[ProposedAct],
-    by: Actor,
-    *,
-    own_run: bool = False,
-) -> list[Draft]:
-    """As `prove_act` for acts that are committed together: the actor signs each before any is checked."""
-    look_up = partial(signer, ports, tenant_id, by.id)
-    signed = await _signed_acts(config, tenant_id, proposed, by, look_up, own_run=own_run)
-    return _drafts(ports, tenant_id, proposed, by, signed)
+def _checked(
+    config: DeploymentConfig, person: Approver | None, act: OperatorAct, said: Mapping[str, Any], own_run: bool
+) -> dict[str, Any]:
+    """The fields of a `RecordedAct` without its seal."""
+    role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
+    assertion = read_assertion(said)
+    refused: ApprovalRefused | None = act_fault(
+        person, act, role, assertion, unsafe_local=UNSAFE_LOCAL_OPERATORS in config.unsafe
+    )
+    if refused:
+        raise refused
+    key = act_key(person, act, assertion)
+    fields = {"act": act.to_json(), "role": role, "assertion": assertion.to_json()}
+    return {**fields, "key": key.to_json() if key else None}
 
 
 def _drafts(
@@ -160,14 +255,3 @@ def _drafts(
         draft = Draft(one.kind, one.about, at_us, by.id, b"", ports.entropy.take(SALT_BYTES))
         drafts.append(sealed_act(tenant_id, draft, body, ports.keys))
     return drafts
-
-
-async def commit_act(ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor) -> None:
-    """Prove an act that is about no run, and commit its writes together with its control entry.
-
-    Raises:
-        Conflict: another process changed the same at the same moment; look at it and act again.
-        ApprovalRefused, InvalidInput, Unavailable: as `prove_act`.
-    """
-    control = await prove_act(ports, config, tenant_id, proposed, by)
-    await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, writes=proposed.writes, shared=(control,)))

@@ -7,8 +7,8 @@ Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.encoding.codec import parse
@@ -22,24 +22,31 @@ from contextos.contracts.envelopes.artifacts import (
     Outranked,
     Revision,
 )
+from contextos.contracts.journal import Draft
 from contextos.contracts.ports.storage import Curation
-from contextos.deployment.acts.act import Actor, prove_act
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_act
 from contextos.deployment.deployment import Deployment
 
+ChangedT = TypeVar("ChangedT")
 
-async def register_extension(app: Deployment, tenant_id: str, manifest: ExtensionManifest, *, by: Actor) -> None:
+
+@Act
+async def register_extension(
+    app: Deployment, tenant_id: str, manifest: ExtensionManifest, *, by: Actor
+) -> ActProposal[None]:
     """Install a type of artifact, or replace the list of types that it also counts as.
 
     Raises:
         ApprovalRefused, Unavailable: as `prove_act`.
     """
-    shelf = await _shelf(
-        app, tenant_id, ProposedAct("slots.extension_registered", manifest.extension, manifest.to_json()), by
-    )
-    await shelf.register(manifest)
+    proposed = ProposedAct("slots.extension_registered", manifest.extension, manifest.to_json())
+    return _change(app, tenant_id, proposed, by, lambda shelf: shelf.register(manifest))
 
 
-async def add_artifact(app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor) -> Artifact:
+@Act
+async def add_artifact(
+    app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor
+) -> ActProposal[Artifact]:
     """Add an artifact without content. `fields` are those of `Artifact` without author and time.
 
     Raises:
@@ -47,14 +54,19 @@ async def add_artifact(app: Deployment, tenant_id: str, fields: Mapping[str, Any
         ApprovalRefused, Unavailable: as `prove_act`.
     """
     artifact = parse(Artifact, {**fields, "created_by": by.id, "created_at_us": app.ports.clock.now_us()})
-    shelf = await _shelf(
-        app, tenant_id, ProposedAct("slots.artifact_added", artifact.artifact_id, artifact.to_json()), by
-    )
-    await shelf.add(artifact)
-    return artifact
+    proposed = ProposedAct("slots.artifact_added", artifact.artifact_id, artifact.to_json())
+
+    async def add(shelf: Curation) -> Artifact:
+        await shelf.add(artifact)
+        return artifact
+
+    return _change(app, tenant_id, proposed, by, add)
 
 
-async def add_revision(app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor) -> Revision:
+@Act
+async def add_revision(
+    app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor
+) -> ActProposal[Revision]:
     """Append content to an artifact. `fields` are those of `NewRevision` without author and time.
 
     Raises:
@@ -65,14 +77,14 @@ async def add_revision(app: Deployment, tenant_id: str, fields: Mapping[str, Any
     new = parse(NewRevision, {**fields, "created_by": by.id, "created_at_us": app.ports.clock.now_us()})
     digest = content_address([new.mime, new.content])
     said = {"org_id": new.org_id, "artifact_id": new.artifact_id, "digest": digest, "created_at_us": new.created_at_us}
-    return await (
-        await _shelf(app, tenant_id, ProposedAct("slots.artifact_revised", new.artifact_id, said), by)
-    ).revise(new)
+    proposed = ProposedAct("slots.artifact_revised", new.artifact_id, said)
+    return _change(app, tenant_id, proposed, by, lambda shelf: shelf.revise(new))
 
 
+@Act
 async def classify_artifact(
     app: Deployment, tenant_id: str, fields: Mapping[str, Any], *, by: Actor
-) -> Assertion | Outranked:
+) -> ActProposal[Assertion | Outranked]:
     """State that an artifact is of a type. `fields` are those of `NewAssertion` without author and time.
 
     A statement that is outranked changes nothing, and its act is not recorded.
@@ -83,27 +95,37 @@ async def classify_artifact(
         ApprovalRefused, Unavailable: as `prove_act`.
     """
     new = parse(NewAssertion, {**fields, "principal_id": by.id, "asserted_at_us": app.ports.clock.now_us()})
-    shelf = await _shelf(app, tenant_id, ProposedAct("slots.artifact_classified", new.artifact_id, new.to_json()), by)
-    return await shelf.classify(new)
+    proposed = ProposedAct("slots.artifact_classified", new.artifact_id, new.to_json())
+    return _change(app, tenant_id, proposed, by, lambda shelf: shelf.classify(new))
 
 
+@Act
 async def archive_assertion(
     app: Deployment, tenant_id: str, org_id: str, artifact_id: str, extension: str, *, by: Actor
-) -> None:
+) -> ActProposal[None]:
     """Withdraw the statement that an artifact is of a type. Raises `NotFound`, and as `prove_act`."""
     said = {"org_id": org_id, "artifact_id": artifact_id, "extension": extension}
-    shelf = await _shelf(app, tenant_id, ProposedAct("slots.assertion_archived", artifact_id, said), by)
-    await shelf.archive(org_id, artifact_id, extension, app.ports.clock.now_us())
+    proposed = ProposedAct("slots.assertion_archived", artifact_id, said)
+    now_us = app.ports.clock.now_us()
+    return _change(app, tenant_id, proposed, by, lambda shelf: shelf.archive(org_id, artifact_id, extension, now_us))
 
 
-async def delete_artifact(app: Deployment, tenant_id: str, org_id: str, artifact_id: str, *, by: Actor) -> None:
+@Act
+async def delete_artifact(
+    app: Deployment, tenant_id: str, org_id: str, artifact_id: str, *, by: Actor
+) -> ActProposal[None]:
     """Delete an artifact: no later slot can select it. Raises `NotFound`, and as `prove_act`."""
     said = {"org_id": org_id, "artifact_id": artifact_id}
-    shelf = await _shelf(app, tenant_id, ProposedAct("slots.artifact_deleted", artifact_id, said), by)
-    await shelf.tombstone(org_id, artifact_id, app.ports.clock.now_us())
+    proposed, now_us = ProposedAct("slots.artifact_deleted", artifact_id, said), app.ports.clock.now_us()
+    return _change(app, tenant_id, proposed, by, lambda shelf: shelf.tombstone(org_id, artifact_id, now_us))
 
 
-async def _shelf(app: Deployment, tenant_id: str, proposed: ProposedAct, by: Actor) -> Curation:
-    """The artifacts of the tenant for the one change of this act, after its actor was proved."""
-    _, record = await prove_act(app.ports, app.config, tenant_id, proposed, by)
-    return app.ports.stores.artifacts(tenant_id).under(record)
+def _change(
+    app: Deployment, tenant_id: str, proposed: ProposedAct, by: Actor, change: Callable[[Curation], Awaitable[ChangedT]]
+) -> ActProposal[ChangedT]:
+    """The act whose one change is of the artifacts of the tenant."""
+
+    async def write(control: tuple[str, Draft]) -> ChangedT:
+        return await change(app.ports.stores.artifacts(tenant_id).under(control[1]))
+
+    return propose_act(app.ports, app.config, tenant_id, proposed, by, write)

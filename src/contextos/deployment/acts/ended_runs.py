@@ -23,7 +23,7 @@ from contextos.contracts.journal import INDEX, Batch, Draft, Entry
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import SESSION_LIMIT
 from contextos.decision.intents import lowest_of
-from contextos.deployment.acts.act import Actor, commit_act, prove_act
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_act, propose_commit
 from contextos.deployment.acts.checks import refuse_reason, verified_run
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.queries.decisions import decision_of
@@ -41,9 +41,10 @@ ResolvedStatus = Literal["DECIDED", "REJECTED"]
 _ERASED: Final = "the request was erased, so it cannot be checked who is barred from this act"
 
 
+@Act
 async def resolve_escalation(
     app: Deployment, tenant_id: str, run_id: str, status: ResolvedStatus, *, by: Actor, reason: str
-) -> None:
+) -> ActProposal[None]:
     """Record what a person decided about an escalated run: `DECIDED` or `REJECTED`. The run itself does not change.
 
     Raises:
@@ -61,22 +62,24 @@ async def resolve_escalation(
         detail = f"`{run_id}` cannot be rejected: {why}"
         raise InvalidInput(Problem("/status", "outcome_disagrees", detail, "resolve it as DECIDED, or close it"))
     arguments = {**_about(ended.view), "status": status, "reason": reason}
-    await commit_act(app.ports, app.config, tenant_id, ended.act("decision.resolved", arguments), by)
+    return propose_commit(app.ports, app.config, tenant_id, ended.act("decision.resolved", arguments), by)
 
 
-async def close_decision(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> None:
+@Act
+async def close_decision(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> ActProposal[None]:
     """Record that nothing more follows from an ended run: it is neither resolved nor reopened any more.
 
     Raises as `resolve_escalation`; every end can be closed, once.
     """
     ended = await _ended(app, tenant_id, run_id, by, reason, of=("DECIDED", "REJECTED", "ESCALATED"))
     arguments = {**_about(ended.view), "reason": reason}
-    await commit_act(app.ports, app.config, tenant_id, ended.act("decision.closed", arguments), by)
+    return propose_commit(app.ports, app.config, tenant_id, ended.act("decision.closed", arguments), by)
 
 
+@Act
 async def reopen_run(
     app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str, to: float | None = None
-) -> None:
+) -> ActProposal[None]:
     """Let an escalated run go on from its journal; it is due at once.
 
     `to` is the new value of the limit that the run exhausted; None where it waited for a person in vain.
@@ -96,22 +99,25 @@ async def reopen_run(
     granted = _granted(entries, limit, to, now_us)
     arguments = {**_about(ended.view), "reason": reason, "limit": limit, "to": granted}
     proposed = ended.act("run.reopened", arguments)
-    control = await prove_act(app.ports, app.config, tenant_id, proposed, by)
     answer = {"by": by.id, "reason": reason, "limit": limit, "to": granted}
-    entry = append(entries, "run.reopened", "", by=by.id, answer=answer, at_us=now_us, salt=take(16))
-    kid, signature = app.ports.keys.sign("head", head_payload(tenant_id, run_id, entry.seq, entry.hash))
-    reached = canonical({"run": run_id, "entries": entry.seq, "head": entry.hash})
-    line = Draft("run.reopened", run_id, now_us, "runtime", reached, take(16))
-    await ended.store.commit(
-        Batch(
-            run=run_id,
-            entries=(entry,),
-            writes=proposed.writes,
-            shared=(control, (INDEX, line)),
-            wake_at_us=app.ports.clock.now_us(),
-            signature=(kid, signature.hex()),
+
+    async def write(control: tuple[str, Draft]) -> None:
+        entry = append(entries, "run.reopened", "", by=by.id, answer=answer, at_us=now_us, salt=take(16))
+        kid, signature = app.ports.keys.sign("head", head_payload(tenant_id, run_id, entry.seq, entry.hash))
+        reached = canonical({"run": run_id, "entries": entry.seq, "head": entry.hash})
+        line = Draft("run.reopened", run_id, now_us, "runtime", reached, take(16))
+        await ended.store.commit(
+            Batch(
+                run=run_id,
+                entries=(entry,),
+                writes=proposed.writes,
+                shared=(control, (INDEX, line)),
+                wake_at_us=app.ports.clock.now_us(),
+                signature=(kid, signature.hex()),
+            )
         )
-    )
+
+    return propose_act(app.ports, app.config, tenant_id, proposed, by, write)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from contextos.contracts.acts import ProposedAct
 from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.evidence import commit_key
-from contextos.deployment.acts.act import Actor, prove_acts
+from contextos.contracts.journal import Draft
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_acts
 from contextos.deployment.deployment import Deployment
 from contextos.errors import Conflict, InvalidInput, Problem
 from contextos.trust.recorded_time import recorded_now_us
@@ -22,6 +23,7 @@ _MAX_STATED_CHARS: Final = 8_000
 """Ids and digests of the edges in one act. Its signature is a token that contains them, in base64."""
 
 
+@Act
 async def write_facts(
     app: Deployment,
     tenant_id: str,
@@ -30,7 +32,7 @@ async def write_facts(
     *,
     by: Actor,
     expect: int | None = None,
-) -> int:
+) -> ActProposal[int]:
     """Append nodes and edges to the graph as one commit, with the acts that name them; return the commit's number.
 
     What the graph already contains is not appended again. The form of nodes and edges is that of `Graph.put`. `expect`
@@ -50,7 +52,7 @@ async def write_facts(
     if expect not in (None, planned.number - 1):
         raise Conflict("graph")
     if not planned.changes:
-        return planned.number - 1
+        return ActProposal.of_nothing(by, planned.number - 1)
     if len(planned.withdrawn) > MAX_WITHDRAWN:
         detail = f"one call withdraws at most {MAX_WITHDRAWN} edges"
         raise InvalidInput(Problem("/edges", "too_many", detail, "withdraw them in several calls"))
@@ -65,8 +67,11 @@ async def write_facts(
         for edge_id, ref in planned.withdrawn.items()
         for said in [{"commit": planned.number, "fact_digest": planned.ended[edge_id]}]
     ]
-    acts = await prove_acts(app.ports, app.config, tenant_id, proposed, by)
-    return await graph.put(nodes, edges, acts=acts, expect=before)
+
+    async def write(acts: Sequence[Draft]) -> int:
+        return await graph.put(nodes, edges, acts=acts, expect=before)
+
+    return propose_acts(app.ports, app.config, tenant_id, proposed, by, write)
 
 
 def _refuse_later(edges: Sequence[Mapping[str, Any]], latest_us: int) -> None:

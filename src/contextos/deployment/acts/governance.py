@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import ENVIRONMENTS, name_remedy
 from contextos.control.artifact_repository import ActiveArtifacts
-from contextos.deployment.acts.act import Actor, commit_act
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_commit
 from contextos.deployment.acts.blind_limits import refuse_blind_limits
 from contextos.deployment.acts.unmatched_rules import other_versions, refuse_unmatched, version_of
 from contextos.deployment.deployment import Deployment
@@ -22,9 +22,10 @@ from contextos.errors import InvalidArtifact, Problem
 from contextos.trust.redact import find_unsafe_texts
 
 
+@Act
 async def publish_artifact(
     app: Deployment, tenant_id: str, envelope: Mapping[str, Any], *, by: Actor
-) -> tuple[str, bool]:
+) -> ActProposal[tuple[str, bool]]:
     """Publish a signed artifact, and return its ref and whether it is new. The same content again changes nothing.
 
     The publisher is the person whose key signs this act. They cannot approve what depends on the artifact.
@@ -40,16 +41,21 @@ async def publish_artifact(
     if unsafe := find_unsafe_texts(catalog.opened(dict(envelope)).to_json()):
         raise InvalidArtifact(*unsafe)
     ref, proposed = await catalog.publication(dict(envelope))
-    if proposed:
-        await refuse_unmatched(app, tenant_id, catalog.opened(dict(envelope)))
-        await app.refuse_retired(tenant_id, envelope)
-        await commit_act(app.ports, app.config, tenant_id, proposed, by)
-    return ref, proposed is not None
+    if proposed is None:
+        return ActProposal.of_nothing(by, (ref, False))
+    await refuse_unmatched(app, tenant_id, catalog.opened(dict(envelope)))
+    await app.refuse_retired(tenant_id, envelope)
+
+    async def published(_: None) -> tuple[str, bool]:
+        return ref, True
+
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(published)
 
 
+@Act
 async def activate_policies(
     app: Deployment, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
-) -> None:
+) -> ActProposal[None]:
     """Put exactly these policies in force above every pack. The same list again changes nothing.
 
     Raises:
@@ -61,16 +67,18 @@ async def activate_policies(
     """
     catalog = app.catalog(tenant_id)
     proposed = await catalog.activation(level_refs, expected=expected)
-    if proposed:
-        # What is in force already can end one by one.
-        before = {ref for _, ref in (await catalog.active()).policies}
-        for ref in sorted({ref for _, ref in level_refs} - before):
-            stored = await catalog.repository.published(ref)
-            await refuse_unmatched(app, tenant_id, stored.artifact if stored else None)
-        await commit_act(app.ports, app.config, tenant_id, proposed, by)
+    if proposed is None:
+        return ActProposal.of_nothing(by, None)
+    # What is in force already can end one by one.
+    before = {ref for _, ref in (await catalog.active()).policies}
+    for ref in sorted({ref for _, ref in level_refs} - before):
+        stored = await catalog.repository.published(ref)
+        await refuse_unmatched(app, tenant_id, stored.artifact if stored else None)
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by)
 
 
-async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
+@Act
+async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> ActProposal[None]:
     """Allow requests that name exactly the refs of `pin`, for its intents in its environment.
 
     Raises:
@@ -87,21 +95,23 @@ async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: 
         raise InvalidArtifact(Problem("/environment", "other_environment", detail, remedy))
     proposed = await app.catalog(tenant_id).pinning(pin, expected=expected)
     await refuse_blind_limits(app.catalog(tenant_id), pin)
-    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by)
 
 
-async def withdraw_pin(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
+@Act
+async def withdraw_pin(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> ActProposal[None]:
     """End what `pin_packs` allowed, for the intents of `pin` in its environment. Raises as above."""
     proposed = await app.catalog(tenant_id).unpinning(pin, expected=expected)
-    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by)
 
 
+@Act
 async def withdraw_artifact(
     app: Deployment, tenant_id: str, ref: str, *, reason: str, expected: int, by: Actor
-) -> None:
+) -> ActProposal[None]:
     """Withdraw a ref: no new run can pin it, and approvals that depend on it become void. Raises as above."""
     proposed = await app.catalog(tenant_id).withdrawal(ref, reason=reason, expected=expected)
-    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by)
 
 
 async def initialise_tenant(
@@ -127,7 +137,7 @@ async def initialise_tenant(
         ref, proposed = await catalog.publication(envelope)
         if proposed:
             await app.refuse_retired(tenant_id, envelope)
-            await commit_act(app.ports, app.config, tenant_id, proposed, by)
+            await propose_commit(app.ports, app.config, tenant_id, proposed, by).signed()
             done.append(f"published {ref}")
         packs += [artifact] if isinstance(artifact, ContextPack) else []
     if not (await catalog.active()).version:

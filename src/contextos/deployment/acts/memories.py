@@ -6,7 +6,7 @@ from typing import Any
 
 from contextos.contracts.envelopes.evidence import IntegrityLevel
 from contextos.contracts.envelopes.memory import ReviewRefused, ReviewVerdict
-from contextos.deployment.acts.act import Actor, commit_act
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_commit
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.queries.run_view import run_principals
 from contextos.errors import ApprovalRefused
@@ -15,6 +15,7 @@ from contextos.trust.approvals.settlement import barred_settlers, is_barred
 from contextos.trust.rows.memories import require_proposed
 
 
+@Act
 async def review_memory(
     app: Deployment,
     tenant_id: str,
@@ -26,7 +27,7 @@ async def review_memory(
     integrity: IntegrityLevel = "untrusted",
     supersede: bool = False,
     at_us: int | None = None,
-) -> dict[str, Any] | ReviewRefused:
+) -> ActProposal[dict[str, Any] | ReviewRefused]:
     """Record a reviewer's verdict on a proposal; return the review, or why it had no effect.
 
     `at_us` is when the reviewer states it, in Unix microseconds; now if it is None.
@@ -50,7 +51,7 @@ async def review_memory(
     if verdict == "promote":
         refused = await app.promotion_refusal(tenant_id, candidate.body.proposal, by.id)
         if refused is not None:
-            return refused
+            return ActProposal.of_nothing(by, refused)
     proposed = await review_proposal(
         store,
         proposal_id,
@@ -62,6 +63,9 @@ async def review_memory(
         supersede=supersede,
     )
     if isinstance(proposed, ReviewRefused):
-        return proposed
-    await commit_act(app.ports, app.config, tenant_id, proposed, by)
-    return dict(proposed.arguments)
+        return ActProposal.of_nothing(by, proposed)
+
+    async def reviewed(_: None) -> dict[str, Any] | ReviewRefused:
+        return dict(proposed.arguments)
+
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(reviewed)

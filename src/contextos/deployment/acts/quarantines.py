@@ -9,7 +9,7 @@ from contextos.action.registry import Registry
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident, quarantine_key
 from contextos.contracts.ports.outside import Adapter
-from contextos.deployment.acts.act import Actor, commit_act
+from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_commit
 from contextos.deployment.acts.checks import refuse_reason
 from contextos.deployment.deployment import Deployment
 from contextos.errors import InvalidInput, NotFound, Problem
@@ -19,9 +19,10 @@ MAX_RELEASED: Final = 1_000
 """The most incidents that one act releases."""
 
 
+@Act
 async def release_capability(
     app: Deployment, tenant_id: str, capability_id: str, *, reason: str, by: Actor
-) -> Sequence[str]:
+) -> ActProposal[Sequence[str]]:
     """End the quarantine of a capability, and return the keys of the incidents that keep it there no longer.
 
     Its definition is compared as before, so a tool that is not as it was published comes back.
@@ -39,8 +40,12 @@ async def release_capability(
         detail = f"`{capability_id[:200]}` is not in quarantine in this tenant; see `contextos adapters list`"
         raise NotFound(detail)
     arguments = {"capability_id": capability_id, "incidents": list(found[:MAX_RELEASED]), "reason": reason}
-    await commit_act(app.ports, app.config, tenant_id, ProposedAct("capability.released", capability_id, arguments), by)
-    return found[:MAX_RELEASED]
+    proposed = ProposedAct("capability.released", capability_id, arguments)
+
+    async def released(_: None) -> Sequence[str]:
+        return found[:MAX_RELEASED]
+
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(released)
 
 
 async def quarantined_capabilities(app: Deployment, tenant_id: str, adapter: Adapter) -> Mapping[str, DriftIncident]:

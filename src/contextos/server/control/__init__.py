@@ -1,4 +1,5 @@
-"""The routes by which people govern a tenant: packs, policies, facts, memories and context slots.
+"""The routes by which people govern a tenant, beside the table of operations: packs before they are signed, what was
+recorded, and what a slot can take.
 
 Reading needs a role of the tenant's directory. An act needs the signature of the person's own key: `…/statement`
 returns what exactly is signed, and the same body with `tokens` does it. A bearer token alone changes nothing.

@@ -25,6 +25,4 @@ GOVERNED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     packs.Publication,
     packs.SignedPublication,
     slots.SlotQuery,
-    slots.SlotAnswer,
-    slots.SignedSlotAnswer,
 )

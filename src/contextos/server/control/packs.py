@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Path, Response
 
 from contextos.contracts.model import Model, OpenObject
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.governance import publish_artifact
 from contextos.errors import SignatureInvalid
 from contextos.server.access import RolesHere, require_role
@@ -18,12 +18,13 @@ from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.problems import HttpProblem
 from contextos.server.shared.pages import is_unchanged, unchanged
-from contextos.server.shared.signing import act_document, signing_actor
+from contextos.service.acts import act_document, done_with, signer_elsewhere
 from contextos.service.artifacts import ArtifactDocument
 from contextos.service.operations.operation import Signed
 from contextos.service.operations.packs import PACK_READERS, REF
 from contextos.service.views import ActDocument
 from contextos.trust.approvals.acts import PUBLISHER_ROLE
+from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
 
 pack_routes: Final = APIRouter(tags=["packs"])
@@ -81,7 +82,7 @@ async def post_publication_statement(
 ) -> ActDocument:
     """Return what the caller signs to publish an artifact. Nothing is published."""
     require_role(roles, PUBLISHER_ROLE)
-    return await act_document(app, caller, lambda by: _publish(app, caller.tenant_id, sent, by))
+    return await act_document(app.deployment, caller.tenant_id, await _publication(app, caller, sent))
 
 
 @pack_routes.post(
@@ -98,16 +99,17 @@ async def post_publication(
     The same content again changes nothing.
     """
     require_role(roles, PUBLISHER_ROLE)
-    ref, new = await _publish(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
+    ref, new = await done_with(app.deployment, await _publication(app, caller, sent), sent.tokens)
     if not new:
         response.status_code = 200
     return PublishedDocument(ref=ref)
 
 
-async def _publish(app: App, tenant_id: str, sent: Publication, by: Actor) -> tuple[str, bool]:
+async def _publication(app: App, caller: Caller, sent: Publication) -> ActProposal[tuple[str, bool]]:
     try:
-        app.deployment.catalog(tenant_id).opened(dict(sent.envelope))
+        app.deployment.catalog(caller.tenant_id).opened(dict(sent.envelope))
     except SignatureInvalid:
         detail = "no key that may sign packs here signed the envelope; its author signs it"
         raise HttpProblem(403, "not_signed", detail) from None
-    return await publish_artifact(app.deployment, tenant_id, sent.envelope, by=by)
+    by = signer_elsewhere(caller.subject)
+    return await publish_artifact.propose(app.deployment, caller.tenant_id, sent.envelope, by=by)

@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import Field, Strict
 
 from contextos.contracts.encoding.codec import loads
-from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS, MAX_TOKEN_CHARS
-from contextos.contracts.model import Model, OpenObject
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
+from contextos.contracts.model import ListOnly, Model, OpenObject
 from contextos.errors import ApprovalRefused, InvalidEnvelope, Problem
 from contextos.server.access import RolesHere, RunName, askable_question, reads_every_run
 from contextos.server.bodies import body_of, json_of
@@ -22,7 +22,7 @@ from contextos.server.callers import AppHere, CallerHere
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.shared.pages import Cursor, Limit
-from contextos.service.operations.operation import ActReason
+from contextos.service.operations.operation import ActReason, ActToken
 from contextos.service.views import AnswerReceipt, QuestionDocument, QuestionPage, StatementDocument, UnverifiedDocument
 from contextos.trust.identity.jws import unverified_payload
 
@@ -36,18 +36,17 @@ class AnswerDraft(Model):
     reason: ActReason = ""
 
 
-class SignedAnswer(Model):
+class SignedAnswer(AnswerDraft):
     """An answer with exactly one proof.
 
-    `token` is a compact JWS by the person's key over the statement. `passkey` is what the browser returned for the
+    `tokens` has a compact JWS by the person's key over the statement. `passkey` is what the browser returned for the
     options in the statement (`credential.toJSON()`), and `login_token` the OIDC token of a login whose nonce is that of
-    the statement; each of these two needs `answer`, the verdict and the reason that it is for.
+    the statement.
     """
 
-    token: str | None = Field(default=None, max_length=MAX_SIGNED_CHARS)
+    tokens: Annotated[tuple[ActToken, ...], Strict(False), Field(max_length=1), ListOnly()] = ()
     passkey: OpenObject | None = None
     login_token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
-    answer: AnswerDraft | None = None
 
 
 DraftBody = Annotated[AnswerDraft, json_of(AnswerDraft)]
@@ -112,18 +111,14 @@ async def post_answer(
 ) -> AnswerReceipt:
     """Record the caller's answer, with its proof."""
     question = await askable_question(app, caller, roles, name)
-    proofs = [one for one in (signed.token, signed.passkey, signed.login_token) if one is not None]
-    if len(proofs) != 1 or (signed.answer is None) is not (signed.token is not None):
-        remedy = "send `token`; or `passkey` or `login_token` together with `answer`"
+    proofs = [one for one in (*signed.tokens, signed.passkey, signed.login_token) if one is not None]
+    if len(proofs) != 1:
+        remedy = "send `tokens` with one token, or `passkey`, or `login_token`"
         raise InvalidEnvelope(Problem("", "no_proof", "the answer has not exactly one proof", remedy))
-    if signed.token is not None:
-        stated = unverified_payload(signed.token) or {}
-        if stated.get("approver", caller.subject) != caller.subject:
-            raise ApprovalRefused("other_person", "the answer is signed for another person than the token is of")
-        await question.answer(signed.token)
+    if signed.tokens:
+        await question.answer(_checked(signed, caller.subject))
     else:
-        assert signed.answer is not None, "only `token` is without one"
-        statement = question.statement(caller.subject, signed.answer.verdict, signed.answer.reason)
+        statement = question.statement(caller.subject, signed.verdict, signed.reason)
         if signed.passkey is not None:
             await question.answer_with_passkey(signed.passkey, statement)
         else:
@@ -133,3 +128,15 @@ async def post_answer(
     return AnswerReceipt(
         run_id=question.run_id, approval_id=question.approval_id, binding_digest=question.binding_digest
     )
+
+
+def _checked(signed: SignedAnswer, person: str) -> str:
+    """The token of an answer, which says what was sent. Nobody has its signature checked yet."""
+    [token] = signed.tokens
+    stated = unverified_payload(token)
+    if stated is not None and stated.get("approver", person) != person:
+        raise ApprovalRefused("other_person", "the answer is signed for another person than the token is of")
+    if stated is not None and (stated.get("verdict"), stated.get("reason")) != (signed.verdict, signed.reason):
+        detail = "the token signs another answer than was sent; ask for the statement of this one"
+        raise ApprovalRefused("assertion_invalid", detail)
+    return token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field, Strict
 
@@ -10,7 +10,7 @@ from contextos.contracts.envelopes.evidence import commit_key
 from contextos.contracts.ids import CEID, Ceid
 from contextos.contracts.model import ListOnly, Model, Name, OpenObject
 from contextos.contracts.refs import EvidenceRef
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.facts import write_facts
 from contextos.service.facts import KnownFact, StatedFact
 from contextos.service.operations.operation import Asked, Operation, Paged, opened_cursor, sealed_cursor
@@ -87,32 +87,37 @@ async def list_facts(asked: Asked, query: FactQuery) -> FactPage:
     return FactPage(items=list(page.items), snapshot=at, cursor=sealed_cursor(of, page.cursor))
 
 
-async def set_fact(asked: Asked, fact: StatedFact, by: Actor) -> KnownFact:
+async def set_fact(asked: Asked, fact: StatedFact) -> ActProposal[KnownFact]:
     """Write a fact that nothing contradicts yet. The same fact again changes nothing."""
-    return await asked.app.facts.set(asked.tenant_id, fact.subject, fact.predicate, fact.value, **_known(fact), by=by)
+    return await asked.app.facts.propose_set(asked.tenant_id, fact, by=asked.by)
 
 
-async def replace_fact(asked: Asked, fact: StatedFact, by: Actor) -> KnownFact:
+async def replace_fact(asked: Asked, fact: StatedFact) -> ActProposal[KnownFact]:
     """End the facts that hold, and begin this one in the same commit. Approvals that rest on the old ones are void."""
-    facts = asked.app.facts
-    return await facts.replace(asked.tenant_id, fact.subject, fact.predicate, fact.value, **_known(fact), by=by)
+    return await asked.app.facts.propose_replacement(asked.tenant_id, fact, by=asked.by)
 
 
-async def retract_facts(asked: Asked, ended: Retraction, by: Actor) -> RetractedDocument:
+async def retract_facts(asked: Asked, ended: Retraction) -> ActProposal[RetractedDocument]:
     """End every fact of a subject under a predicate."""
-    await asked.app.facts.retract(asked.tenant_id, ended.subject, ended.predicate, source=ended.source, by=by)
-    return RetractedDocument(subject=ended.subject, predicate=ended.predicate)
+
+    async def retracted(_: int) -> RetractedDocument:
+        return RetractedDocument(subject=ended.subject, predicate=ended.predicate)
+
+    proposal = await asked.app.facts.propose_retraction(
+        asked.tenant_id, ended.subject, ended.predicate, source=ended.source, by=asked.by
+    )
+    return proposal.then(retracted)
 
 
-async def load_facts(asked: Asked, graph: GraphDraft, by: Actor) -> SnapshotDocument:
+async def load_facts(asked: Asked, graph: GraphDraft) -> ActProposal[SnapshotDocument]:
     """Write nodes and edges in one commit."""
-    commit = await write_facts(asked.app.deployment, asked.tenant_id, graph.nodes, graph.edges, by=by)
-    return SnapshotDocument(snapshot=commit_key(commit))
 
+    async def loaded(commit: int) -> SnapshotDocument:
+        return SnapshotDocument(snapshot=commit_key(commit))
 
-def _known(fact: StatedFact) -> dict[str, Any]:
-    names = ("source", "integrity", "classification", "observed_at_us")
-    return {name: getattr(fact, name) for name in names}
+    nodes, edges = graph.nodes, graph.edges
+    proposal = await write_facts.propose(asked.app.deployment, asked.tenant_id, nodes, edges, by=asked.by)
+    return proposal.then(loaded)
 
 
 _WRITERS: Final = (KNOWLEDGE_WRITER_ROLE,)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.evidence import IntegrityLevel
 from contextos.contracts.envelopes.memory import MemoryProposal, MemoryReview, ReviewRefused, ReviewVerdict
 from contextos.contracts.model import Model
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.checks import refuse_reason
 from contextos.deployment.acts.memories import review_memory
 from contextos.errors import ApprovalRefused
@@ -58,24 +58,28 @@ async def list_proposals(asked: Asked, page: Paged) -> ProposalPage:
     return ProposalPage(items=list(waiting), cursor=sealed_cursor(of, last))
 
 
-async def review(asked: Asked, draft: ReviewDraft, by: Actor) -> MemoryReview:
+async def review(asked: Asked, draft: ReviewDraft) -> ActProposal[MemoryReview]:
     """Promote a memory, so that runs recall it, or reject it. The requester, the agent and its owner may not."""
     refuse_reason(draft.reason)
     check_stated_at(asked.app.deployment, draft.at_us)
-    reviewed = await review_memory(
+
+    async def reviewed(review: dict[str, Any] | ReviewRefused) -> MemoryReview:
+        if isinstance(review, ReviewRefused):
+            raise ApprovalRefused(review.reason, review.detail)
+        return parse(MemoryReview, review)
+
+    proposal = await review_memory.propose(
         asked.app.deployment,
         asked.tenant_id,
         asked.name,
         draft.verdict,
-        by=by,
+        by=asked.by,
         reason=draft.reason,
         integrity=draft.integrity,
         supersede=draft.supersede,
         at_us=draft.at_us,
     )
-    if isinstance(reviewed, ReviewRefused):
-        raise ApprovalRefused(reviewed.reason, reviewed.detail)
-    return parse(MemoryReview, reviewed)
+    return proposal.then(reviewed)
 
 
 MEMORY_OPERATIONS: Final = (

@@ -15,7 +15,8 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.model import MAX_COUNT, Model, Seq
-from contextos.deployment.acts.act import Actor
+from contextos.contracts.ports.outside import Engine
+from contextos.deployment.acts.act import Actor, ActProposal
 from contextos.deployment.acts.checks import MAX_REASON_CHARS
 from contextos.deployment.deployment import Deployment
 from contextos.errors import InvalidInput, Problem
@@ -39,7 +40,7 @@ class Paged(Model):
     """The input of a list: at most `limit` items, from `cursor` on."""
 
     limit: Annotated[int, Strict(False), Field(ge=1, le=MAX_PAGE_ITEMS, description="The most items of the page.")] = 50
-    cursor: Annotated[str, Field(max_length=300, description="The `cursor` of the page before.")] = ""
+    cursor: Annotated[str, Field(max_length=512, description="The `cursor` of the page before.")] = ""
 
 
 class Signed(Model):
@@ -51,11 +52,11 @@ class Signed(Model):
 class Configured(Protocol):
     """Puts what is published in force, after a lint with all that the deployment knows."""
 
-    async def pin(self, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None: ...
+    async def propose_pin(self, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> ActProposal[None]: ...
 
-    async def activate(
+    async def propose_policies(
         self, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
-    ) -> None: ...
+    ) -> ActProposal[None]: ...
 
     async def of_tenant(self, tenant_id: str) -> Sequence[tuple[str, Problem]]: ...
 
@@ -69,6 +70,9 @@ class Opened(Protocol):
     def deployment(self) -> Deployment: ...
 
     @property
+    def engine(self) -> Engine: ...
+
+    @property
     def facts(self) -> Facts: ...
 
     @property
@@ -80,10 +84,13 @@ class Opened(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operation is asked of: a tenant of an open deployment, and the thing that its address names, if any."""
+    """What an operation is asked of, and by whom: a tenant of an open deployment, and the thing that its address names,
+    if any. That of an operation on a run is the id of a run that `by` may see.
+    """
 
     app: Opened
     tenant_id: str
+    by: Actor
     name: str = ""
 
 
@@ -96,24 +103,39 @@ class Named:
     max_chars: int | None = 200
 
 
+OF_RUN: Final = Named("run", "A run id, or the id of the request that made the run.")
+"""A run that the caller may see."""
+
+
+class Nothing(Model):
+    """Nothing more is stated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One thing that can be asked.
 
-    `name` is `<group>.<verb>`, and `address` its method and path under `/v1`. The caller holds one of `roles`. `run`
-    takes an `Asked` and the input; of a governed operation it also takes the `Actor` who signs, and `signs` says what
-    the signature is for. `status` is that of a success over HTTP, and `about` the thing that the path names.
+    `name` is `<group>.<verb>`, and `address` its method and path under `/v1`. The caller holds one of `roles`; without
+    any it is an operation on a run, for each caller who may see that. `run` takes an `Asked` and the input, and returns
+    the answer. That of a governed operation returns the `ActProposal` of an act that comes to the answer, and `signs`
+    says what its signature is for. `status` is that of a success over HTTP, and `about` the thing that the path names.
+    `is_long`: it takes as long as what it is about is large. `media_type` is that of an answer in bytes.
     """
 
     name: str
     address: tuple[str, str]
     roles: tuple[str, ...]
     input: type[Model]
-    output: type[Model]
+    output: type[Model] | type[bytes]
     run: Callable[..., Awaitable[Any]]
     signs: str = ""
     status: int = 200
     about: Named | None = None
+    is_long: bool = False
+    media_type: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.roles or self.about is OF_RUN, f"{self.name} says who may ask it"
 
     @property
     def group(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Final
 
 from contextos.contracts.model import Count, Model
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.checks import refuse_reason
 from contextos.deployment.acts.governance import withdraw_artifact
 from contextos.service.artifacts import CatalogArtifact
@@ -62,14 +62,13 @@ async def list_artifacts(asked: Asked, page: Paged) -> ArtifactPage:
     return ArtifactPage(items=list(listed.items), cursor=listed.cursor)
 
 
-async def withdraw(asked: Asked, draft: Withdrawal, by: Actor) -> ActiveVersion:
+async def withdraw(asked: Asked, draft: Withdrawal) -> ActProposal[ActiveVersion]:
     """Withdraw a published artifact: no new run uses it, and what waits for an approval under it is void."""
     refuse_reason(draft.reason)
-    deployment = asked.app.deployment
-    await withdraw_artifact(
-        deployment, asked.tenant_id, asked.name, reason=draft.reason, expected=draft.expected, by=by
+    proposal = await withdraw_artifact.propose(
+        asked.app.deployment, asked.tenant_id, asked.name, reason=draft.reason, expected=draft.expected, by=asked.by
     )
-    return await active_version(asked, draft.expected + 1)
+    return proposal.then(lambda _: active_version(asked, draft.expected + 1))
 
 
 async def active_version(asked: Asked, version: int) -> ActiveVersion:

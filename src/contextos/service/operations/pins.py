@@ -7,7 +7,7 @@ from typing import Final
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.model import Count, Model, Name, NonEmpty
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.governance import withdraw_pin
 from contextos.service.operations.operation import Asked, Operation, Paged, page_of
 from contextos.service.operations.packs import PACK_READERS, ActiveVersion, active_version
@@ -41,16 +41,18 @@ async def list_pins(asked: Asked, page: Paged) -> PinPage:
     return PinPage(version=active.version, items=list(items), withdrawn=sorted(active.withdrawn), cursor=following)
 
 
-async def set_pin(asked: Asked, draft: PinDraft, by: Actor) -> ActiveVersion:
+async def set_pin(asked: Asked, draft: PinDraft) -> ActProposal[ActiveVersion]:
     """Allow requests that name exactly these refs, for these intents."""
-    await asked.app.configuration.pin(asked.tenant_id, _pin_of(asked, draft), expected=draft.expected, by=by)
-    return await active_version(asked, draft.expected + 1)
+    configuration, pin = asked.app.configuration, _pin_of(asked, draft)
+    proposal = await configuration.propose_pin(asked.tenant_id, pin, expected=draft.expected, by=asked.by)
+    return proposal.then(lambda _: active_version(asked, draft.expected + 1))
 
 
-async def end_pin(asked: Asked, draft: PinDraft, by: Actor) -> ActiveVersion:
+async def end_pin(asked: Asked, draft: PinDraft) -> ActProposal[ActiveVersion]:
     """End a pin. Approvals that wait under a pack without any pin become void."""
-    await withdraw_pin(asked.app.deployment, asked.tenant_id, _pin_of(asked, draft), expected=draft.expected, by=by)
-    return await active_version(asked, draft.expected + 1)
+    deployment, pin = asked.app.deployment, _pin_of(asked, draft)
+    proposal = await withdraw_pin.propose(deployment, asked.tenant_id, pin, expected=draft.expected, by=asked.by)
+    return proposal.then(lambda _: active_version(asked, draft.expected + 1))
 
 
 def _pin_of(asked: Asked, draft: PinDraft) -> PackPin:

@@ -7,7 +7,7 @@ from typing import Final
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import FACTS
 from contextos.contracts.model import Count, Model, Name, Seq
-from contextos.deployment.acts.act import Actor
+from contextos.deployment.acts.act import ActProposal
 from contextos.service.operations.operation import Asked, Operation, Paged, page_of
 from contextos.service.operations.packs import (
     PACK_READERS,
@@ -82,13 +82,17 @@ async def list_rule_facts(asked: Asked, page: Paged) -> RuleFactPage:
     return RuleFactPage(items=list(items), cursor=following)
 
 
-async def activate(asked: Asked, draft: PolicyList, by: Actor) -> ActiveVersion:
+async def activate(asked: Asked, draft: PolicyList) -> ActProposal[ActiveVersion]:
     """Put exactly these policies in force. They bind every decision from then on, also of runs that wait."""
     wanted = [(policy.level, policy.ref) for policy in draft.policies]
     configuration = asked.app.configuration
     configuration.require_settings_allow(wanted)
-    await configuration.activate(asked.tenant_id, wanted, expected=draft.expected, by=by)
-    return await active_version(asked, (await asked.app.artifacts.active(asked.tenant_id)).version)
+    proposal = await configuration.propose_policies(asked.tenant_id, wanted, expected=draft.expected, by=asked.by)
+
+    async def activated(_: None) -> ActiveVersion:
+        return await active_version(asked, (await asked.app.artifacts.active(asked.tenant_id)).version)
+
+    return proposal.then(activated)
 
 
 POLICY_OPERATIONS: Final = (

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from contextos.service.operations.audits import AUDIT_OPERATIONS
 from contextos.service.operations.facts import FACT_OPERATIONS
 from contextos.service.operations.memories import MEMORY_OPERATIONS
 from contextos.service.operations.operation import Operation
 from contextos.service.operations.packs import PACK_OPERATIONS
 from contextos.service.operations.pins import PIN_OPERATIONS
 from contextos.service.operations.policies import POLICY_OPERATIONS
+from contextos.service.operations.runs import RUN_OPERATIONS
+from contextos.service.operations.slots import SLOT_OPERATIONS
+from contextos.service.operations.stuck import STUCK_OPERATIONS
 
 OPERATION_TABLE: Final[tuple[Operation, ...]] = (
+    *RUN_OPERATIONS,
+    *SLOT_OPERATIONS,
+    *AUDIT_OPERATIONS,
+    *STUCK_OPERATIONS,
     *PACK_OPERATIONS,
     *PIN_OPERATIONS,
     *POLICY_OPERATIONS,

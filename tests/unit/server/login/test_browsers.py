@@ -70,11 +70,11 @@ def test_a_lead_who_logged_in_reads_the_question_and_still_has_to_sign(browser: 
     assert browser.send("GET", "/v1/caller").json()["roles"] == ["finance_lead"]
     path = f"/v1/approvals/{run}"
     assert browser.send("GET", path).status_code == 200
-    for proof in ({}, {"answer": {"verdict": "approved"}}, {"token": browser.cookies[SESSION]}):
+    for proof in ({}, {"verdict": "approved"}, {"verdict": "approved", "tokens": [browser.cookies[SESSION]]}):
         answer = browser.send("POST", f"{path}/answer", headers=browser.csrf(), json=proof)
         assert answer.status_code in (403, 422)
     said = browser.send("POST", f"{path}/statement", headers=browser.csrf(), json={"verdict": "approved"}).json()
-    [signed] = said["signing_inputs"].values()
-    given = {"token": face.signature(signed, LEAD)}
+    [signed] = said["statements"][0]["signing_inputs"].values()
+    given = {"verdict": "approved", "tokens": [face.signature(signed, LEAD)]}
     assert browser.send("POST", f"{path}/answer", headers=browser.csrf(), json=given).status_code == 200
     assert requester.send("GET", path).status_code == 404

@@ -59,7 +59,7 @@ def test_a_reader_of_a_live_run_sees_the_rest_as_it_happens(face: HttpFace, url:
     ):
         events = read(stream.iter_lines())
         seen = list(islice(events, len(before) - 2))
-        face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json={"token": face.signed_answer(run)})
+        face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=face.signed_answer(run))
         seen += list(events)
     assert [one for one, _, _ in seen[: len(before) - 2]] == before[2:]
     assert [*before[:2], *(one for one, _, _ in seen)] == face.call(so_far(face, run))

@@ -121,7 +121,7 @@ def test_a_reader_with_the_hash_of_the_record_gets_it_only_once_it_changed(face:
     again = face.send("GET", f"/v1/runs/{run}/record", headers=known)
     assert (again.status_code, again.content) == (304, b"")
     assert face.send("GET", f"/v1/runs/{run}/record", headers={"If-None-Match": "*"}).status_code == 304
-    face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json={"token": face.signed_answer(run)})
+    face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=face.signed_answer(run))
     face.ended(run)
     newer = face.send("GET", f"/v1/runs/{run}/record", headers=known)
     assert (newer.status_code, newer.json()["status"]) == (200, "DECIDED")

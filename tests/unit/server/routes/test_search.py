@@ -22,7 +22,7 @@ def found(face: HttpFace, by: str = OPERATOR, **params: Any) -> list[str]:
 
 def approved_run(face: HttpFace) -> str:
     run = face.waiting_run()
-    body = {"token": face.signed_answer(run)}
+    body = face.signed_answer(run)
     assert face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=body).status_code == 200
     assert face.ended(run)["ended"] is True
     return run

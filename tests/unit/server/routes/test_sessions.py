@@ -46,9 +46,9 @@ def asked(face: HttpFace, session: str) -> str:
 
 def answer(face: HttpFace, run: str, verdict: str) -> None:
     said = face.send("POST", f"/v1/approvals/{run}/statement", json={"verdict": verdict}, **OLGA).json()
-    [signed] = said["signing_inputs"].values()
-    token = face.signature(signed, "olga")
-    assert face.send("POST", f"/v1/approvals/{run}/answer", json={"token": token}, **OLGA).status_code == 200
+    [signed] = said["statements"][0]["signing_inputs"].values()
+    body = {"verdict": verdict, "tokens": [face.signature(signed, "olga")]}
+    assert face.send("POST", f"/v1/approvals/{run}/answer", json=body, **OLGA).status_code == 200
 
 
 def test_a_run_in_flight_has_no_record_or_decision_yet_and_says_so(deploys: HttpFace) -> None:

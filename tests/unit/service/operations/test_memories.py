@@ -48,7 +48,7 @@ def test_a_review_counts_for_what_was_signed(face: HttpFace) -> None:
     sent = face.send("POST", "/v1/runs", json=face.request("large"))
     if sent.json()["waits_for"] == "approval":
         run = sent.json()["run_id"]
-        answer = {"token": face.signed_answer(run)}
+        answer = face.signed_answer(run)
         assert face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=answer).status_code == 200
         face.ended(run)
     one, *_ = proposals(face)

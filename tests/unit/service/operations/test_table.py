@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from contextos.contracts.model import Model
+from contextos.contracts.statements.acts import ACT_ROUTES
 from contextos.server.operations import SIGNED_INPUTS, STATEMENT, operation_bodies, operation_routes
-from contextos.service.operations.operation import Operation, Signed
+from contextos.service.operations.facts import FactPage, list_facts
+from contextos.service.operations.operation import OF_RUN, Operation, Paged, Signed
 from contextos.service.operations.table import OPERATION_TABLE
-from contextos.trust.approvals.acts import ACT_ROLES, AUDITOR_ROLE, POLICY_ADMIN_ROLE, PUBLISHER_ROLE
+from contextos.trust.approvals.acts import (
+    ACT_ROLES,
+    AUDITOR_ROLE,
+    OWN_RUN_ACTS,
+    POLICY_ADMIN_ROLE,
+    PUBLISHER_ROLE,
+    SLOT_ANSWER,
+)
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
 from tests.http_face import OPERATOR, HttpFace
 
@@ -35,8 +44,11 @@ def test_an_operation_is_in_the_openapi_document_with_its_input_and_answer(
     document = face.api.openapi()
     stated: dict[str, Any] = document["paths"]["/v1" + path][method.lower()]
     assert stated["operationId"] == operation.name
-    answer = stated["responses"][str(operation.status)]["content"]["application/json"]["schema"]["$ref"]
-    assert answer.rpartition("/")[2] == operation.output.__name__
+    answer = stated["responses"][str(operation.status)]["content"]
+    if operation.media_type:
+        assert answer == {operation.media_type: {}}
+    else:
+        assert answer["application/json"]["schema"]["$ref"].rpartition("/")[2] == operation.output.__name__
     if operation.signs:
         body = stated["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         fields = document["components"]["schemas"][body]["properties"]
@@ -49,6 +61,9 @@ def test_an_operation_is_in_the_openapi_document_with_its_input_and_answer(
 
 
 ACT_OF = {
+    "runs.retry": "run.retried",
+    "runs.erase": "entry.erased",
+    "exports.make": "runs.exported",
     "packs.withdraw": "artifact.withdrawn",
     "pins.set": "packs.pinned",
     "pins.withdraw": "packs.withdrawn",
@@ -59,22 +74,38 @@ ACT_OF = {
     "facts.load": "graph.written",
     "memories.review": "memory.reviewed",
 }
-"""The act that each governed operation signs."""
+"""The act that each governed operation with a role signs."""
+OF_WHO_SEES_THE_RUN = {"runs.cancel": "run.cancelled", "runs.reask": "approval.reasked", "slots.select": SLOT_ANSWER}
+"""The act that the others sign, which needs no role on an own run. A settlement is signed as what it is."""
 SEE_PACKS = {PUBLISHER_ROLE, POLICY_ADMIN_ROLE}
 
 
 def test_a_governed_operation_is_for_the_role_of_its_act() -> None:
     governed = {one.name: one.roles for one in OPERATION_TABLE if one.signs}
-    assert governed == {name: (ACT_ROLES[act],) for name, act in ACT_OF.items()}
+    wanted = {name: (ACT_ROLES[act],) for name, act in ACT_OF.items()}
+    assert governed == wanted | dict.fromkeys((*OF_WHO_SEES_THE_RUN, "runs.settle"), ())
+    assert set(OF_WHO_SEES_THE_RUN.values()) == OWN_RUN_ACTS
+
+
+@pytest.mark.parametrize("name", sorted(ACT_OF.keys() | OF_WHO_SEES_THE_RUN.keys()))
+def test_the_act_of_an_operation_is_one_that_its_signer_makes_anew(name: str) -> None:
+    """Else `ApiClient.act` could not compare what it is given to sign."""
+    [address] = [one.address[1] for one in OPERATION_TABLE if one.name == name]
+    assert address == "/exports" or address.removeprefix("/") in ACT_ROUTES
 
 
 @NAMED
 def test_who_acts_or_audits_in_a_group_reads_it(operation: Operation) -> None:
     acting = {role for one in OPERATION_TABLE if one.group == operation.group and one.signs for role in one.roles}
-    acting |= SEE_PACKS if operation.group in ("packs", "pins", "policies") else set()
+    acting |= SEE_PACKS if operation.group in ("packs", "pins", "policies", "slots") else set()
     if not operation.signs:
-        assert set(operation.roles) == acting | {AUDITOR_ROLE, OPERATOR_ROLE}
-        assert operation.address[0] == "GET", "what a POST does is signed"
+        assert set(operation.roles) == (set() if operation.about is OF_RUN else acting | {AUDITOR_ROLE, OPERATOR_ROLE})
+        assert operation.address[0] == "GET" or operation.name == "runs.replay", "what a POST does is signed"
+
+
+def test_an_operation_that_names_nobody_is_on_a_run_alone() -> None:
+    with pytest.raises(AssertionError, match="who may ask"):
+        Operation("facts.all", ("GET", "/all"), (), Paged, FactPage, list_facts)
 
 
 @NAMED
@@ -99,6 +130,7 @@ def test_every_operation_has_its_routes_and_no_other_is_there() -> None:
 
 @pytest.mark.parametrize("path", [one.address[1] for one in OPERATION_TABLE if one.is_paged])
 def test_a_query_of_empty_names_is_none(face: HttpFace, path: str) -> None:
+    path = path.replace("{run}", face.send("POST", "/v1/runs", json=face.request()).json()["run_id"])
     more = "subject=customer:cus_77" if path == "/facts" else ""
     assert face.send("GET", f"/v1{path}?&&=&{more}", by=OPERATOR).status_code == 200
     unknown = face.send("GET", f"/v1{path}?limits=1&{more}", by=OPERATOR)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
-
-from fastapi import APIRouter, Query
+from typing import Final, Literal
 
 from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.model import Model
 from contextos.deployment.dead_letters import list_dead_letters
-from contextos.server.access import READER_ROLES, RolesHere, require_role
-from contextos.server.callers import AppHere, CallerHere
-from contextos.server.shared.pages import Limit
-from contextos.service.operations.operation import opened_cursor, sealed_cursor
-
-stuck_routes: Final = APIRouter(tags=["operations"])
-
-KeyCursor = Annotated[str, Query(max_length=512, description="The `cursor` of the page before.")]
+from contextos.service.operations.operation import Asked, Operation, Paged, opened_cursor, sealed_cursor
+from contextos.trust.approvals.acts import AUDITOR_ROLE
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
 
 class StuckRun(Model):
@@ -74,31 +67,23 @@ class BreakerPage(Model):
     cursor: str | None
 
 
-@stuck_routes.get("/dead-letters", response_model_exclude_unset=True)
-async def get_dead_letters(
-    app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: KeyCursor = ""
-) -> DeadLetterPage:
+async def list_stuck_runs(asked: Asked, page: Paged) -> DeadLetterPage:
     """List the runs that failed for good and wait for `POST /v1/runs/{run}/retry`."""
-    require_role(roles, *READER_ROLES)
-    of = (caller.tenant_id, "dead letters")
-    found = await list_dead_letters(app.stores.tenant(caller.tenant_id), after=opened_cursor(of, cursor), limit=limit)
+    of, store = (asked.tenant_id, "dead letters"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
+    found = await list_dead_letters(store, after=opened_cursor(of, page.cursor), limit=page.limit)
     items = [
         StuckRun(
             run_id=one.run_id, code=one.code, detail=one.detail, failures=one.failures, failed_at_us=one.failed_at_us
         )
         for one in found
     ]
-    return DeadLetterPage(items=items, cursor=sealed_cursor(of, found[-1].run_id if len(found) == limit else None))
+    return DeadLetterPage(items=items, cursor=sealed_cursor(of, found[-1].run_id if len(found) == page.limit else None))
 
 
-@stuck_routes.get("/dead-letters/notices", response_model_exclude_unset=True)
-async def get_undelivered(
-    app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: KeyCursor = ""
-) -> UndeliveredPage:
+async def list_undelivered(asked: Asked, page: Paged) -> UndeliveredPage:
     """List the notices that nobody took."""
-    require_role(roles, *READER_ROLES)
-    of = (caller.tenant_id, "notices")
-    found = await UNDELIVERED.page(app.stores.tenant(caller.tenant_id), after=opened_cursor(of, cursor), limit=limit)
+    of, store = (asked.tenant_id, "notices"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
+    found = await UNDELIVERED.page(store, after=opened_cursor(of, page.cursor), limit=page.limit)
     items = [
         UndeliveredDocument(
             subscriber=one.key.partition("/")[0],
@@ -111,17 +96,13 @@ async def get_undelivered(
         )
         for one in found
     ]
-    return UndeliveredPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == limit else None))
+    return UndeliveredPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == page.limit else None))
 
 
-@stuck_routes.get("/breakers", response_model_exclude_unset=True)
-async def get_breakers(
-    app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: KeyCursor = ""
-) -> BreakerPage:
+async def list_breakers(asked: Asked, page: Paged) -> BreakerPage:
     """List the circuit breakers that have ever opened. Each closes by itself when a call succeeds."""
-    require_role(roles, *READER_ROLES)
-    of = (caller.tenant_id, BREAKERS.name)
-    found = await BREAKERS.page(app.stores.tenant(caller.tenant_id), after=opened_cursor(of, cursor), limit=limit)
+    of, store = (asked.tenant_id, BREAKERS.name), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
+    found = await BREAKERS.page(store, after=opened_cursor(of, page.cursor), limit=page.limit)
     items = [
         BreakerDocument(
             capability_id=one.key,
@@ -133,4 +114,14 @@ async def get_breakers(
         )
         for one in found
     ]
-    return BreakerPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == limit else None))
+    return BreakerPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == page.limit else None))
+
+
+_READERS: Final = (AUDITOR_ROLE, OPERATOR_ROLE)
+STUCK_OPERATIONS: Final = (
+    Operation("dead-letters.list", ("GET", "/dead-letters"), _READERS, Paged, DeadLetterPage, list_stuck_runs),
+    Operation(
+        "dead-letters.notices", ("GET", "/dead-letters/notices"), _READERS, Paged, UndeliveredPage, list_undelivered
+    ),
+    Operation("breakers.list", ("GET", "/breakers"), _READERS, Paged, BreakerPage, list_breakers),
+)

@@ -1,0 +1,166 @@
+"""Acts of people on one run: stop it, have its question asked again, settle its effect, drive it again, erase of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from contextos.contracts.model import Model, Name, OpenObject, Positive, Seq
+from contextos.contracts.refs import EvidenceRef
+from contextos.deployment.acts.act import ActProposal
+from contextos.deployment.operator import SettlementInput, erase_entry, request_cancel, retry_run, settle_effect
+from contextos.errors import ApprovalRefused, NotFound
+from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Operation
+from contextos.service.reasks import reask_question
+from contextos.service.views import RequestOutcome
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
+
+
+class ReasonDraft(Model):
+    """The reason for which a run is to stop, or for which its question is to be asked again."""
+
+    reason: ActReason = ""
+
+
+class SettlementDraft(Model):
+    """Whether the effect happened, and the reference of the evidence for it, such as `artifact:ticket_4711#rev_1`.
+
+    Of an effect that happened, `output` is what the call returned, and `mutations` names what it changed.
+    """
+
+    happened: bool
+    evidence_ref: EvidenceRef
+    output: OpenObject | None = None
+    mutations: Seq[Name] = ()
+
+
+class RetryDraft(Model):
+    """The request to drive a run again. Nothing more is stated."""
+
+
+class ErasureDraft(Model):
+    """The number of the entry whose content is to be erased, and the reason."""
+
+    seq: Positive
+    reason: ActReason = ""
+
+
+class ErasedDocument(Model):
+    """The entry whose content is gone. Its hash is still there, so the run verifies."""
+
+    run_id: str
+    seq: int
+
+
+async def cancel(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]:
+    """Request that a run stops. An effect that was sent is not interrupted. The user of the run and the owner of its
+    agent may do so, and every operator.
+    """
+    deployment = asked.app.deployment
+    act = request_cancel.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
+    return (await act).then(lambda _: _driven(asked))
+
+
+async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]:
+    """Have the void question of a run asked again, under what is in force now. The user of the run and the owner of its
+    agent may do so, and every operator.
+    """
+    deployment = asked.app.deployment
+    act = reask_question.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
+    return (await act).then(lambda _: _driven(asked))
+
+
+async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOutcome]:
+    """Record whether the effect happened whose outcome nobody knows. An operator may do so who is not behind the run,
+    which goes on.
+    """
+    by = asked.by
+    stated = SettlementInput(draft.happened, by.id, draft.evidence_ref, draft.output, tuple(draft.mutations))
+    act = settle_effect.propose(asked.app.deployment, asked.tenant_id, asked.name, stated, vouch=by.vouch)
+    return (await act).then(lambda _: _driven(asked))
+
+
+async def retry(asked: Asked, _draft: RetryDraft) -> ActProposal[RequestOutcome]:
+    """Take a run off the list of dead letters. An engine drives it; if it fails again, it is put back."""
+    try:
+        proposal = await retry_run.propose(asked.app.deployment, asked.tenant_id, asked.name, by=asked.by)
+    except NotFound:
+        # The caller sees the run, which can only be missing from the list.
+        detail = "the run is not on the list of dead letters; an engine drives it when it is due"
+        raise ApprovalRefused("not_waiting", detail) from None
+    return proposal.then(lambda _: _driven(asked))
+
+
+async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument]:
+    """Erase the content of one entry of a run, and what is kept of its call for later runs. The run still verifies."""
+
+    async def erased(_: None) -> ErasedDocument:
+        return ErasedDocument(run_id=asked.name, seq=draft.seq)
+
+    act = erase_entry.propose(
+        asked.app.deployment, asked.tenant_id, asked.name, draft.seq, by=asked.by, reason=draft.reason
+    )
+    return (await act).then(erased)
+
+
+async def _driven(asked: Asked) -> RequestOutcome:
+    """Have an engine drive the run, and return where it is."""
+    asked.app.engine.submit(asked.tenant_id, asked.name)
+    return RequestOutcome.of_view(await asked.app.deployment.view(asked.tenant_id, asked.name))
+
+
+RUN_OPERATIONS: Final = (
+    Operation(
+        "runs.cancel",
+        ("POST", "/runs/{run}/cancel"),
+        (),
+        ReasonDraft,
+        RequestOutcome,
+        cancel,
+        signs="stop a run",
+        status=202,
+        about=OF_RUN,
+    ),
+    Operation(
+        "runs.reask",
+        ("POST", "/runs/{run}/reask"),
+        (),
+        ReasonDraft,
+        RequestOutcome,
+        reask,
+        signs="have the void question of a run asked again",
+        status=202,
+        about=OF_RUN,
+    ),
+    Operation(
+        "runs.settle",
+        ("POST", "/runs/{run}/settlement"),
+        (),
+        SettlementDraft,
+        RequestOutcome,
+        settle,
+        signs="settle the effect for which a run waits",
+        status=202,
+        about=OF_RUN,
+    ),
+    Operation(
+        "runs.retry",
+        ("POST", "/runs/{run}/retry"),
+        (OPERATOR_ROLE,),
+        RetryDraft,
+        RequestOutcome,
+        retry,
+        signs="have a run driven again that failed for good",
+        status=202,
+        about=OF_RUN,
+    ),
+    Operation(
+        "runs.erase",
+        ("POST", "/runs/{run}/erase"),
+        (OPERATOR_ROLE,),
+        ErasureDraft,
+        ErasedDocument,
+        erase,
+        signs="erase the content of an entry",
+        about=OF_RUN,
+    ),
+)

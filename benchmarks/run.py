@@ -40,6 +40,7 @@ BENCHMARKS = (
     "waiting",
     "liveness",
     "slots",
+    "search",
     "verify",
     "telemetry",
     "http_api",

@@ -29,8 +29,9 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.entries.kinds import account_of
+from contextos.contracts.entries.terms import ANY_RUN, standing_terms, stated_terms
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import CONTROL, INDEX, SEMANTICS, Batch, Draft, Logged, genesis, link
+from contextos.contracts.journal import CONTROL, INDEX, SEMANTICS, Batch, Draft, Logged, TermChange, genesis, link
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.journal.record import RunOutcome, build_record
@@ -113,7 +114,16 @@ def synthetic(number: int) -> Batch:
     kid, signature = KEYS.sign("head", head_payload(TENANT, run, len(entries), head))
     lease = LEASES.write(run, 0, Lease("runtime", 0))
     claim = REQUESTS.write(outside.request(number, AMOUNT)["request_id"], 0, RequestClaim(run, fingerprint(number)))
-    return Batch(run, tuple(entries), (lease, claim), shared, wake_at_us=0, signature=(kid, signature.hex()))
+    terms = {ANY_RUN, *stated_terms(log), *standing_terms("rejected", "REJECTED", ended=True)}
+    return Batch(
+        run,
+        tuple(entries),
+        (lease, claim),
+        shared,
+        wake_at_us=0,
+        signature=(kid, signature.hex()),
+        terms=TermChange(tuple(terms), (), number + 1),
+    )
 
 
 async def fill(path: Path, first: int, count: int) -> None:

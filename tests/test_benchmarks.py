@@ -34,6 +34,7 @@ from benchmarks import (
     queues,
     replay,
     run,
+    search,
     sessions,
     size,
     slots,
@@ -376,6 +377,16 @@ def test_verify(tmp_path, capsys):
         "whole verification of 40 runs by ranges, peak memory",
         "from the last checkpoint, 200 new runs, peak memory",
         "a new run from the last checkpoint",
+    )
+
+
+def test_search(tmp_path, capsys):
+    asyncio.run(search.measure(tmp_path, (5, 10)))
+    says(
+        capsys,
+        "page by subject, 5 runs, p50",
+        "page by subject, 10 runs / 5",
+        "by a common rule first, then the subject",
     )
 
 

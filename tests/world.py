@@ -24,6 +24,7 @@ from contextos.context.slots.steps import ArtifactSlots
 from contextos.contracts.acts import PackPin
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.journal import INDEX
 from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment import operator
@@ -427,3 +428,14 @@ def run(awaitable: Awaitable[Any]) -> Any:
         return await awaitable
 
     return asyncio.run(whole())
+
+
+def forget_terms(kept: Any) -> None:
+    """Leave of a `MemoryStore` the terms of runs that its index still names, under the numbers that they have now."""
+    runs = {number: run_id for run_id, number in kept.numbers.items()}
+    kept.numbers = {line.key: line.seq for line in reversed(kept.streams[INDEX])}
+    kept.terms = {
+        (term, kept.numbers[runs[number]]): began_us
+        for (term, number), began_us in kept.terms.items()
+        if runs[number] in kept.numbers
+    }

@@ -16,7 +16,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
 from contextos.contracts.envelopes.slots import SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, StoredRun
+from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, Sought, StoredRun, TermChange
 from contextos.contracts.ports.concurrency import OutsideCall
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
@@ -135,9 +135,9 @@ class SimulatedStores:
         async for run in self.host.world.stores.due(before_us, limit=limit, skip=skip):
             yield run
 
-    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft, terms: TermChange | None = None) -> None:
         await _read(self.host, "store.erase")
-        await self.host.world.stores.erase(tenant_id, run, seq, record)
+        await self.host.world.stores.erase(tenant_id, run, seq, record, terms)
 
 
 @dataclass(slots=True)
@@ -209,6 +209,14 @@ class SimulatedStore:
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         await _read(self.host, "store.waiting")
         return await self.inner.waiting(after=after, limit=limit)
+
+    async def found(self, sought: Sought, *, limit: int = 1000) -> Sequence[int]:
+        await _read(self.host, "store.found")
+        return await self.inner.found(sought, limit=limit)
+
+    async def terms(self, first: int, last: int) -> Sequence[tuple[int, int, int]]:
+        await _read(self.host, "store.terms")
+        return await self.inner.terms(first, last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import pytest
 
 from contextos.cli import run_command_line
 from contextos.deployment import operator
-from contextos.deployment.queries.run_list import list_runs, list_waiting_runs
 from tests.attacks.shop import Shop
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -32,8 +31,8 @@ class Lost:
 
 async def listed(world: TestWorld) -> dict[str, tuple[str | None, str | None]]:
     """What each listed run waits for, and which run blocks it."""
-    page = await list_waiting_runs(world.stores.tenant(TENANT), TENANT, world.keys, limit=10)
-    return {one.run_id: (one.waits_for, one.blocked_by) for one in page.runs}
+    page = await world.runs().list(TENANT, waiting=True)
+    return {one.run_id: (one.waits_for, one.blocked_by) for one in page.items}
 
 
 def test_a_blocked_run_is_listed_with_the_run_that_blocks_it_until_that_is_settled(stores: str, tmp_path: Path) -> None:
@@ -44,8 +43,8 @@ def test_a_blocked_run_is_listed_with_the_run_that_blocks_it_until_that_is_settl
         first = await world.invoke(request(900, "req_1"))
         second = await world.invoke(request(900, "req_2"))
         assert await listed(world) == {first.run_id: ("settlement", None), second.run_id: ("operation", first.run_id)}
-        everything = await list_runs(world.stores.tenant(TENANT), TENANT, world.keys, limit=10)
-        assert [(one.waits_for, one.blocked_by) for one in everything.runs] == [
+        everything = await world.runs().list(TENANT)
+        assert [(one.waits_for, one.blocked_by) for one in everything.items] == [
             ("operation", first.run_id),
             ("settlement", None),
         ]

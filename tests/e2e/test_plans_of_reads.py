@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Write
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Sought, TermChange, Write
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.database import connect_sqlite
 from contextos.store.sqlite.stores import SqliteStores
@@ -38,6 +38,12 @@ READS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "a page of runs in the audit": lambda stores: stores.tenant("acme").selected_runs(after="run_a", limit=5),
     "the selections of a run": lambda stores: stores.tenant("acme").selections("run_a"),
     "waiting runs": lambda stores: stores.tenant("acme").waiting(limit=5),
+    "runs by a term": lambda stores: stores.tenant("acme").found(Sought([[1]]), limit=5),
+    "runs by a rare term and others": lambda stores: stores.tenant("acme").found(
+        Sought([[1003], [1, 9], [1]]), limit=5
+    ),
+    "runs by a term and a time": lambda stores: stores.tenant("acme").found(Sought([[1]], 9, 1, 9), limit=5),
+    "the terms of runs": lambda stores: stores.tenant("acme").terms(3, 5),
     "due runs": lambda stores: _all(stores.due(10, limit=5)),
     "a page of edges": lambda stores: stores.graph("acme").rows(after="e", limit=5),
     "what is known of a subject": lambda stores: stores.graph("acme").step(["a3"], None, at=2, limit=50),
@@ -76,6 +82,7 @@ async def filled(stores: Any, runs: int = RUNS) -> None:
             wake_at_us=5,
             signature=("kid", "aa"),
             waiting=True,
+            terms=TermChange((1, 1000 + number), (), 5),
         )
         await stores.tenant("acme").commit(batch)
 

@@ -435,11 +435,12 @@ def test_whichever_body_is_erased_the_run_can_be_looked_at_verified_and_its_repl
         view = await world.approve(waiting.run_id)
         store = world.stores.tenant(TENANT)
         entries = list(await store.read(view.run_id))
-        kept = world.stores._tenants[TENANT].streams
+        stored = world.stores._tenants[TENANT]
+        kept, terms = stored.streams, dict(stored.terms)
         control = list(kept["control"])
         for entry in entries:
             # The act of the erasure before goes, too: it would contradict the body that is back.
-            kept[view.run_id], kept["control"] = list(entries), list(control)
+            kept[view.run_id], kept["control"], stored.terms = list(entries), list(control), dict(terms)
             await operator.erase_entry(world.deployment, TENANT, view.run_id, entry.seq, by=world.actor(), reason="x")
             seen = await world.deployment.view(TENANT, view.run_id)
             assert (seen.state, seen.ended) == ("completed", True), entry.kind

@@ -22,6 +22,8 @@ from contextos.contracts.journal import (
     Document,
     Draft,
     Entry,
+    Sought,
+    TermChange,
     Write,
     erasure_key,
     genesis,
@@ -85,6 +87,13 @@ class World:
     def waiting(self, **bounds: Any) -> list[tuple[int, str]]:
         return list(self.run(self.store().waiting(**bounds)))
 
+    def found(self, *terms: list[int], **bounds: Any) -> list[int]:
+        limit = bounds.pop("limit", 1000)
+        return list(self.run(self.store().found(Sought(terms, **bounds), limit=limit)))
+
+    def terms(self, first: int, last: int) -> list[tuple[int, int, int]]:
+        return list(self.run(self.store().terms(first, last)))
+
     def everything(self) -> dict[str, Any]:
         """All that can be seen of this tenant."""
         streams = (*RUNS, INDEX, CONTROL)
@@ -93,6 +102,7 @@ class World:
             "runs": {name: self.run(self.store().read_run(name)) for name in streams},
             "documents": {name: self.scan(name) for name in COLLECTIONS},
             "waiting": self.waiting(),
+            "terms": self.terms(0, 2**60),
             "due": [run for run in self.due(10**15) if run[0] == self.tenant],
         }
 
@@ -389,6 +399,54 @@ class StoreSuite:
         assert world.waiting() == []
         world.commit(Batch("run_a", shared=((INDEX, draft(key="run_a")),)))
         assert world.waiting() == [(2, "run_a")]
+
+    def test_runs_are_found_by_terms_of_one_tenant_newest_first_in_pages(self, world: World) -> None:
+        other = f"{world.tenant}_other"
+        for number, added in enumerate(([1, 2], [1], [1, 2, 3], [2, 3]), start=1):
+            terms = TermChange(added, (), 10 * number)
+            line = (INDEX, draft(kind="run.indexed", key=f"run_{number}"))
+            world.commit(Batch(f"run_{number}", shared=(line,), terms=terms))
+            world.commit(Batch(f"run_{number}", shared=(line, line), terms=TermChange([1, 9], (), 5)), other)
+        assert world.found([1]) == [3, 2, 1]
+        assert world.found([1], [2]) == [3, 1]
+        assert world.found([1], [2], [3]) == [3]
+        assert world.found([1], [3, 2]) == [3, 1], "one of a group is enough"
+        assert world.found([9]) == world.found([1], [9]) == world.found([4]) == world.found([1], []) == []
+        assert world.found([1], limit=2) == [3, 2]
+        assert world.found([1], after=3) == world.found([1], after=2 + 1, limit=2**70) == [2, 1]
+        assert world.found([1], after=1) == world.found([1], limit=0) == world.found([1], limit=-1) == []
+        assert world.found([1], after=2**80) == [3, 2, 1]
+        assert world.found([1], from_us=20, before_us=30) == [2], "from and not up to"
+        assert world.found([1], from_us=2**80) == world.found([1], before_us=-(2**80)) == []
+        assert world.terms(2, 3) == [(2, 1, 20), (3, 1, 30), (3, 2, 30), (3, 3, 30)]
+        assert world.terms(5, 2**80) == world.terms(-(2**80), 0) == []
+
+    def test_terms_change_with_the_commit_that_states_them_or_not_at_all(self, world: World) -> None:
+        line = (INDEX, draft(kind="run.indexed", key="run_a"))
+        smallest, largest = -(2**63), 2**63 - 1
+        with pytest.raises(Conflict):
+            world.commit(Batch("run_a", terms=TermChange([1])))
+        with pytest.raises(Conflict):
+            world.commit(Batch("run_a", writes=(Write("keys", "k", 7, b"v"),), shared=(line,), terms=TermChange([1])))
+        assert (world.found([1]), world.read(INDEX)) == ([], [])
+        world.commit(Batch("run_a", shared=(line,), terms=TermChange([smallest, largest, 1, 1], (), 4)))
+        world.commit(Batch("run_a", terms=TermChange([2, 1], (smallest, 5), 4)))
+        world.commit(Batch("run_b", shared=(line,), wake_at_us=0))
+        assert world.terms(0, 9) == [(1, 1, 4), (1, 2, 4), (1, largest, 4)]
+        with pytest.raises(Conflict):
+            world.commit(Batch("run_a", writes=(Write("keys", "k", 7, b"v"),), terms=TermChange((), (1,))))
+        assert world.found([largest], [1]) == [1]
+
+    @pytest.mark.requirement("J-ERASE")
+    def test_the_terms_of_an_entry_go_with_its_body(self, world: World) -> None:
+        line = (INDEX, draft(kind="run.indexed", key="run_a"))
+        entries = entries_after(world.tenant, "run_a", [], 2)
+        world.commit(Batch("run_a", entries, shared=(line,), terms=TermChange([1, 2], (), 4)))
+        world.run(world.stores.erase(world.tenant, "run_a", 2, erased("run_a", 2), TermChange([3], [2], 4)))
+        assert world.terms(0, 9) == [(1, 1, 4), (1, 3, 4)]
+        with pytest.raises(NotFound):
+            world.run(world.stores.erase(world.tenant, "run_a", 9, erased("run_a", 9), TermChange((), [1], 4)))
+        assert world.found([1]) == [1]
 
     def test_scan_finds_by_key_and_by_prefix_in_key_order(self, world: World) -> None:
         keys = ["a", "a/1", "a/2", "a0", "b", "a\U0010ffff", "a\U0010ffffz", "a\ud7ff", "ä", "\U0010ffff", "\ue000"]

@@ -22,7 +22,9 @@ from contextos.contracts.journal import (
     Entry,
     Look,
     SignedHead,
+    Sought,
     StoredRun,
+    TermChange,
     Write,
     genesis,
     link,
@@ -43,7 +45,7 @@ __all__ = ["MemoryGraph", "MemoryStore", "MemoryStores"]
 
 @dataclass(slots=True)
 class _Tenant:
-    """The stored data of one tenant."""
+    """The stored data of one tenant. `terms` says by (term, number of the run) when the run began."""
 
     streams: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
@@ -51,6 +53,15 @@ class _Tenant:
     wake: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
+    terms: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def change(self, run: str, change: TermChange | None) -> None:
+        """Change the terms of a run."""
+        added, removed, began_us = change if change and run in self.numbers else TermChange()
+        for term in removed:
+            self.terms.pop((term, self.numbers[run]), None)
+        for term in added:
+            self.terms.setdefault((term, self.numbers[run]), began_us)
 
 
 class MemoryStores:
@@ -98,7 +109,7 @@ class MemoryStores:
         for _, tenant, run in sorted(waiting)[max(skip, 0) :][: max(limit, 0)]:
             yield tenant, run
 
-    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft, terms: TermChange | None = None) -> None:
         refuse_erasure(run, seq, record)
         streams = self._tenants[tenant_id].streams
         entries = streams.get(run, [])
@@ -107,6 +118,7 @@ class MemoryStores:
         if entries[seq - 1].body is not None:
             self._append_acts(tenant_id, (record,))
             entries[seq - 1] = entries[seq - 1]._replace(body=None, salt=None)
+        self._tenants[tenant_id].change(run, terms)
 
     def close(self) -> None:
         """Do nothing: memory holds no files or connections."""
@@ -136,6 +148,9 @@ class MemoryStore:
             grown[stream].append(link(self._tenant, stream, seq + 1, head, draft))
         if batch.signature is not None and to_sign[0] == 0:
             raise nothing_signed(batch.run)
+        is_named = batch.run in self._stored.numbers or any(line.key == batch.run for line in grown[INDEX])
+        if batch.terms is not None and not is_named:
+            raise Conflict(batch.run)
 
         for stream, entries in grown.items():
             self._stored.streams[stream].extend(entries)
@@ -147,6 +162,7 @@ class MemoryStore:
         for line in grown[INDEX]:
             if line.key == batch.run:
                 self._stored.numbers.setdefault(batch.run, line.seq)
+        self._stored.change(batch.run, batch.terms)
         if batch.signature is not None:
             kid, sig = batch.signature
             self._stored.signed[batch.run].setdefault((to_sign[0], kid), (*to_sign, kid, sig))
@@ -214,6 +230,24 @@ class MemoryStore:
         numbered = [(self._stored.numbers.get(run, 0), run) for run in self._stored.waiting]
         found = sorted(((number, run) for number, run in numbered if number and not 0 < after <= number), reverse=True)
         return found[: max(limit, 0)]
+
+    async def found(self, sought: Sought, *, limit: int = 1000) -> Sequence[int]:
+        terms, after, from_us, before_us = sought
+        has = self._stored.terms
+        found = [
+            number
+            for (term, number), began_us in has.items()
+            if term == terms[0][0]
+            and not 0 < after <= number
+            and from_us <= began_us
+            and (before_us is None or began_us < before_us)
+            and all(any((one, number) in has for one in group) for group in terms)
+        ]
+        return sorted(found, reverse=True)[: max(limit, 0)]
+
+    async def terms(self, first: int, last: int) -> Sequence[tuple[int, int, int]]:
+        rows = [(number, term, began_us) for (term, number), began_us in self._stored.terms.items()]
+        return sorted(row for row in rows if first <= row[0] <= last)
 
     def _head(self, stream: str, grown: dict[str, list[Entry]]) -> tuple[int, str]:
         entries = grown.get(stream) or self._stored.streams.get(stream)

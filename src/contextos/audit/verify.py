@@ -16,6 +16,7 @@ from contextos.audit.checkpoint import CHECKPOINT_VERSION, Checkpoint, OpenRun, 
 from contextos.audit.history import verify_stored_run
 from contextos.audit.rows import verify_run_rows, verify_tenant_rows
 from contextos.audit.selections import verify_selections
+from contextos.audit.terms import refuse_later_terms, refuse_other_terms, verify_terms
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.evidence import EdgeRow
@@ -155,6 +156,7 @@ class Verification:
         yield VerifiedStream(INDEX, self._last, self._head, (), ended=False, unread=unread)
         if whole:
             await verify_witnessed(self._store, self._tenant, witnessed, self._keys)
+            await refuse_later_terms(self._store)
             pages = verified_pages(self._store, self._tenant, CONTROL)
             control = await verify_acts(self._store, self._tenant, pages, self._keys)
             await verify_memories(self._store, control.entries, self._keys)
@@ -203,7 +205,9 @@ class Verification:
         self._before = self._before or self._head
         async for page in verified_pages(self._store, self._tenant, INDEX, after=after, upto=self._numbers.last):
             start = page[0].seq
-            for run_id, lines in (await self._lines_in(page)).items():
+            found = await self._lines_in(page)
+            await refuse_other_terms(self._store, start, page[-1].seq, {lines[0].seq for lines in found.values()})
+            for run_id, lines in found.items():
                 left.discard(run_id)
                 due = next(line.seq for line in lines if line.seq > covered)
                 if lines[0].seq >= self._numbers.first and due >= start:
@@ -324,6 +328,8 @@ async def verify_audited_run(
     head, erased = await verify_stored_run(store, tenant_id, run_id, stored, keys)
     await verify_selections(store, run_id, entries)
     await verify_run_rows(store, tenant_id, run_id, entries, keys)
+    if lines:
+        await verify_terms(store, run_id, lines[0].seq, entries, keys)
     ended = entries[-1].kind == "run.ended"
     if ended and _closed_at(lines) < len(entries):
         raise ChainBroken(run_id, len(entries), "is the last: the run ended and the index does not say so")

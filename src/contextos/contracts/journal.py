@@ -216,6 +216,30 @@ class WitnessedHead(NamedTuple):
     at_us: int
 
 
+class Sought(NamedTuple):
+    """What `Store.found` looks for: runs with one term of each of `terms`, of which the first is a single one.
+
+    Their numbers are below `after` (0: no bound). They began at `from_us` or later and before `before_us` (Unix
+    microseconds; None: no bound).
+    """
+
+    terms: Sequence[Sequence[int]]
+    after: int = 0
+    from_us: int = 0
+    before_us: int | None = None
+
+
+class TermChange(NamedTuple):
+    """What a commit changes about the terms by which a search finds its run (`contextos.contracts.entries.terms`).
+
+    `began_us` is when the run began, in Unix microseconds; a search by time reads it.
+    """
+
+    added: Sequence[int] = ()
+    removed: Sequence[int] = ()
+    began_us: int = 0
+
+
 @final_fields
 class Batch:
     """One atomic commit: all of it is stored, or nothing is and the store raises `Conflict`.
@@ -224,8 +248,9 @@ class Batch:
     `control`) and a draft, which the store links to the head of that stream. `wake_at_us` is the time from which `due`
     lists this run (None leaves it unchanged, 0 means never). `signature` is the signed head of the run's stream (key
     id, signature in hex) and is not part of the chain. `waiting` says whether the run waits for a person from this
-    commit on (None leaves it unchanged); `Store.waiting` lists those runs. `may_block`: the process drives no other
-    run, so the store can block the event loop until the batch is durable. A lease is a document in `leases`, and its
+    commit on (None leaves it unchanged); `Store.waiting` lists those runs. `terms` changes by what `Store.found` finds
+    the run, which the index names by then. `may_block`: the process drives no other run, so the store can block the
+    event loop until the batch is durable. A lease is a document in `leases`, and its
     version is the fencing token: every batch of a driver has the write that renews it.
     """
 
@@ -237,6 +262,7 @@ class Batch:
     signature: tuple[str, str] | None = None
     waiting: bool | None = None
     may_block: bool = False
+    terms: TermChange | None = None
 
 
 class Logged(NamedTuple):

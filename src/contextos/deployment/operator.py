@@ -33,6 +33,7 @@ from contextos.deployment.deployment import Deployment
 from contextos.deployment.driver import MAX_CONFLICTS
 from contextos.deployment.leases import wake_if_answered
 from contextos.deployment.preview import void_question
+from contextos.deployment.queries.run_terms import terms_without
 from contextos.deployment.queries.run_view import RunView, run_principals, run_view
 from contextos.deployment.signing import SignAnswer, SignStatement
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
@@ -357,7 +358,8 @@ async def erase_entry(
     key = entries[seq - 1].key
 
     async def write(control: tuple[str, Draft]) -> None:
-        await app.ports.stores.erase(tenant_id, run_id, seq, control[1])
+        terms = await terms_without(store, entries, seq, app.ports.keys)
+        await app.ports.stores.erase(tenant_id, run_id, seq, control[1], terms)
         # After a crash in between, the same act again does this alone.
         await SignedWrites(store, tenant_id, app.ports.keys).forget(run_id, key, app.ports.clock.now_us())
 

@@ -16,9 +16,8 @@ from contextos.deployment.deployment import Deployment
 from contextos.deployment.operator import OpenQuestion, answer_approval, open_question, refuse_answer
 from contextos.deployment.preview import void_question
 from contextos.deployment.queries.positions import cursor_of, line_at
-from contextos.deployment.queries.run_index import waiting_runs
+from contextos.deployment.queries.run_index import MAX_RUNS_READ, waiting_runs
 from contextos.deployment.queries.run_names import run_named
-from contextos.deployment.queries.sessions import MAX_RUNS_READ
 from contextos.deployment.signing import SignAnswer
 from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
 from contextos.service.pages import Page, UnverifiedRun, check_limit

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from contextos.contracts.entries.terms import LIVE, term
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.verdicts import DecisionStatus
+
+_OF_LIVE_RUNS: Final = ("IN_FLIGHT", "DEFERRED")
 
 
 class Searched(Protocol):
@@ -39,9 +42,21 @@ class RunSearch:
     began_from_us: int | None = None
     began_before_us: int | None = None
 
+    def terms(self) -> list[tuple[int, ...]]:
+        """Return the terms that a run has which fits, but for its time: those of few runs first."""
+        criteria = {
+            "subject": self.subject,
+            "approver": self.approver,
+            "rule": self.rule,
+            "decision": self.decision,
+            "status": self.status,
+        }
+        named = [(name, value) for name, value in criteria.items() if value is not None]
+        return [(LIVE,) if value in _OF_LIVE_RUNS else (term(name, value),) for name, value in named]
+
     def finds(self, run: Searched) -> bool:
-        """Return whether a run fits. One that does not verify always does: what it says of itself may be untrue, so no
-        search may hide it.
+        """Return whether a run that was found fits. One that does not verify always does: what it says of itself may be
+        untrue, so nothing that was found is left out because of it.
         """
         return run.fault is not None or (self._fits_time(run) and self._fits_record(run))
 

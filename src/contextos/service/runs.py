@@ -11,12 +11,13 @@ from typing import Any, Final, Protocol
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.terms import ANY_RUN, LIVE, term
 from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import DecisionStatus
 from contextos.contracts.facts import nearest_name
-from contextos.contracts.journal import LEDGERS, Entry
+from contextos.contracts.journal import LEDGERS, Entry, Sought
 from contextos.contracts.ports.storage import Store
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.queries.checked_run import UNREADABLE, CheckedRun, read_checked
@@ -24,12 +25,10 @@ from contextos.deployment.queries.decisions import checked_decision, decision_ou
 from contextos.deployment.queries.positions import cursor_of, line_at, newest_cursor
 from contextos.deployment.queries.rationales import checked_story
 from contextos.deployment.queries.run_events import RunEvent, read_events
-from contextos.deployment.queries.run_index import newest_runs, waiting_runs
-from contextos.deployment.queries.run_list import blocked_by
+from contextos.deployment.queries.run_index import MAX_RUNS_READ, found_runs, newest_runs, waiting_runs
 from contextos.deployment.queries.run_names import run_named
 from contextos.deployment.queries.run_now import run_budget
-from contextos.deployment.queries.run_view import ERASED, RunView
-from contextos.deployment.queries.sessions import MAX_RUNS_READ
+from contextos.deployment.queries.run_view import ERASED, RunView, blocked_by
 from contextos.deployment.queries.timeline import Moment
 from contextos.deployment.stream.folding import Position, StreamEvent
 from contextos.deployment.stream.reading import StreamedRun, read_stream
@@ -45,7 +44,6 @@ EVENT_POLL_US: Final = 250_000
 """How long who waits for events pauses before looking again, in microseconds."""
 
 STATES: Final = frozenset({*TABLE, *ENDS, ERASED, UNREADABLE} - {START})
-_ENDED: Final = ENDS | {ERASED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +166,38 @@ class Runs:
         state: str | None = None,
         user_id: str | None = None,
         agent_ids: Collection[str] | None = None,
+        waiting: bool = False,
         search: RunSearch = EVERY_RUN,
         limit: int = 50,
         cursor: str = "",
     ) -> Page[Run]:
         """Return a page of the tenant's runs, newest first; only those in `state`, for `user_id` and by one of
-        `agent_ids`, where they are given, and only those that `search` finds.
+        `agent_ids`, where they are given, only those that `search` finds, and with `waiting` only those that wait for a
+        person or for an operation of another run, or are marked so and do not verify.
 
         Raises:
-            InvalidInput: the state, the limit or the cursor is none.
+            InvalidInput: the state, the limit or the cursor is none, or the cursor is that of another search.
             ChainBroken: an entry of the index that was read is missing, moved or changed.
         """
         check_limit(limit)
         _check_state(state)
         store = self._ports.stores.tenant(tenant_id)
-        start = await line_at(store, tenant_id, cursor)
+        agents = None if agent_ids is None else tuple(sorted(agent_ids))
+        asked = (waiting, state, user_id, agents, search)
+        start = await line_at(store, tenant_id, cursor, asked)
         found: list[Run] = []
         read, last = 0, ""
-        async for line in _lines(store, tenant_id, state, start.seq if start else 0):
+        async for line in _lines(store, tenant_id, *asked, start.seq if start else 0):
             if len(found) == limit or read == MAX_RUNS_READ:
                 return Page(tuple(found), last)
-            read, last = read + 1, cursor_of(line)
+            read, last = read + 1, cursor_of(line, asked)
             # Each run is read and verified at once; others have a turn in between.
             await self._ports.pause(0)
             run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
             is_by_agent = agent_ids is None or run.agent_id in agent_ids
-            if state in (None, run.state) and user_id in (None, run.user_id) and is_by_agent and search.finds(run):
+            waits = not waiting or run.fault or run.waits_for not in (None, "engine")
+            fits = state in (None, run.state) and user_id in (None, run.user_id) and is_by_agent
+            if waits and fits and search.finds(run):
                 found.append(run)
         return Page(tuple(found), None)
 
@@ -362,16 +366,36 @@ def _ledger_entry(entry: Entry) -> LedgerEntry:
     )
 
 
-async def _lines(store: Store, tenant_id: str, state: str | None, after: int) -> AsyncIterator[Entry]:
-    """Yield the index lines of the runs that can be in `state`, newest first, below the number `after` (0: all)."""
-    if state in ASKING_STATES:
+async def _lines(
+    store: Store,
+    tenant_id: str,
+    waiting: bool,
+    state: str | None,
+    user_id: str | None,
+    agents: Sequence[str] | None,
+    search: RunSearch,
+    after: int,
+) -> AsyncIterator[Entry]:
+    """Yield the index lines of the runs that can fit, newest first, below the number `after` (0: all)."""
+    terms = search.terms() + ([(term("user", user_id),)] if user_id is not None else [])
+    if agents is not None:
+        terms.append(tuple([term("agent", one) for one in agents]))
+    if waiting or (state in ASKING_STATES and not terms):
         async for line in waiting_runs(store, tenant_id, after):
             yield line
         return
-    async for line, ended in newest_runs(store, tenant_id, after):
-        # The end of a run that is behind `after` was not read, so only a run that has ended is left out.
-        if not (ended and state is not None and state not in (*_ENDED, UNREADABLE)):
+    if state is not None and state not in (ERASED, UNREADABLE):
+        terms.append((term("state", state) if state in ENDS else LIVE,))
+    began = search.began_from_us, search.began_before_us
+    if not terms and began == (None, None):
+        # Without terms, so that such a list shows every run that the chain of the index names.
+        async for line in newest_runs(store, tenant_id, after):
             yield line
+        return
+    if not terms or len(terms[0]) != 1:
+        terms.insert(0, (ANY_RUN,))
+    async for line in found_runs(store, tenant_id, Sought(terms, after, began[0] or 0, began[1])):
+        yield line
 
 
 def _check_state(state: str | None) -> None:

@@ -25,7 +25,7 @@ from contextos.store.shared.clock import SystemClock
 from contextos.store.witness.file import FileWitness
 from contextos_sim.memory.stores import MemoryStore
 from tests.e2e.test_verdicts import Wrapped
-from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
+from tests.world import TENANT, ManualClock, TestWorld, forget_terms, open_world, request, run
 
 BY = "user_operator_5"
 
@@ -46,12 +46,12 @@ def backed_up(world: TestWorld) -> Iterator[list[Any]]:
 
 def backup(world: TestWorld) -> Any:
     kept = world.stores.tenant(TENANT)._stored
-    return deepcopy((kept.streams, kept.documents, kept.signed, kept.wake))
+    return deepcopy((kept.streams, kept.documents, kept.signed, kept.wake, kept.numbers, kept.terms))
 
 
 def restore(world: TestWorld, taken: Any) -> None:
     kept = world.stores.tenant(TENANT)._stored
-    kept.streams, kept.documents, kept.signed, kept.wake = deepcopy(taken)
+    kept.streams, kept.documents, kept.signed, kept.wake, kept.numbers, kept.terms = deepcopy(taken)
     world.deployment.close()
     # Every process was stopped: one that comes after the restore knows nothing of what was stored.
     world.deployment._catalogs.clear()
@@ -301,6 +301,7 @@ def test_the_witness_counts_lost_runs_and_names_every_later_cut(tmp_path: Path) 
             kept = world.stores.tenant(TENANT)._stored
             gone = {line.key for line in kept.streams["index"]} - {line.key for line in kept.streams["index"][cut]}
             kept.streams["index"] = kept.streams["index"][cut]
+            forget_terms(kept)
             for run_id in gone:
                 del kept.streams[run_id]
                 kept.documents.pop(("leases", run_id))

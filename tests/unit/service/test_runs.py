@@ -12,7 +12,6 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.journal import INDEX, Batch, Draft
 from contextos.errors import Integrity, InvalidInput, NotFound
-from contextos.service.run_search import RunSearch
 from contextos.service.runs import Runs
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -49,7 +48,7 @@ def test_a_list_gives_others_a_turn_at_every_run(tmp_path: Path) -> None:
         task = asyncio.ensure_future(others())
         await asyncio.sleep(0)
         before = turns
-        await world.runs().list(TENANT, search=RunSearch(rule="R_NONE"))
+        await world.runs().list(TENANT, state="erased")
         task.cancel()
         assert turns - before >= 3
 
@@ -210,5 +209,19 @@ def test_why_says_who_authorised_and_refuses_a_tool_that_the_run_does_not_know(t
         assert "user_finance_lead_77 approved it (proof: jws): test" in [one.text for one in found.reasons]
         with pytest.raises(InvalidInput, match="did you mean"):
             await runs.why(asked, tool="adp_payments.isue_refund")
+
+    run(act())
+
+
+@pytest.mark.parametrize("verdict", ["approved", "denied"])
+def test_a_run_whose_question_was_answered_waits_for_no_person(tmp_path: Path, verdict: str) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        asked = [(await world.invoke(request(4200, f"req_{number}"))).run_id for number in range(2)]
+        await world.answer(asked[0], verdict)
+        waiting = await world.runs().list(TENANT, waiting=True)
+        assert [(one.run_id, one.waits_for) for one in waiting.items] == [(asked[1], "approval")]
+        every = await world.runs().list(TENANT)
+        assert {one.run_id: one.waits_for for one in every.items} == {asked[0]: "engine", asked[1]: "approval"}
 
     run(act())

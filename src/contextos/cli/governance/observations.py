@@ -216,7 +216,7 @@ def _recording(
 
     async def operation(context: CommandContext) -> tuple[Recording, str]:
         from contextos.deployment.queries.observations import read_sessions
-        from contextos.deployment.queries.sessions import MAX_RUNS_READ
+        from contextos.deployment.queries.run_index import MAX_RUNS_READ
 
         most, keys = limit or MAX_RUNS_READ, context.app.keys
         found = await read_sessions(context.store, context.tenant_id, keys, runs or (), limit=most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,8 +25,9 @@ if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
     from contextos.deployment.queries.checked_run import CheckedRun
     from contextos.deployment.queries.decisions import DecisionView
-    from contextos.deployment.queries.run_list import RunPage
     from contextos.deployment.queries.timeline import Story
+    from contextos.service.pages import Page
+    from contextos.service.runs import Run
 
 
 _BLOCKED: Final = "waits for an operation of {}, and goes on when that is settled"
@@ -35,9 +35,7 @@ _BLOCKED: Final = "waits for an operation of {}, and goes on when that is settle
 
 def runs_list_command(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 20,
-    after: Annotated[
-        int, typer.Option("--after", min=0, max=2**62, help="Continue after this number; runs are listed newest first.")
-    ] = 0,
+    after: Annotated[str, typer.Option("--after", metavar="PLACE", help="Continue after this place of the list.")] = "",
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Only runs that wait for a person or for another run's operation.")
     ] = False,
@@ -50,27 +48,41 @@ def runs_list_command(
     A run that does not verify is marked, and the exit code is 3. The whole journal is checked by `verify`.
     """
 
-    async def operation(context: CommandContext) -> RunPage:
-        from contextos.deployment.queries.run_list import list_runs, list_waiting_runs
-
-        listing = list_waiting_runs if waiting else list_runs
-        return await listing(context.store, context.tenant_id, context.app.keys, limit=limit, after=after)
+    async def operation(context: CommandContext) -> Page[Run]:
+        return await context.app.runs.list(context.tenant_id, waiting=waiting, limit=limit, cursor=after)
 
     page = with_read_context(workspace, tenant, operation)
-    lines: list[str] = [Heading(f"{'no.':>5}  {'run':<20}  {'state':<9}  {'record':<9}  request, intent")]
-    for one in page.runs:
+    runs = [_listed(one) for one in page.items]
+    lines: list[str] = [Heading(f"{'run':<20}  {'state':<9}  {'record':<9}  request, intent")]
+    for one in runs:
         lines.append(
-            f"{one.number:>5}  {one.run_id:<20}  {one.state:<9}  {one.status or '-':<9}  "
-            f"{displayed(one.request_id)}, {displayed(one.intent)}"
+            f"{one['run_id']:<20}  {one['state']:<9}  {one['status'] or '-':<9}  "
+            f"{displayed(one['request_id'])}, {displayed(one['intent'])}"
         )
-        if one.blocked_by:
-            lines.append(f"{'':>5}  {_BLOCKED.format(one.blocked_by)}")
-        lines += fault_lines(one.fault)
-    if page.next_after is not None:
-        lines.append(f"more: contextos runs list{' --waiting' if waiting else ''} --after {page.next_after}")
-    document = {"runs": [asdict(one) for one in page.runs], "next_after": page.next_after}
-    print_result(document, lines if page.runs else ["there are no runs"], as_json=as_json)
-    return exit_code_of_faults(one.fault for one in page.runs)
+        if one["blocked_by"]:
+            lines.append(f"  {_BLOCKED.format(one['blocked_by'])}")
+        lines += fault_lines(one["fault"])
+    if page.cursor is not None:
+        lines.append(f"more: contextos runs list{' --waiting' if waiting else ''} --after {page.cursor}")
+    document = {"runs": runs, "next_after": page.cursor}
+    print_result(document, lines if runs else ["there are no runs"], as_json=as_json)
+    return exit_code_of_faults(one.fault for one in page.items)
+
+
+def _listed(run: Run) -> dict[str, Any]:
+    """Return what a list says of a run. What cannot be read of its request was erased, or the run was altered."""
+    untold = "(unreadable)" if run.fault and not run.began_at_us else "(erased)"
+    return {
+        "run_id": run.run_id,
+        "state": run.state,
+        "status": run.status,
+        "request_id": run.request_id or untold,
+        "intent": run.intent or untold,
+        "began_at_us": run.began_at_us,
+        "waits_for": run.waits_for,
+        "blocked_by": run.blocked_by,
+        "fault": run.fault,
+    }
 
 
 def runs_show_command(
@@ -86,9 +98,9 @@ def runs_show_command(
     from contextos.deployment.queries.checked_run import read_checked
     from contextos.deployment.queries.decisions import checked_decision
     from contextos.deployment.queries.rationales import checked_story
-    from contextos.deployment.queries.run_list import blocked_by
     from contextos.deployment.queries.run_names import no_such_run
     from contextos.deployment.queries.run_now import run_budget
+    from contextos.deployment.queries.run_view import blocked_by
     from contextos.deployment.queries.timeline import story_document
 
     async def operation(context: CommandContext) -> tuple[CheckedRun, Story, DecisionView, str | None, str | None]:

@@ -30,7 +30,7 @@ def sessions_command(
 ) -> int:
     """List the tenant's `long_running` runs, newest first.
 
-    One call reads at most 1,000 runs. A session that does not verify is marked, and the exit code is 3.
+    A session that does not verify is marked, and the exit code is 3.
     """
 
     async def operation(context: CommandContext) -> SessionPage:
@@ -51,7 +51,7 @@ def sessions_command(
         lines.append(f"  {displayed(one.session_id or 'no session id')}, {displayed(one.request_id)}")
         lines += fault_lines(one.fault)
     if not page.sessions:
-        lines = ["there are no sessions" if page.next_after is None else "there are no sessions among these"]
+        lines = ["there are no sessions"]
     if page.next_after is not None:
         lines.append(f"more: contextos runs sessions --after {page.next_after}")
     document = {"sessions": [asdict(one) for one in page.sessions], "next_after": page.next_after}

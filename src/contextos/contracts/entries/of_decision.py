@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -155,6 +155,17 @@ def _gave_up(entry: Logged) -> Because:
         yield "call", one.get("capability_id"), text
 
 
+def _stated(body: Any) -> Iterator[tuple[str, str]]:
+    yield "decision", body["decision_key"]
+    yield "decision", body["record_id"]
+    for subject in body["subject_ids"]:
+        yield "subject", subject
+    for one in body["approvals"]:
+        yield "approver", one["approver"]
+    for rule in {rule: None for one in body["policy_decisions"] for rule in one["rule_ids"]}:
+        yield "rule", rule
+
+
 _recorded = partial(Kind, DECISION, recorded=True)
 _derived = partial(Kind, DECISION)
 
@@ -276,6 +287,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         component_by_key={"approval": "trust.approvals", "uncertain": "action.tool_gateway", "slot": "slots.selection"},
         told=picked(*RECORD_SHOWN),
         why=_gave_up,
+        terms=_stated,
     ),
     "replay.packed": _derived(
         derived.PackedReplay, "scoring received>scoring resolved>scoring compiled>scoring", component="trust.record"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.entries import derived, recorded
@@ -27,6 +28,13 @@ def _received(entry: Logged, _: StoryReader) -> Lines:
         yield Aside(f"only stated by the caller, and no evidence: {displayed_json(stated)}")
 
 
+def _asked(body: Any) -> Iterator[tuple[str, str]]:
+    request = body["request"]
+    yield "user", request.get("user", {}).get("user_id")
+    yield "agent", request.get("agent", {}).get("agent_id")
+    yield "mode", request.get("mode")
+
+
 def _ended(entry: Logged, read: StoryReader) -> Lines:
     if any(one.seq > entry.seq for one in read.run.of("run.reopened")):
         yield f"it ended as {entry.body['end']}"
@@ -42,7 +50,7 @@ _recorded = partial(Kind, NONE, recorded=True)
 _derived = partial(Kind, NONE)
 
 RUN_KINDS: Final[dict[str, Kind]] = {
-    "run.received": _recorded(recorded.ReceivedRun, "new>received", story={"asked": _received}),
+    "run.received": _recorded(recorded.ReceivedRun, "new>received", story={"asked": _received}, terms=_asked),
     "run.resumed": _recorded(
         recorded.ResumedRun,
         "received resolved choosing compiled open planning verifying executing waiting scoring",

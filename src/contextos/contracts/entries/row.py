@@ -12,6 +12,8 @@ from contextos.contracts.journal import Logged
 Severity = Literal["info", "warn", "error"]
 Fold = Callable[[RunAccount, Logged], None]
 Telling = Callable[[Any], Mapping[str, Any]]
+Naming = Callable[[Any], Iterator[tuple[str, str]]]
+"""Yields the terms of a body, by which a search finds its run: the name of a criterion, and a value."""
 Chapter = Literal["asked", "knew", "allowed", "did", "approved", "came"]
 """A part of the story of a run."""
 Topic = Literal["shown", "policy", "gate", "fact", "authority", "call"]
@@ -69,8 +71,8 @@ class Kind(NamedTuple):
     `story` has its lines by the part of the story that `contextos runs show` tells, and `why` its reasons: a topic with
     one line about the whole run, or a function. `graded` says of a body the severity of its event (None: no event) if
     not all have the same, and `noted` the ids, names and numbers of the event; no text of anybody. `noticed` is what a
-    person learns of it from outside. `asks` and `answers` name what a run waits for from this entry on, or no longer:
-    `approval`, `slot` or `settlement`, or `*` for any.
+    person learns of it from outside. `terms` are those by which a search finds the run. `asks` and `answers` name what
+    a run waits for from this entry on, or no longer: `approval`, `slot` or `settlement`, or `*` for any.
     """
 
     ledger: str
@@ -92,6 +94,7 @@ class Kind(NamedTuple):
     graded: Callable[[Any], Severity | None] | None = None
     noted: Telling | None = None
     noticed: Telling | None = None
+    terms: Naming | None = None
     asks: str = ""
     answers: str = ""
 

@@ -20,7 +20,7 @@ from contextos.contracts.envelopes.artifacts import (
 )
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, StoredRun
+from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, Sought, StoredRun, TermChange
 
 
 class Store(Protocol):
@@ -103,6 +103,18 @@ class Store(Protocol):
         Returns at most `limit` runs with a number below `after` (0: no bound), at a cost proportional to their number.
         The mark is only an index: fold a run to learn whether it still waits. Every waiting run has the mark.
         """
+        ...
+
+    async def found(self, sought: Sought, *, limit: int = 1000) -> Sequence[int]:
+        """Return the numbers of the runs that are sought, newest first, at most `limit`.
+
+        The terms are only an index: read a run to learn whether it fits. A search costs what the first terms have in
+        runs, so name the rarest first.
+        """
+        ...
+
+    async def terms(self, first: int, last: int) -> Sequence[tuple[int, int, int]]:
+        """Return (number, term, when the run began) of the runs with the numbers `first` to `last`, in order."""
         ...
 
 
@@ -282,11 +294,12 @@ class Stores(Protocol):
         """Raise `Unavailable` if this process sees that nothing more can be stored."""
         ...
 
-    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
-        """Append `record` to `control` and delete the body and salt of one entry of a run, in one transaction.
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft, terms: TermChange | None = None) -> None:
+        """Append `record` to `control`, delete the body and salt of one entry of a run, and change the terms of the
+        run, in one transaction.
 
-        The hash chain stays valid. Changes nothing if the entry is erased already. `record` has the kind `ENTRY_ERASED`
-        and the key of this entry.
+        The hash chain stays valid. If the entry is erased already, only the terms change. `record` has the kind
+        `ENTRY_ERASED` and the key of this entry.
 
         Raises:
             NotFound: there is no such entry, or `run` is a shared stream, which is never erased.

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from contextos.contracts.acts import OperatorAct, ProposedAct
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.identity import Approver
-from contextos.contracts.journal import CONTROL, SALT_BYTES, Batch, Draft
+from contextos.contracts.journal import CONTROL, SALT_BYTES, Batch, Draft, TermChange
 from contextos.deployment.ports import DeploymentConfig, Ports
 from contextos.deployment.signing import SignStatement, act_signer
 from contextos.errors import ApprovalRefused
@@ -179,16 +179,25 @@ def propose_signed(
 
 
 def propose_commit(
-    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor
+    ports: Ports,
+    config: DeploymentConfig,
+    tenant_id: str,
+    proposed: ProposedAct,
+    by: Actor,
+    *,
+    run: str = CONTROL,
+    terms: TermChange | None = None,
 ) -> ActProposal[None]:
-    """Return the proposal of an act that is about no run: its writes are committed together with its control entry.
+    """Return the proposal of an act whose writes are committed together with its control entry, and with `terms` of the
+    run `run` that it is about.
 
     The commit raises as `prove_act`, and `Conflict` if another process changed the same at the same moment: look at it
     and act again.
     """
 
     async def write(control: tuple[str, Draft]) -> None:
-        await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, writes=proposed.writes, shared=(control,)))
+        batch = Batch(run=run, writes=proposed.writes, shared=(control,), terms=terms)
+        await ports.stores.tenant(tenant_id).commit(batch)
 
     return propose_act(ports, config, tenant_id, proposed, by, write)
 

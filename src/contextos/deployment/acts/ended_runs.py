@@ -18,8 +18,9 @@ from contextos.contracts.documents.runs import LEASES, Lease
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.terms import standing_terms
 from contextos.contracts.envelopes.run import RuntimeHints
-from contextos.contracts.journal import INDEX, Batch, Draft, Entry
+from contextos.contracts.journal import INDEX, Batch, Draft, Entry, TermChange
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import SESSION_LIMIT
 from contextos.decision.intents import lowest_of
@@ -62,7 +63,8 @@ async def resolve_escalation(
         detail = f"`{run_id}` cannot be rejected: {why}"
         raise InvalidInput(Problem("/status", "outcome_disagrees", detail, "resolve it as DECIDED, or close it"))
     arguments = {**_about(ended.view), "status": status, "reason": reason}
-    return propose_commit(app.ports, app.config, tenant_id, ended.act("decision.resolved", arguments), by)
+    act, terms = ended.act("decision.resolved", arguments), ended.terms(status)
+    return propose_commit(app.ports, app.config, tenant_id, act, by, run=run_id, terms=terms)
 
 
 @Act
@@ -73,7 +75,8 @@ async def close_decision(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     """
     ended = await _ended(app, tenant_id, run_id, by, reason, of=("DECIDED", "REJECTED", "ESCALATED"))
     arguments = {**_about(ended.view), "reason": reason}
-    return propose_commit(app.ports, app.config, tenant_id, ended.act("decision.closed", arguments), by)
+    act, terms = ended.act("decision.closed", arguments), ended.terms("CLOSED")
+    return propose_commit(app.ports, app.config, tenant_id, act, by, run=run_id, terms=terms)
 
 
 @Act
@@ -114,6 +117,7 @@ async def reopen_run(
                 shared=(control, (INDEX, line)),
                 wake_at_us=app.ports.clock.now_us(),
                 signature=(kid, signature.hex()),
+                terms=ended.terms(None),
             )
         )
 
@@ -122,12 +126,20 @@ async def reopen_run(
 
 @dataclass(frozen=True, slots=True)
 class _EndedRun:
-    """A verified run that ended, and its lease as it was before the run was read."""
+    """A verified run that ended, its lease as it was before the run was read, and where its decision stands."""
 
     store: Store
     entries: Sequence[Entry]
     view: RunView
     lease: StoredDocument[Lease]
+    status: str | None
+
+    def terms(self, status: str | None) -> TermChange:
+        """Return the change of the run's terms if the status of its decision is `status` now; None: it goes on."""
+        before = standing_terms(self.view.state, self.status, ended=True)
+        after = standing_terms(self.view.state, status, ended=status is not None)
+        began_us = self.entries[0].at_us
+        return TermChange(tuple({*after} - {*before}), tuple({*before} - {*after}), began_us)
 
     def act(self, kind: str, arguments: Mapping[str, Any]) -> ProposedAct:
         """Return an act on this run, whose commit fails if the run was acted on since it was read."""
@@ -153,7 +165,7 @@ async def _ended(
         raise ApprovalRefused("self_settlement", f"`{by.id}` is behind the request; ask another operator")
     if lease is None:
         raise Integrity(f"`{run_id}` was driven, and its lease is gone; restore the document from a backup")
-    return _EndedRun(store, entries, view, lease)
+    return _EndedRun(store, entries, view, lease, status)
 
 
 def _barred(entries: Sequence[Entry]) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """The read side: functions of stored entries that the command line, the server and a console share.
 
 - `run_view`: the state of one run; `timeline`: its story.
-- `run_list`, `sessions`: pages of runs and of `long_running` runs; `run_index`: the index that they read.
+- `sessions`: pages of `long_running` runs; `run_index`: the index that lists of runs read; `run_terms`: the
+  terms by which a search has to find a run.
 
 Does not own: rendering (`cli`, `server`), or the meaning of states and kinds (`runtime.state_machine`, `contracts`).
 Nothing here writes, drives a run, or calls an external system other than the store that it reads.

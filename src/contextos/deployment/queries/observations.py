@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.facts import name_remedy
 from contextos.deployment.queries.checked_run import CheckedRun, read_checked
-from contextos.deployment.queries.run_index import newest_runs
+from contextos.deployment.queries.run_index import MAX_RUNS_READ, newest_runs
 from contextos.deployment.queries.run_names import run_named
 from contextos.deployment.queries.run_view import run_principals
-from contextos.deployment.queries.sessions import MAX_RUNS_READ
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ async def read_sessions(
         runs = [await run_named(store, name) for name in names]
     else:
         runs = []
-        async for line, _ in newest_runs(store, tenant_id, 0):
+        async for line in newest_runs(store, tenant_id, 0):
             if older := len(runs) == limit:
                 break
             runs.append(line.key)

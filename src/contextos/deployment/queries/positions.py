@@ -1,12 +1,14 @@
 """Cursors: opaque texts that name one line of a tenant's index, so that a list or a stream of events goes on there.
 
-A cursor holds the number of the line and the end of its hash. The hash covers the tenant, so a cursor of another
-tenant, one that somebody made up, and one from before a restore that lost the line are refused.
+A cursor holds the number of the line and the end of its hash, and in a list the beginning of the digest of what was
+searched for. The hash covers the tenant, so a cursor of another tenant, one that somebody made up, and one from before
+a restore that lost the line are refused, and so is that of another search.
 """
 
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import INDEX
@@ -18,12 +20,13 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Store
 
 _HASH_CHARS: Final = 32
-_CURSOR: Final = re.compile(r"([1-9][0-9]{0,15})\.([0-9a-f]{32})")
+_CURSOR: Final = re.compile(r"([1-9][0-9]{0,15})\.([0-9a-f]{32})(\.[0-9a-f]{16})?")
 
 
-def cursor_of(line: Entry) -> str:
-    """Return the cursor that names this line of the index."""
-    return f"{line.seq}.{line.hash[-_HASH_CHARS:]}"
+def cursor_of(line: Entry, asked: object = None) -> str:
+    """Return the cursor that names this line of the index, in the answer to a search that has the text `asked`."""
+    search = "" if asked is None else f".{sha256(repr(asked).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return f"{line.seq}.{line.hash[-_HASH_CHARS:]}{search}"
 
 
 def number_of(cursor: str) -> int:
@@ -38,20 +41,24 @@ async def newest_cursor(store: Store) -> str:
     return cursor_of(lines[0]) if lines else ""
 
 
-async def line_at(store: Store, tenant_id: str, cursor: str) -> Entry | None:
-    """Return the line that `cursor` names; None for the empty cursor, which names no line.
+async def line_at(store: Store, tenant_id: str, cursor: str, asked: object = None) -> Entry | None:
+    """Return the line that `cursor` names; None for the empty cursor, which names no line. `asked` as in `cursor_of`.
 
     Raises:
-        InvalidInput: this tenant's index has no such line (`unknown_cursor`).
+        InvalidInput: this tenant's index has no such line (`unknown_cursor`), or it is that of another search
+            (`other_search`).
         ChainBroken: the line is not the one that its hash covers.
     """
     if not cursor:
         return None
     named = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
     found = await store.read(INDEX, after=int(named[1]) - 1, limit=1) if named else ()
-    if not found or cursor_of(found[0]) != cursor:
+    if not found or cursor_of(found[0]) != cursor[: cursor.find(".") + 1 + _HASH_CHARS]:
         remedy = "pass a cursor that was returned for this tenant, or none to begin anew"
         raise InvalidInput(Problem("/cursor", "unknown_cursor", f"`{str(cursor)[:64]}` names nothing here", remedy))
     line = found[0]
+    if cursor != cursor_of(line, asked):
+        remedy = "pass it with the search that returned it, or none to begin anew"
+        raise InvalidInput(Problem("/cursor", "other_search", "the cursor is that of another search", remedy))
     verify_chain(tenant_id, INDEX, [line], after=line._replace(seq=line.seq - 1, hash=line.prev_hash))
     return line

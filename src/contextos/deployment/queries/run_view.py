@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.contracts.documents.operations import OPERATIONS
+from contextos.contracts.documents.runs import BLOCKED_RUNS
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import Entry
+from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import shown_text
 from contextos.deployment.queries.run_now import paused_result, whole_result
 from contextos.runtime import state_machine
@@ -140,3 +143,16 @@ def run_principals(entries: Sequence[Entry]) -> Principals | None:
         return None
     found = read_body(known)["principals"]
     return Principals.model_validate(found) if found else None
+
+
+async def blocked_by(store: Store, view: RunView) -> str | None:
+    """Return the run that has the operation for which this one waited when it was driven last; None once that is
+    settled.
+    """
+    if view.ended or view.waiting:
+        return None
+    blocked = await BLOCKED_RUNS.one(store, view.run_id)
+    operation = await OPERATIONS.one(store, blocked.body.operation) if blocked else None
+    if operation is None or operation.body.state != "claimed" or operation.body.run_id == view.run_id:
+        return None
+    return operation.body.run_id

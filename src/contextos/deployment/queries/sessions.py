@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.documents.runs import HEARTBEATS
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.terms import LIVE, term
+from contextos.contracts.journal import Sought
 from contextos.deployment.queries.checked_run import UNREADABLE, CheckedRun, read_checked
-from contextos.deployment.queries.run_index import newest_runs
-from contextos.errors import ContextOSError, Unavailable
-from contextos.trust.journal.chain import verify_chain
+from contextos.deployment.queries.run_index import found_runs
 
 if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
 
-MAX_RUNS_READ: Final = 1000
-"""Runs that one call reads at most, because most of them can be of other modes."""
+_SESSION: Final = (term("mode", "long_running"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +59,19 @@ async def list_sessions(
 ) -> SessionPage:
     """Return a page of the tenant's `long_running` runs, newest first, with an index number below `after` (0: all).
 
-    A page ends after `limit` sessions or after `MAX_RUNS_READ` runs, so it can be empty and not the last. A run whose
-    first entry does not tell its mode, because it was altered, is listed too.
-
     Raises:
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
     listed: list[ListedSession] = []
-    runs_read, last = 0, 0
-    async for line, ended in newest_runs(store, tenant_id, after):
-        if live_only and ended:
-            continue
-        if len(listed) == limit or runs_read == MAX_RUNS_READ:
+    last = 0
+    sought = Sought([(LIVE,), _SESSION] if live_only else [_SESSION], after)
+    async for line in found_runs(store, tenant_id, sought):
+        if len(listed) == limit:
             return SessionPage(listed, last)
-        runs_read, last = runs_read + 1, line.seq
-        if await _may_be_session(store, tenant_id, line.key):
-            one = await _listed_session(store, await read_checked(store, tenant_id, keys, line.key))
-            listed += [one] if one.fault or not (live_only and one.ended) else []
+        last = line.seq
+        one = await _listed_session(store, await read_checked(store, tenant_id, keys, line.key))
+        listed += [one] if one.fault or not (live_only and one.ended) else []
     return SessionPage(listed, None)
-
-
-async def _may_be_session(store: Store, tenant_id: str, run_id: str) -> bool:
-    """Return whether the first entry of a run says that it is a session, or was altered. False if it was erased."""
-    try:
-        first = await store.read(run_id, limit=1)
-        verify_chain(tenant_id, run_id, first)
-        received = read_body(first[0])
-        return received is not None and received["request"]["mode"] == "long_running"
-    except Unavailable:
-        raise
-    except (ContextOSError, ValueError, LookupError, TypeError):
-        return True
 
 
 async def _listed_session(store: Store, run: CheckedRun) -> ListedSession:

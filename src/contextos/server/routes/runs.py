@@ -95,7 +95,7 @@ async def get_runs(
     cursor: Cursor = "",
 ) -> RunListDocument:
     """List the caller's own runs, newest first: those of a person, or those of the agents that a workload is. For an
-    operator or an auditor, those of the whole tenant. A run that does not verify is in every search of these.
+    operator or an auditor, those of the whole tenant. A run that does not verify is shown if the index finds it.
 
     A page ends after `limit` runs, or after 1,000 that were looked at; it can be empty and not the last.
     """

@@ -75,7 +75,7 @@ def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks:
             for batch in batches
             for one in batch.writes
         ],
-        [(batch.run, batch.wake_at_us, batch.waiting) for batch in batches if _changes_run(batch)],
+        [_run_row(batch) for batch in batches if _changes_run(batch)],
         [
             (batch.run, batch.signature[0], bytes.fromhex(batch.signature[1]))
             for batch in batches
@@ -102,10 +102,15 @@ def control_line(tenant: str, record: Draft) -> tuple[int, tuple[Any, ...]]:
     return _lock_key(tenant, "run", CONTROL) >> 1, _draft_row(tenant, CONTROL, record, numbers_run=False)
 
 
+def _run_row(batch: Batch) -> tuple[Any, ...]:
+    added, removed, began_us = batch.terms or ((), (), None)
+    return (batch.run, batch.wake_at_us, batch.waiting, began_us, added, removed)
+
+
 def _changes_run(batch: Batch) -> bool:
-    """Whether the row of the batch's run changes: its wake time, its mark as waiting, or its number."""
+    """Whether the row of the batch's run changes (its wake time, its mark as waiting, its number), or its terms."""
     numbered = any(_numbers_run(batch, stream, draft) for stream, draft in batch.shared)
-    return numbered or batch.wake_at_us is not None or batch.waiting is not None
+    return numbered or any(one is not None for one in (batch.wake_at_us, batch.waiting, batch.terms))
 
 
 def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:

@@ -36,6 +36,7 @@ TABLES: Final = (
     "nodes",
     "representations",
     "run_context_selections",
+    "run_terms",
     "runs",
     "segments",
     "semantic_assertions",
@@ -168,7 +169,7 @@ SELECT string_agg(what, ', ' ORDER BY what) FROM (
       AND (has_table_privilege(oid, 'DELETE, TRIGGER') OR has_any_column_privilege(oid, 'SELECT, INSERT, UPDATE'))
   UNION ALL SELECT format('right to %s `%s`', surplus, name) FROM held
     CROSS JOIN unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS surplus
-    WHERE has_table_privilege(id, surplus)
+    WHERE has_table_privilege(id, surplus) AND (name, surplus) <> ('run_terms', 'DELETE')
   UNION ALL SELECT format('right to UPDATE `%s` of `%s`', attname, name) FROM held
     JOIN pg_attribute ON attrelid = id AND attnum > 0 AND NOT attisdropped
     WHERE NOT has_table_privilege(id, 'UPDATE') AND has_column_privilege(id, attnum, 'UPDATE')

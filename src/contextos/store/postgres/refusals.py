@@ -16,16 +16,19 @@ from urllib.parse import parse_qsl, urlsplit
 import asyncpg
 
 from contextos.contracts.journal import Batch, genesis
-from contextos.errors import Conflict, ContextOSError, InvalidSettings, Problem, Unavailable
+from contextos.errors import Conflict, ContextOSError, InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.connections import (
     FAULTS,
     STATEMENTS_LOST,
     SettingsLost,
     first_line,
+    is_text,
     loses_statements,
     postgres_error,
 )
 
+# Each write takes a lock, and the server has room for some thousand locks.
+MAX_BATCH_WRITES: Final = 1000
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """Options of a URL that name files. The errors of asyncpg do not name the missing file."""
 
@@ -133,3 +136,18 @@ def refuse_broken_chain(tenant: str, batch: Batch) -> None:
         first = batch.entries[0]
         if first.seq < 1 or (first.seq == 1 and first.prev_hash != genesis(tenant, batch.run)):
             raise Conflict(batch.run)
+
+
+def refuse_unstorable(tenant: str, batch: Batch) -> None:
+    """Raise `InvalidInput` for texts that PostgreSQL cannot store, and for more writes than it can lock."""
+    texts = [tenant, batch.run, *(batch.signature or ())]
+    for entry in batch.entries:
+        texts += (entry.kind, entry.key, entry.by, entry.body_digest, entry.prev_hash, entry.hash)
+    for write in batch.writes:
+        texts += (write.collection, write.key)
+    for _, draft in batch.shared:
+        texts += (draft.kind, draft.key, draft.by)
+    if not is_text(*texts):
+        raise InvalidInput(Problem("", "not_storable", "a name contains a null character or half a surrogate pair"))
+    if len(batch.writes) > MAX_BATCH_WRITES:
+        raise InvalidInput(Problem("/writes", "too_many", f"a batch has at most {MAX_BATCH_WRITES} writes", "split it"))

@@ -10,7 +10,7 @@ from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import CONTROL, Document, Entry, Look, StoredRun
 from contextos.store.postgres.connections import is_text
 from contextos.store.postgres.erasure import SEGMENTS
-from contextos.store.shared.batch import MAX_SQL_INTEGER
+from contextos.store.shared.batch import clamped
 from contextos.store.shared.key_range import after_prefix
 from contextos.store.shared.segments import head_hash, read_rows
 
@@ -64,11 +64,6 @@ async def read_entries(fetch: Fetch, tenant: str, run: str, after: int, limit: i
             break
         after = found[-1].seq
     return found if limit is None else found[: max(limit, 0)]
-
-
-def clamped(number: int) -> int:
-    """Return the nearest number that PostgreSQL can store."""
-    return max(-MAX_SQL_INTEGER, min(number, MAX_SQL_INTEGER))
 
 
 async def look(

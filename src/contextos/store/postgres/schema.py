@@ -38,6 +38,7 @@ _LACKING: Final = (
     "  SELECT format('%s on `%s`', needed, name) FROM (VALUES"
     "   ('segments', 'SELECT'), ('segments', 'INSERT'), ('journal', 'SELECT'), ('journal', 'INSERT'),"
     "   ('heads', 'INSERT'), ('documents', 'INSERT'), ('runs', 'INSERT'),"
+    "   ('run_terms', 'SELECT'), ('run_terms', 'INSERT'), ('run_terms', 'DELETE'),"
     "   ('nodes', 'INSERT'), ('edges', 'INSERT'), ('graph_commits', 'INSERT'),"
     "   ('extensions', 'SELECT'), ('extensions', 'INSERT'), ('artifacts', 'SELECT'), ('artifacts', 'INSERT'),"
     "   ('representations', 'SELECT'), ('representations', 'INSERT'), ('semantic_assertions', 'SELECT'),"

@@ -16,8 +16,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, Look, StoredRun
-from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.contracts.journal import (
+    SHARED_STREAMS,
+    Batch,
+    Document,
+    Draft,
+    Entry,
+    Look,
+    Sought,
+    StoredRun,
+    TermChange,
+)
+from contextos.errors import InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
 from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import (
@@ -39,11 +49,12 @@ from contextos.store.postgres.database_identity import (
 )
 from contextos.store.postgres.erasure import erase_in_segment
 from contextos.store.postgres.graph import PostgresGraph
-from contextos.store.postgres.refusals import refuse_broken_chain
-from contextos.store.postgres.runs import clamped, look, read_entries, read_run
+from contextos.store.postgres.refusals import refuse_broken_chain, refuse_unstorable
+from contextos.store.postgres.runs import look, read_entries, read_run
 from contextos.store.postgres.schema import check_schema
+from contextos.store.postgres.terms import postgres_change_terms, postgres_found, postgres_terms
 from contextos.store.postgres.writer import POSTGRES_QUEUE_LIMIT, GroupWriter
-from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
+from contextos.store.shared.batch import MAX_SQL_INTEGER, clamped, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.key_range import after_prefix
 
 if TYPE_CHECKING:
@@ -52,8 +63,6 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Graph, Store
 
 POSTGRES_PAGE_ENTRIES: Final = 1000
-# Each write takes a lock, and the server has room for some thousand locks.
-MAX_BATCH_WRITES: Final = 1000
 # Cache size in tenants. It is bounded because any caller can name another tenant.
 MAX_CONFIRMED_TENANTS: Final = 65_536
 
@@ -153,7 +162,7 @@ class PostgresStores:
         for tenant, run in rows:
             yield tenant, run
 
-    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft, terms: TermChange | None = None) -> None:
         """Record the erasure and delete the body and salt of one entry.
 
         The role of the store is a member of `contextos_eraser`. The next `VACUUM` removes the bytes from the table's
@@ -168,6 +177,8 @@ class PostgresStores:
                         Problem("/store", "cannot_erase", "its role cannot erase", "run `GRANT contextos_eraser TO` it")
                     )
                 if await erase_in_segment(connection, tenant_id, run, seq, lock, line):
+                    if terms is not None:
+                        await postgres_change_terms(connection, tenant_id, run, terms)
                     return
         raise nothing_to_erase(run, seq)
 
@@ -292,7 +303,7 @@ class PostgresStore:
 
     async def commit(self, batch: Batch) -> None:
         refuse_misfit(self._tenant, batch)
-        _refuse_unstorable(self._tenant, batch)
+        refuse_unstorable(self._tenant, batch)
         refuse_broken_chain(self._tenant, batch)
         if self._tenant not in self._stores.confirmed_tenants:
             await self._stores.refuse_if_restored(self._tenant, batch)
@@ -368,22 +379,15 @@ class PostgresStore:
         newest = after - 1 if after else MAX_SQL_INTEGER
         return [tuple(row) for row in await self._fetch(_WAITING, clamped(newest), clamped(max(limit, 0)))]
 
+    async def found(self, sought: Sought, *, limit: int = 1000) -> Sequence[int]:
+        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
+            return await postgres_found(connection, self._tenant, sought, limit)
+
+    async def terms(self, first: int, last: int) -> Sequence[tuple[int, int, int]]:
+        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
+            return await postgres_terms(connection, self._tenant, first, last)
+
     async def _fetch(self, statement: str, *arguments: Any) -> Sequence[Any]:
         async with self._stores.for_loop().connections.connection() as connection:
             rows: Sequence[Any] = await connection.fetch(statement, self._tenant, *arguments)
         return rows
-
-
-def _refuse_unstorable(tenant: str, batch: Batch) -> None:
-    """Raise `InvalidInput` for texts that PostgreSQL cannot store, and for more writes than it can lock."""
-    texts = [tenant, batch.run, *(batch.signature or ())]
-    for entry in batch.entries:
-        texts += (entry.kind, entry.key, entry.by, entry.body_digest, entry.prev_hash, entry.hash)
-    for write in batch.writes:
-        texts += (write.collection, write.key)
-    for _, draft in batch.shared:
-        texts += (draft.kind, draft.key, draft.by)
-    if not is_text(*texts):
-        raise InvalidInput(Problem("", "not_storable", "a name contains a null character or half a surrogate pair"))
-    if len(batch.writes) > MAX_BATCH_WRITES:
-        raise InvalidInput(Problem("/writes", "too_many", f"a batch has at most {MAX_BATCH_WRITES} writes", "split it"))

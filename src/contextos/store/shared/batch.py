@@ -75,6 +75,11 @@ def is_too_long(name: str) -> bool:
     return len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
 
 
+def clamped(number: int) -> int:
+    """Return the nearest number that a database can store."""
+    return max(-MAX_SQL_INTEGER, min(number, MAX_SQL_INTEGER))
+
+
 def nothing_signed(stream: str) -> InvalidInput:
     """Return the error for a signature over the head (length and last hash) of a stream that has no entry."""
     return InvalidInput(Problem("/signature", "nothing_signed", f"`{stream}` has no entry to sign the head of"))

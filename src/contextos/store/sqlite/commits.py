@@ -14,6 +14,7 @@ from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Wri
 from contextos.errors import Conflict, Untimely
 from contextos.store.shared.batch import nothing_signed
 from contextos.store.shared.segments import Segment, hash_bytes, head_hash
+from contextos.store.sqlite.terms import sqlite_change_terms
 
 if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Clock
@@ -55,7 +56,7 @@ _SET_RUN: Final = (
     "INSERT INTO runs (tenant, run, wake_at_us, number, waiting)"
     " VALUES (?1, ?2, coalesce(?3, 0), ?4, coalesce(?5, 0)) ON CONFLICT (tenant, run) DO UPDATE SET"
     " wake_at_us = coalesce(?3, wake_at_us), waiting = coalesce(?5, waiting),"
-    " number = CASE number WHEN 0 THEN ?4 ELSE number END"
+    " number = CASE number WHEN 0 THEN ?4 ELSE number END RETURNING number"
 )
 _SIGN: Final = (
     "INSERT INTO heads (tenant, stream, seq, kid, hash, sig) SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS"
@@ -75,8 +76,11 @@ def apply_batch(
         seq = append_shared(connection, tenant, stream, draft)
         if (stream, draft.key) == (INDEX, batch.run):
             number = number or seq
-    if number or batch.wake_at_us is not None or batch.waiting is not None:
-        connection.execute(_SET_RUN, (tenant, batch.run, batch.wake_at_us, number, batch.waiting))
+    if number or batch.wake_at_us is not None or batch.waiting is not None or batch.terms is not None:
+        row = (tenant, batch.run, batch.wake_at_us, number, batch.waiting)
+        ((number,),) = connection.execute(_SET_RUN, row).fetchall()
+        if batch.terms is not None:
+            sqlite_change_terms(connection, tenant, batch.run, number, batch.terms)
     if batch.signature is not None and head is not None:
         _sign(connection, tenant, batch.run, head, batch.signature)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from contextos.errors import ContextOSError, Integrity, InvalidSettings, Problem, Unavailable
 
-SQLITE_SCHEMA_VERSION: Final = 6
+SQLITE_SCHEMA_VERSION: Final = 7
 APPLICATION_ID: Final = 0x63747838
 PAGE_BYTES: Final = 1024
 """A row of several pages fills them; of larger pages a third would be empty."""

@@ -1,4 +1,4 @@
--- The whole schema, version 5. Every statement is repeatable, because two processes can make one new file.
+-- The whole schema, version 7. Every statement is repeatable, because two processes can make one new file.
 -- Every primary key begins with the tenant, so keys of two tenants never collide.
 -- Small tables are WITHOUT ROWID, so that INSERT OR REPLACE cannot replace a row by its hidden row number. Tables of large
 -- rows are not, because in the order of their keys more than half of each page would be empty. There a trigger refuses a
@@ -172,6 +172,18 @@ BEGIN SELECT RAISE(ABORT, 'runs are kept'); END;
 CREATE TRIGGER IF NOT EXISTS runs_stand BEFORE UPDATE ON runs
 WHEN NEW.tenant IS NOT OLD.tenant OR NEW.run IS NOT OLD.run OR (OLD.number <> 0 AND NEW.number IS NOT OLD.number)
 BEGIN SELECT RAISE(ABORT, 'a run keeps its number'); END;
+
+-- The terms by which a search finds a run (docs/adr/0078-runs-are-found-by-terms.md). `number` is that of the run. They
+-- prove nothing, and `verify` compares them with the entries of the run.
+CREATE TABLE IF NOT EXISTS run_terms (
+  tenant TEXT NOT NULL,
+  term INTEGER NOT NULL,
+  number INTEGER NOT NULL CHECK (number > 0),
+  began_us INTEGER NOT NULL,
+  PRIMARY KEY (tenant, term, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS run_terms_of ON run_terms (tenant, number);
 
 -- The graph. Each `put` is one commit, numbered per tenant. An edge is valid from commit `valid_from` until before `valid_to`.
 CREATE TABLE IF NOT EXISTS graph_commits (
@@ -504,5 +516,5 @@ WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts AS h
 BEGIN SELECT RAISE(ABORT, 'a ref that contradicts its act cannot be recorded'); END;
 
 PRAGMA application_id = 1668577336;
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 COMMIT;

@@ -19,7 +19,19 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.documents.runs import LEASES
-from contextos.contracts.journal import CONTROL, INDEX, SHARED_STREAMS, Batch, Document, Draft, Entry, Look, StoredRun
+from contextos.contracts.journal import (
+    CONTROL,
+    INDEX,
+    SHARED_STREAMS,
+    Batch,
+    Document,
+    Draft,
+    Entry,
+    Look,
+    Sought,
+    StoredRun,
+    TermChange,
+)
 from contextos.errors import InvalidInput, Problem, Unavailable
 from contextos.store.shared.batch import MAX_SQL_INTEGER, is_storable, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
@@ -39,6 +51,7 @@ from contextos.store.sqlite.database import (
     writer_connection,
 )
 from contextos.store.sqlite.graph import SqliteGraph
+from contextos.store.sqlite.terms import sqlite_change_terms, sqlite_found, sqlite_terms
 from contextos.store.sqlite.writer import SQLITE_QUEUE_LIMIT, Writer
 
 if TYPE_CHECKING:
@@ -72,6 +85,7 @@ _WAITING: Final = (
     "SELECT number, run FROM runs WHERE tenant = ? AND waiting = 1 AND number BETWEEN 1 AND ?"
     " ORDER BY number DESC LIMIT ?"
 )
+_NUMBER: Final = "SELECT number FROM runs WHERE tenant = ? AND run = ? AND number > 0"
 _DUE: Final = (
     "SELECT tenant, run FROM runs WHERE wake_at_us <> 0 AND wake_at_us <= ? ORDER BY wake_at_us, tenant, run LIMIT ?"
     " OFFSET ?"
@@ -176,7 +190,7 @@ class SqliteStores:
         except OSError as fault:
             raise Unavailable("store", f"nothing more can be stored beside `{self.path.name}`: {fault}") from None
 
-    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft, terms: TermChange | None = None) -> None:
         """Record the erasure and delete the body and salt of one entry, also from the write-ahead log."""
         refuse_erasure(run, seq, record)
 
@@ -189,6 +203,9 @@ class SqliteStores:
             if left is not None:
                 append_shared(connection, tenant_id, CONTROL, record)
                 connection.execute(_ERASE, (left.salts, left.body, left.erased, tenant_id, run, left.seq))
+            if terms is not None:
+                for (number,) in connection.execute(_NUMBER, (tenant_id, run)).fetchall():
+                    sqlite_change_terms(connection, tenant_id, run, number, terms)
 
         await self._writer.run(task)
         await asyncio.to_thread(self._empty_log)
@@ -320,3 +337,11 @@ class SqliteStore:
         newest = min(after - 1, MAX_SQL_INTEGER) if after else MAX_SQL_INTEGER
         with self._readers.connection() as connection:
             return connection.execute(_WAITING, (self._tenant, newest, max(limit, 0))).fetchall()
+
+    async def found(self, sought: Sought, *, limit: int = 1000) -> Sequence[int]:
+        with self._readers.connection() as connection:
+            return sqlite_found(connection, self._tenant, sought, limit)
+
+    async def terms(self, first: int, last: int) -> Sequence[tuple[int, int, int]]:
+        with self._readers.connection() as connection:
+            return sqlite_terms(connection, self._tenant, first, last)

@@ -17,6 +17,7 @@ import orjson
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.linked import know
+from contextos.contracts.entries.terms import ANY_RUN, LIVE, standing_terms, stated_terms
 from contextos.contracts.journal import (
     SALT_BYTES,
     VOID_ANSWER,
@@ -28,6 +29,7 @@ from contextos.contracts.journal import (
     Parked,
     Rest,
     SignedHead,
+    TermChange,
     Timeout,
     Write,
     link,
@@ -37,6 +39,7 @@ from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.live_driver import LiveDriver
+from contextos.trust.journal.record import STATUS_OF_END
 from contextos.trust.journal.signed_heads import index_lines, is_unsigned, signed_head, void_fault
 from contextos.trust.journal.tape import NO_QUESTION, Tape, Transition, digest_of, tape_end
 
@@ -47,6 +50,9 @@ MAX_ENTRIES: Final = 10_000
 
 ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 """The states of the run table in which a person is asked: about an effect, or for a selection."""
+
+
+_STATUS_OF_STATE: Final = dict[str, str](STATUS_OF_END.items())
 
 
 class RunJournal(Tape):
@@ -246,6 +252,7 @@ class RunJournal(Tape):
             signature,
             blocked is not None or self.state in ASKING_STATES,
             live.may_block(),
+            self._term_change(pending),
         )
         know(self.tenant, self.run_id, self._tape)
         await live.commit(batch, letting_go=letting_go)
@@ -258,6 +265,17 @@ class RunJournal(Tape):
         # A recorded dispatch is sent at once: a kill in between would leave its outcome unknown.
         if live.make_way and not letting_go and pending[-1].kind != "tool.dispatching":
             await live.make_way()
+
+    def _term_change(self, pending: Sequence[Entry]) -> TermChange | None:
+        """Return what the commit of these last entries changes about the terms of the run."""
+        added = stated_terms(self._log[-len(pending) :]) if pending else set[int]()
+        is_first, status = self._committed == 0, _STATUS_OF_STATE.get(self.state)
+        if is_first:
+            added.add(ANY_RUN)
+        if is_first or status:
+            added.update(standing_terms(self.state, status, ended=status is not None))
+        removed = (LIVE,) if status and not is_first else ()
+        return TermChange(tuple(added), removed, self._tape[0].at_us) if added else None
 
     async def wait(
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None

@@ -245,9 +245,9 @@ def test_runs_are_listed_newest_first_in_pages(shop) -> None:
     shop.say("invoke", shop.request("next"))
     whole = shop.say("runs", "list", "--json").json
     assert [one["request_id"] for one in whole["runs"]] == ["req_next", "req_large", "req_small"]
-    paged, after = [], 0
+    paged, after = [], ""
     for _ in range(3):
-        page = shop.say("runs", "list", "--limit", "1", "--after", str(after), "--json").json
+        page = shop.say("runs", "list", "--limit", "1", "--after", after, "--json").json
         paged += page["runs"]
         after = page["next_after"]
     assert after is None
@@ -270,7 +270,7 @@ def test_a_page_of_runs_is_read_from_the_end_of_the_index_and_never_the_whole_of
     pages = [(after, limit) for stream, after, limit in read if stream == "index" and limit != 1]
     assert pages == [(8, 2), (6, 2), (4, 2), (2, 2)], "ten lines: what the last run and the one before it left there"
     refused = shop.say("runs", "list", "--after", str(10**27))
-    assert (refused.code, "--after" in refused.err) == (2, True)
+    assert (refused.code, "names nothing here" in refused.err) == (2, True)
 
 
 def test_a_run_that_ended_by_the_index_is_not_read_to_find_waiting_runs(shop, monkeypatch) -> None:

@@ -82,16 +82,15 @@ def test_three_waiting_among_thousands_of_runs_are_listed_at_the_cost_of_three(
     assert (counted["waiting"], counted["index lines"]) == (3, 4), "three, and the last that was witnessed"
     assert counted["read"] < 3 * 60, "the journals of three runs"
     assert counted["steps"] < 20_000
-    assert [one["number"] for one in listed] == sorted((one["number"] for one in listed), reverse=True)
-    assert listed[0]["number"] > 1_000 * thousands
+    assert listed[0]["began_at_us"] > listed[2]["began_at_us"]
 
     paged: list[Any] = []
-    after, pages = 0, 0
+    after, pages = "", 0
     while after is not None:
         counted.clear()
-        said = shop.say("runs", "list", "--waiting", "--limit", "1", "--after", str(after), "--json").json
+        said = shop.say("runs", "list", "--waiting", "--limit", "1", "--after", after, "--json").json
         paged, after, pages = paged + said["runs"], said["next_after"], pages + 1
-        assert counted["index lines"] <= 3
+        assert counted["index lines"] <= 4, "the place, the run there, the one behind it, and the last witnessed"
     assert (paged, pages) == (listed, 3)
     assert "more: contextos runs list --waiting --after " in shop.say("runs", "list", "--waiting", "--limit", "1").out
 

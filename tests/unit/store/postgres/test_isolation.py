@@ -103,7 +103,7 @@ def lacking(database: Database) -> list[str]:
 
 def test_every_table_is_under_forced_row_level_security_and_every_key_is_led_by_the_tenant(database: Database) -> None:
     assert lacking(database) == []
-    assert len(database.execute(TABLES)) == 17
+    assert len(database.execute(TABLES)) == 18
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from contextos.store.postgres import connections, writer
 from contextos.store.postgres import stores as postgres_stores
 from contextos.store.postgres.commit_calls import Job, lock_keys
 from contextos.store.postgres.connections import FAULTS, Connections, connect_postgres, postgres_error
-from contextos.store.postgres.stores import MAX_BATCH_WRITES, PostgresStores
+from contextos.store.postgres.refusals import MAX_BATCH_WRITES
+from contextos.store.postgres.stores import PostgresStores
 from contextos.store.postgres.writer import GroupWriter
 from tests.postgres import Database, Server, awaited, own_server
 from tests.suites.store_suite import draft, entries_after, erased, verify

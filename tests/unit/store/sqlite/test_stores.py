@@ -247,7 +247,7 @@ def test_the_tenant_leads_every_unique_index(tmp_path: Path) -> None:
         if unique or index != "runs_due"
     ]
     connection.close()
-    assert len(found) >= len(tables) == 14
+    assert len(found) >= len(tables) == 15
     assert {column for _, column in found} == {"tenant"}
 
 
@@ -334,7 +334,7 @@ def test_a_missing_directory_is_refused_in_one_sentence(tmp_path: Path) -> None:
         SqliteStores(tmp_path / "absent" / "store.db")
 
 
-@pytest.mark.parametrize(("version", "refusal"), [(99, "schema 99 is newer than 6"), (4, "schema 4 is older than 6")])
+@pytest.mark.parametrize(("version", "refusal"), [(99, "schema 99 is newer than 7"), (4, "schema 4 is older than 7")])
 def test_another_schema_is_refused_and_left_alone(version: int, refusal: str, tmp_path: Path) -> None:
     filled(tmp_path / "store.db")
     connection = sqlite3.connect(tmp_path / "store.db")

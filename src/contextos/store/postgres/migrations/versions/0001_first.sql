@@ -111,6 +111,18 @@ CREATE INDEX runs_claimable_of ON contextos.runs (tenant, coalesce(claim_at_us, 
 CREATE INDEX runs_claimed ON contextos.runs (worker, tenant) WHERE worker IS NOT NULL;
 
 -- The worker processes, and until when each counts as alive by the server's clock. Only `claim_runs` reads and writes it.
+-- The terms by which a search finds a run (docs/adr/0078-runs-are-found-by-terms.md). `number` is that of the run. They
+-- prove nothing, and `verify` compares them with the entries of the run.
+CREATE TABLE contextos.run_terms (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  term bigint NOT NULL,
+  number bigint NOT NULL CHECK (number > 0),
+  began_us bigint NOT NULL,
+  PRIMARY KEY (tenant, term, number)
+);
+
+CREATE INDEX run_terms_of ON contextos.run_terms (tenant, number);
+
 CREATE TABLE contextos.workers (
   worker text COLLATE "C" NOT NULL CHECK (worker <> ''),
   alive_until_us bigint NOT NULL,
@@ -171,7 +183,8 @@ DECLARE
   name text;
   mine constant text := 'tenant = nullif(current_setting(''contextos.tenant'', true), '''')';
 BEGIN
-  FOREACH name IN ARRAY ARRAY['segments', 'journal', 'heads', 'documents', 'runs', 'drive_rates', 'graph_commits', 'nodes', 'edges'] LOOP
+  FOREACH name IN ARRAY ARRAY['segments', 'journal', 'heads', 'documents', 'runs', 'run_terms', 'drive_rates', 'graph_commits', 'nodes',
+    'edges'] LOOP
     EXECUTE format('ALTER TABLE contextos.%I ENABLE ROW LEVEL SECURITY', name);
     EXECUTE format('ALTER TABLE contextos.%I FORCE ROW LEVEL SECURITY', name);
     EXECUTE format('CREATE POLICY tenant ON contextos.%I USING (%s) WITH CHECK (%s)', name, mine, mine);
@@ -336,8 +349,10 @@ CREATE TYPE contextos.write AS (
   collection text, key text, expect bigint, body bytea, not_after_us bigint, not_before_us bigint
 );
 
--- The changes of a batch to its run. NULL keeps a value.
-CREATE TYPE contextos.run_change AS (run text, wake_at_us bigint, waiting boolean);
+-- The changes of a batch to its run. NULL keeps a value. Without a change of its terms `began_us` is NULL.
+CREATE TYPE contextos.run_change AS (
+  run text, wake_at_us bigint, waiting boolean, began_us bigint, added bigint[], removed bigint[]
+);
 
 CREATE TYPE contextos.index_line AS (run text, number bigint);
 
@@ -475,6 +490,20 @@ BEGIN
       IF EXISTS (SELECT FROM unnest(p_runs) AS r WHERE r.wake_at_us BETWEEN 1 AND now_us + 5000000) THEN
         PERFORM pg_notify('contextos_due', '');
       END IF;
+    END IF;
+    IF EXISTS (SELECT FROM unnest(p_runs) AS r WHERE r.began_us IS NOT NULL) THEN
+      SELECT min(r.run) INTO what FROM unnest(p_runs) AS r
+      JOIN contextos.runs AS n ON n.tenant = p_tenant AND n.run = r.run WHERE r.began_us IS NOT NULL AND n.number = 0;
+      IF what IS NOT NULL THEN
+        RAISE EXCEPTION 'the index does not name the run' USING ERRCODE = 'ZX001';
+      END IF;
+      DELETE FROM contextos.run_terms AS t
+      USING unnest(p_runs) AS r, contextos.runs AS n, unnest(r.removed) AS gone
+      WHERE n.tenant = p_tenant AND n.run = r.run AND t.tenant = p_tenant AND t.term = gone AND t.number = n.number;
+      INSERT INTO contextos.run_terms (tenant, term, number, began_us)
+      SELECT p_tenant, made, n.number, r.began_us FROM unnest(p_runs) AS r
+      JOIN contextos.runs AS n ON n.tenant = p_tenant AND n.run = r.run CROSS JOIN unnest(r.added) AS made
+      ON CONFLICT DO NOTHING;
     END IF;
     RETURN NULL;
   EXCEPTION
@@ -801,6 +830,8 @@ GRANT SELECT, INSERT ON contextos.heads, contextos.nodes TO contextos_app;
 GRANT SELECT, INSERT, UPDATE (version, body) ON contextos.documents TO contextos_app;
 
 GRANT SELECT, INSERT, UPDATE (wake_at_us, number, waiting) ON contextos.runs TO contextos_app;
+
+GRANT SELECT, INSERT, DELETE ON contextos.run_terms TO contextos_app;
 
 GRANT SELECT, INSERT, UPDATE (head) ON contextos.graph_commits TO contextos_app;
 

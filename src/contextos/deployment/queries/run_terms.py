@@ -1,0 +1,37 @@
+"""The terms by which a search has to find a run, derived from its entries and from the acts about its decision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contextos.contracts.entries.reading import logged
+from contextos.contracts.entries.terms import ANY_RUN, standing_terms, stated_terms
+from contextos.contracts.journal import TermChange
+from contextos.deployment.queries.decisions import decision_of
+from contextos.deployment.queries.run_view import run_view
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from contextos.contracts.journal import Entry
+    from contextos.contracts.ports.outside import Keys
+    from contextos.contracts.ports.storage import Store
+
+
+async def run_terms(store: Store, entries: Sequence[Entry], keys: Keys) -> frozenset[int]:
+    """Return the terms of the run that has these entries.
+
+    Raises:
+        ChainBroken: an act about its decision is not the one that the runtime recorded.
+    """
+    view = run_view(entries[0].tenant, entries[0].run, entries)
+    status = (await decision_of(store, view, keys)).status
+    standing = standing_terms(view.state, status, ended=view.ended)
+    return frozenset({ANY_RUN, *standing, *stated_terms(logged(entries))})
+
+
+async def terms_without(store: Store, entries: Sequence[Entry], seq: int, keys: Keys) -> TermChange:
+    """Return how the terms of a run change if its entry `seq` is erased. Raises as `run_terms`."""
+    left = [one._replace(body=None, salt=None) if one.seq == seq else one for one in entries]
+    before, after = await run_terms(store, entries, keys), await run_terms(store, left, keys)
+    return TermChange(tuple(after - before), tuple(before - after), entries[0].at_us)

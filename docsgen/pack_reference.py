@@ -66,7 +66,9 @@ def _code(language: str, text: str) -> Iterator[str]:
 
 
 UNUSED: Final = {
-    "business_hours": "business_hours:\n  office: {zone: Europe/Berlin, days: [mon], opens: '09:00', closes: '17:00'}"
+    "models": "models:\n  - operation: judge.plan\n    rules: routing.deploy@1.0.0\n    prompt_fragment: "
+    "Look at the build and at the impact first. Roll back only what is broken.",
+    "business_hours": "business_hours:\n  office: {zone: Europe/Berlin, days: [mon], opens: '09:00', closes: '17:00'}",
 }
 """The examples of what no short form in `examples/` has."""
 

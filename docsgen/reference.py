@@ -261,7 +261,8 @@ def _journal_kinds() -> Iterator[str]:
 
 
 def _fact_vocabulary() -> Iterator[str]:
-    from contextos.contracts.facts import CALLED_POINTS, ENVIRONMENTS, FACTS
+    from contextos.contracts.envelopes.policy import POINTS
+    from contextos.contracts.facts import ENVIRONMENTS, FACTS
 
     yield from (
         "# Facts of policy rules",
@@ -269,7 +270,7 @@ def _fact_vocabulary() -> Iterator[str]:
         "`contextos policies facts` prints this list.",
         "Lint refuses a rule that reads anything else, or reads it as another type.",
         "",
-        f"Policy is asked at the points {', '.join(f'`{point}`' for point in CALLED_POINTS)}.",
+        f"Policy is asked at the points {', '.join(f'`{point}`' for point in POINTS)}.",
         f"`run.environment` is one of {', '.join(f'`{name}`' for name in ENVIRONMENTS)}.",
         "What the `caller` supplies is only asserted: a rule that allows by it needs `accept_asserted`.",
         "A rule that names no point and reads only literal arguments is also asked at `plan`.",

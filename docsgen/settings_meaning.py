@@ -17,5 +17,6 @@ UNSAFE_MEANING: Final = {
     "unsafe_local_keys": "private keys are plain files of this machine, or all made from one seed",
     "unsafe_local_approvals": "an approval can be answered without the approver's key",
     "unsafe_local_operators": "an operator is only named (`--by` without `--key`); the act on record says so",
+    "unsafe_scripted_models": "a file answers in place of models",
     "unsafe_unsigned_packs": "packs without a signature are loaded",
 }

@@ -36,7 +36,6 @@ MORE_FACTS = (
 )
 VOCABULARY = Vocabulary(
     environments=("prod", "dev"),
-    points=POINTS,
     declared={
         fact.path: replace(fact, points=POINTS if "compile" in fact.points else (*fact.points, *POINTS[3:]))
         for fact in (*DECLARED_FACTS, *MORE_FACTS)
@@ -226,18 +225,19 @@ def rules(draw: st.DrawFn, rule_id: str, *, optional: bool = True, passable: boo
     if draw(st.integers(0, 4)) == 0:
         early = not any(path.split(".")[0] in LATE for path in paths)
         applies["point"] = draw(st.sampled_from(POINTS if early else POINTS[2:]))
-    about_a_call = applies.get("point") != "memory"
+    about_a_call = applies.get("point") not in ("memory", "model")
+    binds = applies.get("point") != "model"
     if not about_a_call:
         applies.pop("capability", None)
     more: dict[str, Any] = {"facts": {"user.roles": "array"}} if "user.roles" in paths else {}
-    if draw(st.integers(0, 3)) == 0:
+    if binds and draw(st.integers(0, 3)) == 0:
         more["requires_approval_gate"] = draw(st.sampled_from(GATES))
     if about_a_call and draw(st.integers(0, 3)) == 0:
         bound = draw(st.sampled_from(_CONSTRAINTS))
         more["arg_constraints"] = {"amount_inr": bound}
     if "arg_constraints" in more and applies.get("point") in (None, "execute"):
         more["approval_mode"] = draw(st.sampled_from(("read_only", "local_write", "delegated", "destructive")))
-    if draw(st.integers(0, 3)) == 0:
+    if binds and draw(st.integers(0, 3)) == 0:
         more["requires"] = draw(st.lists(st.sampled_from(("order_lookup", "idv")), min_size=1, max_size=2))
     if about_a_call and draw(st.integers(0, 7)) == 0 and "capability" not in applies:
         more["prohibits"] = [draw(st.sampled_from(CAPABILITIES)).capability_id]

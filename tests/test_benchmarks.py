@@ -97,6 +97,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "postgres",
         "waiting",
         "liveness",
+        "search",
         "slots",
         "verify",
         "size",

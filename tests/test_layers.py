@@ -32,9 +32,20 @@ PLANTED = [
     ("contracts/planted_chance.py", "def f(): import random", f"contextos.contracts {SAYS} random"),
     ("cli/planted_store.py", "import contextos.store", "contextos.cli.planted_store -> contextos.store"),
     (
+        "frameworks/planted_wire.py",
+        "import contextos.adapters.models.openai_chat",
+        "contextos.frameworks.planted_wire -> contextos.adapters.models.openai_chat",
+    ),
+    ("adapters/openapi/planted_sdk.py", "def f(): import openai", "contextos.adapters.openapi.planted_sdk -> openai"),
+    (
         "trust/planted_extra.py",
         "import contextos_agentspec.wiring",
         "contextos.trust.planted_extra -> contextos_agentspec.wiring",
+    ),
+    (
+        "runtime/planted_provider.py",
+        "import contextos.action.models.foreign_provider",
+        "contextos.runtime.planted_provider -> contextos.action.models.foreign_provider",
     ),
     ("action/planted_a.py", "from contextos.action import planted_b", "No cycles are allowed in contextos.action"),
     ("action/planted_b.py", "from contextos.action import planted_a", "No cycles are allowed in contextos.action"),

@@ -76,6 +76,8 @@ def simulate_seed(seed: int, plant: str | None = None) -> SeedOutcome:
             "sessions": sum(run.deadline_us is not None for run in runs),
             "sessions out of time": sum(run.deadline_us is not None and run.state == "exhausted" for run in runs),
             "approvals asked": sum(len(run.questions) for run in runs),
+            "models asked": sum(len(run.asks) for run in runs),
+            "models lost": sum(one["outcome"] == "lost" for run in runs for one in run.models.values()),
         }
     )
     return SeedOutcome(

@@ -63,19 +63,33 @@ def folder() -> Path:
 
 
 @cache
-def envelope(by_agent: bool = False) -> dict[str, Any]:
+def envelope(chosen_by: str = "template", rules: str = "") -> dict[str, Any]:
     """Return the example's pack, signed. It allows the endpoint of external reads.
 
-    `by_agent`: an agent chooses the calls of its runs.
+    `chosen_by`: who chooses the calls of its runs. `rules` are the routing rules of the model that plans them, if any.
     """
     pack = _json("pack.json")
     pack["tooling_layer"]["egress"] = [SHOP_ENDPOINT]
-    if by_agent:
+    if rules:
+        pack["decision_layer"]["models"] = [{"operation": "judge.plan", "rules": rules}]
+    if chosen_by != "template":
         (template,) = pack["decision_layer"]["task_templates"]
         steps = [{name: step[name] for name in ("id", "tool", "approval_mode")} for step in template["steps"]]
         decision = [{"decision_id": template["decision_checkpoints"][0]["decision_id"]}]
-        template.update(chosen_by="agent", steps=steps, decision_checkpoints=decision)
+        template.update(chosen_by=chosen_by, steps=steps, decision_checkpoints=decision)
     return seal(PACK_TYPE, canonical(pack), keys(), "pack")
+
+
+@cache
+def plan() -> dict[str, Any]:
+    """Return the plan of the example's template as a model answers it."""
+    (template,) = _json("pack.json")["decision_layer"]["task_templates"]
+    names = ("id", "tool", "params", "depends_on")
+    return {
+        "template_id": f"{template['template_id']}@{template['version']}",
+        "steps": [{"depends_on": []} | {name: one[name] for name in names if name in one} for one in template["steps"]],
+        "decision_checkpoints": template["decision_checkpoints"],
+    }
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Protocol
 
 import orjson
@@ -18,9 +18,11 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.journal import Batch, Entry, genesis, header_hash
+from contextos.contracts.ports.models import ModelCall
 from contextos.runtime import state_machine
 from contextos_sim import example
 from contextos_sim.faults import MAX_AHEAD_US
+from contextos_sim.models import MODELS, units_of
 from contextos_sim.payments import Effect, Shop
 from contextos_sim.scenario import BOUND_INR, Scenario
 from contextos_sim.scheduler import Scheduler
@@ -85,6 +87,9 @@ class RunObservation:
     garbled: bool = False
     kinds: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
+    asks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tool_units: dict[str, int] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -95,6 +100,16 @@ class RunObservation:
     def refund(self) -> dict[str, Any] | None:
         """Return the body of the last `tool.dispatching` entry of a refund, or None."""
         return next((one for one in reversed(self.dispatched.values()) if one["envelope"].get("idempotency_key")), None)
+
+    @property
+    def units(self) -> int:
+        """Return what the run has spent, in 1/10,000 US cent. A call of a model counts as reserved until it is
+        answered.
+        """
+        reserved = {key: one["reserved_units"] for key, one in self.asks.items()}
+        settled = {key: one["cost_units"] for key, one in self.models.items()}
+        units: int = sum((reserved | settled).values()) + sum(self.tool_units.values())
+        return units
 
 
 class InvariantChecker:
@@ -107,6 +122,7 @@ class InvariantChecker:
         self.violations: list[Violation] = []
         self.consumed: Counter[str] = Counter()
         self.denied: dict[str, str] = {}
+        self.model_calls: Counter[str] = Counter()
         self._world = world
 
     def violated(self, invariant: str, detail: str) -> None:
@@ -190,6 +206,9 @@ class InvariantChecker:
         if run.dispatches > run.budget:
             detail = f"`{run.run_id}` dispatches {run.dispatches} calls, `max_tool_calls` is {run.budget}"
             self.violated("budget", detail)
+        if run.asks and run.units > run.max_cost_cents * 10_000:
+            detail = f"`{run.run_id}` dispatches `{entry.key}` after its models used up its budget"
+            self.violated("budget", detail)
         first = envelope["tool_call_id"] not in run.dispatched
         run.dispatched.setdefault(envelope["tool_call_id"], body)
         if first and run.deadline_us is not None and entry.at_us >= run.deadline_us:
@@ -205,6 +224,8 @@ class InvariantChecker:
     def _returned(self, run: RunObservation, entry: Entry, answer: dict[str, Any]) -> None:
         write = run.dispatched[answer["envelope"]["tool_call_id"]]["envelope"].get("idempotency_key") is not None
         run.cost_cents += answer["cost_cents"]
+        # Sent again under its key it is the same call.
+        run.tool_units[answer["envelope"]["tool_call_id"]] = round(answer["cost_cents"] * 10_000)
         run.unsettled = entry.key if write and answer["outcome"] == "unknown" else None
         run.no_record = answer.get("no_record", False)
         run.garbled = run.garbled or ("withheld" in answer["envelope"] and answer["happened"])
@@ -247,6 +268,48 @@ class InvariantChecker:
         if again and world.scenario.strategy == "keyed" and not (world.cancelled or world.changed_at_us):
             detail = f"`{run.run_id}` asks a person about a payment that could be sent again under its key"
             self.violated("an_outage_needs_nobody", detail)
+
+    def _model_asked(self, run: RunObservation, entry: Entry, body: dict[str, Any]) -> None:
+        run.asks[entry.key] = body
+        if run.units > run.max_cost_cents * 10_000:
+            detail = f"`{run.run_id}` reserves {run.units} units with `{entry.key}`, above {run.max_cost_cents} cents"
+            self.violated("budget_of_models", detail)
+
+    def _model_answered(self, run: RunObservation, entry: Entry, answer: dict[str, Any]) -> None:
+        if entry.key not in run.asks or entry.key in run.models:
+            self.violated("a_model_is_answered_once", f"`{run.run_id}` answers `{entry.key}`, which is not open")
+        run.models[entry.key] = answer
+        reserved, usage = run.asks[entry.key]["reserved_units"], answer.get("usage")
+        true_cost = reserved if answer.get("unpriced") else 0
+        if usage is not None and not answer.get("unpriced"):
+            true_cost = min(
+                (units_of(model, usage["counts"]) for model in MODELS),
+                key=lambda units: abs(units - answer["cost_units"]),
+            )
+        if answer["cost_units"] != true_cost or (answer["outcome"] == "lost" and not answer.get("unpriced")):
+            detail = f"`{run.run_id}` settles `{entry.key}` at {answer['cost_units']} units, and it cost {true_cost}"
+            self.violated("usage_is_settled", detail)
+
+    def model_called(self, call: ModelCall) -> None:
+        """Check a call that arrives at a provider: it is on record, and no answer to it is."""
+        said = [
+            {"role": one.role, "text": one.text}
+            | ({"calls": [asdict(call) for call in one.calls]} if one.calls else {})
+            | ({"call_id": one.call_id} if one.call_id else {})
+            for one in call.messages
+        ]
+        tools = [asdict(one) for one in call.tools]
+        digest = content_address({"messages": said, "tools": tools, "output_schema": call.output_schema})
+        self._world.scheduler.trace("model", digest)
+        all_asks = ((run, key, one) for run in self.runs.values() for key, one in run.asks.items())
+        asks = [(run, key) for run, key, one in all_asks if one["request_digest"] == digest]
+        self.model_calls[digest] += 1
+        if not asks:
+            self.violated("a_model_is_asked_on_record", "a call arrived at a provider that no journal has")
+        elif self.model_calls[digest] > len(asks):
+            self.violated("each_call_of_a_model_is_reserved", f"`{asks[-1][0].run_id}` sends `{asks[-1][1]}` again")
+        elif all(run.models.get(key, {"outcome": "lost"})["outcome"] != "lost" for run, key in asks):
+            self.violated("no_answer_is_asked_for_again", f"`{asks[-1][0].run_id}` asks `{asks[-1][1]}` again")
 
     def paid(self, effect: Effect) -> None:
         """Check a payment: its call was recorded durably before, was allowed and approved where needed, and is the
@@ -334,6 +397,8 @@ _OBSERVERS: Final[dict[str, _Observer]] = {
     "identity.resolved": InvariantChecker._identity,
     "session.opened": InvariantChecker._opened,
     "call.asked": InvariantChecker._call_asked,
+    "model.asked": InvariantChecker._model_asked,
+    "model.answered": InvariantChecker._model_answered,
     "tool.dispatching": InvariantChecker._dispatching,
     "tool.returned": InvariantChecker._returned,
     "tool.retry_scheduled": InvariantChecker._retried,

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from contextos.action.budget import overrun_limit
 from contextos.action.gateway import deciding, dispatcher, guards, idempotency, result_validation, retries, tool_gateway
+from contextos.action.models import gateway
 from contextos.audit import history, verify
 from contextos.audit.acts import VerifiedControl
 from contextos.contracts import bindings
@@ -241,6 +242,21 @@ def _fill_defaults_late(stack: ExitStack) -> None:
     stack.enter_context(patch.object(bindings, with_defaults.__name__, lambda _schema, args, *_: dict(args)))
 
 
+def _resend_lost(stack: ExitStack) -> None:
+    """A model whose answer was lost is asked again by the reservation of the call before."""
+    original = gateway.ModelGateway._send
+
+    async def send(self: Any, call: Any, decision: Any, key: str, _is_lost: bool, not_before_us: int) -> Any:
+        return await original(self, call, decision, key, False, not_before_us)
+
+    stack.enter_context(patch.object(gateway.ModelGateway, original.__name__, send))
+
+
+def _free_if_unknown(stack: ExitStack) -> None:
+    """A call of a model whose usage is not known costs nothing."""
+    stack.enter_context(patch.object(gateway, gateway._settled.__name__, lambda *_: (0, True)))
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "skip_verify": _skip_verify,
     "retry_uncertain": _retry_uncertain,
@@ -267,6 +283,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "record_a_call_twice": _record_a_call_twice,
     "fill_defaults_late": _fill_defaults_late,
     "any_outcome": _any_outcome,
+    "resend_lost": _resend_lost,
+    "free_if_unknown": _free_if_unknown,
 }
 
 

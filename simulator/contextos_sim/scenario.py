@@ -80,7 +80,9 @@ class TenantPolicy:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """What is decided by the seed before the simulation begins. `hostile` names the kind of forbidden plan that the
-    simulated planner proposes; None for an honest planner. `by_agent`: an agent chooses the calls of each run."""
+    simulated planner proposes; None for an honest planner. `by_agent`: an agent chooses the calls of each run. With
+    `by_model` a model does so (`session`), or plans each run (`plan`).
+    """
 
     strategy: str
     scope: str
@@ -97,6 +99,7 @@ class Scenario:
     dear_payments: bool = False
     intruded: bool = False
     by_agent: bool = False
+    by_model: str = ""
 
 
 def with_agents(drawn: Scenario, rng: Random) -> Scenario:
@@ -105,6 +108,30 @@ def with_agents(drawn: Scenario, rng: Random) -> Scenario:
         return drawn
     requests = tuple(replace(one, mode="stream") for one in drawn.requests)
     return replace(drawn, by_agent=True, parallel_reads=False, requests=requests)
+
+
+def of_seed(seed: int, kind: str = "") -> Scenario:
+    """Return the scenario of a seed, or with `kind` the one with a model that plans (`plan`) or that chooses the calls
+    (`session`). Each kind of run has chances of its own, so that no other changes by them.
+    """
+    drawn = draw(Random(f"scenario {seed}"))
+    if kind:
+        return by_model(drawn, kind)
+    return with_models(with_agents(drawn, Random(f"agents {seed}")), Random(f"models {seed}"))
+
+
+def with_models(drawn: Scenario, rng: Random) -> Scenario:
+    """Return the scenario, in one of eight cases with a model that plans, or that chooses the calls."""
+    if drawn.hostile or drawn.by_agent or rng.random() >= 0.125:
+        return drawn
+    return by_model(drawn, rng.choice(("plan", "session")))
+
+
+def by_model(drawn: Scenario, kind: str) -> Scenario:
+    """Return the scenario with a model that plans (`plan`), or that chooses the calls (`session`)."""
+    requests = tuple(replace(one, mode="stream") for one in drawn.requests)
+    drawn = replace(drawn, by_model=kind, by_agent=False, hostile=None, parallel_reads=False)
+    return drawn if kind == "plan" else replace(drawn, requests=requests)
 
 
 def draw(rng: Random) -> Scenario:

@@ -9,6 +9,7 @@ from typing import Any
 
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
+from contextos.action.models.sending import ModelSender
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.acts import PackPin
 from contextos.contracts.admission_limits import AdmissionLimits
@@ -17,14 +18,15 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
-from contextos.control.artifacts import POLICY_TYPE
+from contextos.control.artifacts import POLICY_TYPE, PROFILE_TYPE, ROUTING_TYPE
 from contextos.deployment.acts.facts import write_facts
 from contextos.deployment.acts.governance import activate_policies, pin_packs, publish_artifact, withdraw_artifact
 from contextos.deployment.deployment import Deployment, DeploymentConfig
 from contextos.deployment.ports import Ports
+from contextos.errors import InvalidInput, Problem
 from contextos.runtime.environment import RunLimits
 from contextos.trust.seal import seal
-from contextos_sim import example, scenario
+from contextos_sim import example, models, scenario
 from contextos_sim.faults import Faults
 from contextos_sim.invariants import InvariantChecker
 from contextos_sim.memory.stores import MemoryStores
@@ -47,6 +49,10 @@ SIM_UNSAFE = ("unsafe_local_approvals",)
 SIM_LIMITS = AdmissionLimits(breaker_failures_in_a_row=2, breaker_cool_down_ms=20_000)
 
 
+def _no_key(name: str) -> str:
+    raise InvalidInput(Problem("/models", "no_key", f"there is no key `{name}`", "the simulated models need none"))
+
+
 class TrueClock:
     """The clock that is always right, for the store and the payments service; clocks of simulated processes can be
     wrong.
@@ -64,16 +70,17 @@ class SimulatedWorld:
     change.
     """
 
-    def __init__(self, seed: int, *, fixed: Scenario | None = None, die_at: tuple[str, int] | None = None) -> None:
-        """Build the world of a seed, or with `fixed` a scenario without faults.
+    def __init__(
+        self, seed: int, *, fixed: Scenario | None = None, by_model: str = "", die_at: tuple[str, int] | None = None
+    ) -> None:
+        """Build the world of a seed, or with `fixed` a scenario without faults. With `by_model` a model plans (`plan`)
+        or chooses the calls (`session`).
 
         `die_at` is the port call or commit at which a process dies: `port`, `before_commit` or `after_commit`, and its
         ordinal number, from 1.
         """
         self.seed = seed
-        self.scenario = fixed or scenario.with_agents(
-            scenario.draw(Random(f"scenario {seed}")), Random(f"agents {seed}")
-        )
+        self.scenario = fixed or scenario.of_seed(seed, by_model)
         self.rng = Random(f"world {seed}")
         self.scheduler = Scheduler(Random(f"order {seed}"), START_US, self._on_death)
         self.faults = Faults(Random(f"faults {seed}"), disabled=fixed is not None)
@@ -83,6 +90,8 @@ class SimulatedWorld:
         self.checker = InvariantChecker(self)
         now, dear = (lambda: self.scheduler.now_us), self.scenario.dear_payments
         self.shop = Shop(example.orders(), self.scenario.strategy, now, self.checker.paid, dear=dear)
+        self.models = Random(f"answers {seed}")
+        self.model_rate = 0.0 if fixed else self.models.choice(models.RATES)
         drawn = self.scenario
         self.definitions = example.definitions(drawn.strategy, drawn.scope, drawn.external_reads)
         self.verified = frozenset(
@@ -210,7 +219,8 @@ class SimulatedWorld:
         pin = PackPin(
             refs=(example.EXAMPLE_PACK,), intents=(example.INTENT,), environment=self.admin.config.environment
         )
-        immediately(publish_artifact(self.admin, tenant_id, example.envelope(self.scenario.by_agent), by=by))
+        for envelope in self._envelopes():
+            immediately(publish_artifact(self.admin, tenant_id, envelope, by=by))
         immediately(activate_policies(self.admin, tenant_id, (), expected=0, by=by))
         immediately(pin_packs(self.admin, tenant_id, pin, expected=1, by=by))
         graph = example.graph()
@@ -218,8 +228,21 @@ class SimulatedWorld:
         if self.scenario.policy and not self.scenario.policy.at_us:
             self.activate_policy()
 
+    def _envelopes(self) -> list[dict[str, Any]]:
+        """The signed artifacts of the scenario; the pack is the last."""
+        if not self.scenario.by_model:
+            return [example.envelope("agent" if self.scenario.by_agent else "template")]
+        *profiles, rules = models.artifacts()
+        kinds = [*((PROFILE_TYPE, one) for one in profiles), (ROUTING_TYPE, rules)]
+        sealed = [seal(kind, canonical(one), example.keys(), "pack") for kind, one in kinds]
+        chosen_by = "model" if self.scenario.by_model == "session" else "template"
+        return [*sealed, example.envelope(chosen_by, models.ROUTING)]
+
     def _deployment(self, host: Host, *, raw: bool = False) -> Deployment:
         stores = self.stores if raw else SimulatedStores(host)
+        breakers, concurrency = CircuitBreakers(SIM_LIMITS), SimulatedConcurrency(host)
+        provider = models.SimulatedModels(host, self.faults, self.models, self.model_rate, self.checker)
+        sender = ModelSender({"scripted": provider}, _no_key, host, breakers, concurrency, pause)
         ports = Ports(
             stores=stores,
             clock=host,
@@ -233,14 +256,15 @@ class SimulatedWorld:
             owner=host.owner,
             alive=self.alive,
             admission=UnboundedAdmission(),
-            concurrency=SimulatedConcurrency(host),
+            concurrency=concurrency,
+            models=None if raw else sender,
         )
         return Deployment(
             ports=ports,
             config=DeploymentConfig(
                 RunLimits(), __version__, unsafe=SIM_UNSAFE, egress={example.EXAMPLE_TENANT: (example.SHOP_ENDPOINT,)}
             ),
-            breakers=CircuitBreakers(SIM_LIMITS),
+            breakers=breakers,
         )
 
     def _adapters(self, host: Host) -> dict[str, Adapter]:

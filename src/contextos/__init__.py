@@ -31,6 +31,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.deployment.gate.gate`: the gate of an agent's session
 - `contextos.deployment.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
+- `contextos.adapters.models.scripted`: models that answer from a script, for tests
 - `contextos.packs.tools.declared`: tools from functions
 - `contextos.client`: a client of the HTTP API of a server (extra `client`)
 - `contextos.client.connection`: what a client does

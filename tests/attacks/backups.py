@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.postgres import Database
 
-TABLES = ("segments", "journal", "heads", "documents", "runs", "graph_commits", "nodes", "edges")
+TABLES = ("segments", "journal", "heads", "documents", "runs", "run_terms", "graph_commits", "nodes", "edges")
 
 Backup = Callable[[Path], Callable[[], None]]
 """Takes a backup of the store of the workspace at this path, and returns what puts it back while nobody has it open."""

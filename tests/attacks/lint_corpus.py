@@ -101,7 +101,17 @@ OF_RULES: Final[dict[str, Fault]] = {
     ),
     "an environment that is none": scoped(0, "environment", "production", "unknown_environment", "staging"),
     "an environment with a slip": scoped(0, "environment", "stagin", "unknown_environment", "`staging`"),
-    "a point that nobody asks": scoped(0, "point", "model", "point_not_asked", "execute"),
+    "a model at execute": reads(
+        0, equal("model.wire", "openai"), "if/==/0/var", "unknown_at_point", "`model`", point="execute"
+    ),
+    "a model and an argument": reads(
+        6,
+        {"<=": [{"var": "args.amount_inr"}, {"var": "model.cost_cents"}]},
+        "if/<=/1/var",
+        "unknown_at_point",
+        "rule of its own",
+    ),
+    "a wire that is none": reads(6, equal("model.wire", "opneai"), "if/==/1", "no_such_value", "`openai`"),
     "a guardrail with a slip": (
         {"/policy_layer/guardrails/must_escalate/-": equal("user.rol", "intern")},
         "/policy_layer/guardrails/must_escalate/1/==/0/var",

@@ -24,7 +24,7 @@ from contextos.contracts.entries.bodies import ACT_ARGUMENTS
 from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion, NewRevision
 from contextos.contracts.envelopes.slots import CandidateQuery, SlotActor
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
+from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE, PROFILE_TYPE
 from contextos.deployment import dead_letters
 from contextos.deployment.acts.act import Actor, unsafe_local_assertion
 from contextos.deployment.acts.curation import (
@@ -46,6 +46,7 @@ from contextos.deployment.acts.governance import (
 )
 from contextos.deployment.acts.keys import rotate_key
 from contextos.deployment.acts.memories import review_memory
+from contextos.deployment.acts.models import check_model
 from contextos.deployment.acts.quarantines import release_capability
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.operator import erase_entry, request_cancel, retry_run
@@ -57,6 +58,7 @@ from contextos.service.reasks import reask_question
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
 from tests.e2e.test_approvals import VOIDS
+from tests.modelled import profile, sender
 from tests.unit.control.example import pack_json, policy_json
 from tests.world import (
     APPROVER,
@@ -100,6 +102,8 @@ async def target(path: Path, stores: str, unsafe: tuple[str, ...] = ()) -> Targe
     [first, *_] = await list_candidates(store)
     await shelve(world)
     await quarantine(world, buried)
+    await world.publish(seal(PROFILE_TYPE, canonical(profile("fast")), world.keys, "pack"))
+    world.deployment.ports = replace(world.deployment.ports, models=sender(world.clock, {}))
     short = request(900, "req_short")
     short["runtime"] |= {"max_tool_calls": 2}
     exhausted = (await world.invoke(short)).run_id
@@ -174,6 +178,9 @@ ACTS: dict[str, Act] = {
     "runs.exported": lambda at, by: export_runs(at.world.deployment, TENANT, [at.paid], by=by),
     "run.cancelled": lambda at, by: request_cancel(at.world.deployment, TENANT, at.waiting, by=by, reason="x"),
     "approval.reasked": lambda at, by: _reasked(at, by),
+    "model.checked": lambda at, by: check_model(
+        at.world.deployment, TENANT, "model.fast@1.0.0", by=by, max_cost_cents=1
+    ),
     "run.retried": lambda at, by: retry_run(at.world.deployment, TENANT, at.buried, by=by),
     "entry.erased": lambda at, by: erase_entry(at.world.deployment, TENANT, at.paid, 3, by=by, reason="the law"),
     "decision.resolved": lambda at, by: resolve_escalation(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.envelopes.policy import HistoryFact
+from contextos.contracts.envelopes.policy import POINTS, HistoryFact
 from contextos.contracts.facts import FACTS, ROOTS, DeclaredFact, Vocabulary, declared_fact
 from contextos.trust.policy.rule_evaluation import _TYPE_CHECKS
 from contextos.trust.policy.rule_index import RuleIndex
@@ -32,7 +32,7 @@ def with_rule(condition: Any, **more: Any) -> Any:
 SLIPS = {
     "a fact with a slip": with_rule({"in": [{"var": ["user.rol", ""]}, ["intern"]]}),
     "an environment that is none": with_rule(True, applies_to={"environment": "production"}),
-    "a point that nobody asks": with_rule(True, applies_to={"point": "model"}),
+    "facts that are never known together": with_rule({"<": [{"var": "model.cost_cents"}, {"var": "args.amount_inr"}]}),
     "history that nobody supplies": with_rule({">": [{"var": ["history.refunds.sum", 0]}, 3000]}),
     "an amount as a text": with_rule({"==": [{"var": ["args.amount_inr", ""]}, "2500"]}),
 }
@@ -95,7 +95,8 @@ def test_a_run_supplies_exactly_the_declared_facts(tmp_path: Path, monkeypatch: 
         world.close()
 
     run(go())
-    assert {point for point, _ in asked} == {point for fact in FACTS for point in fact.points}
+    # What is asked about models: tests/unit/runtime/test_model_policy.py.
+    assert {point for point, _ in asked} == {*POINTS} - {"model"}
     for point, facts in asked:
         assert facts.keys() <= set(ROOTS)
         for root, below in facts.items():

@@ -80,7 +80,7 @@ def own(settings: Settings) -> dict[str, Any]:
 
 def test_a_record_names_the_stand_ins_in_use_and_not_those_that_the_settings_allow(tmp_path: Path) -> None:
     settings = workspace(tmp_path / "a")
-    assert set(settings.unsafe) == set(UNSAFE_PORTS)
+    assert set(settings.unsafe) == set(UNSAFE_PORTS) - {"unsafe_scripted_models"}
     view = asyncio.run(refund(settings, **own(settings)))
     assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", [])
     settings = workspace(tmp_path / "b")
@@ -141,7 +141,7 @@ def test_other_allowances_still_come_from_the_settings_alone(tmp_path: Path) -> 
     """`dev` allows ports; an approval without a key is no port."""
     settings = workspace(tmp_path / "a", unsafe=())
     app = asyncio.run(open_unchecked(settings, GivenPorts(dev=True)))
-    assert app.deployment.config.unsafe == tuple(UNSAFE_PORTS)
+    assert app.deployment.config.unsafe == ("unsafe_local_directory", "unsafe_local_keys")
     app.close()
 
 

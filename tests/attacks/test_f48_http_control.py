@@ -76,6 +76,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedGraphDraft": {"nodes": [], "edges": [EDGE], **TOKENS},
     "ReviewDraft": {"verdict": "reject", "at_us": NOW_US},
     "SignedReviewDraft": {"verdict": "reject", "at_us": NOW_US, **TOKENS},
+    "ModelCheckDraft": {"max_cost_cents": 1, "at_us": NOW_US},
+    "SignedModelCheckDraft": {"max_cost_cents": 1, "at_us": NOW_US, **TOKENS},
     "ReasonDraft": {},
     "SignedReasonDraft": TOKENS,
     "RetryDraft": {},

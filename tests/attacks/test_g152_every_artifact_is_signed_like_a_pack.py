@@ -1,5 +1,5 @@
-"""G152: a policy bundle or catalog is signed, published, shown and withdrawn as a pack is, and refused for what a pack
-is refused for.
+"""G152: a policy bundle, a catalog, a profile or rules of models is signed, published, shown and withdrawn as a pack
+is, and refused for what a pack is refused for.
 
 The attackers: who has no key of an author, who alters what was signed or says that it is of another kind, who brings an
 older version back, and the author of another tenant.
@@ -15,8 +15,17 @@ from typing import Any
 
 import pytest
 
-from contextos.control.artifacts import INTENTS_TYPE, MODELS, PACK_TYPE, POLICY_TYPE, SPECS_TYPE
+from contextos.control.artifacts import (
+    INTENTS_TYPE,
+    MODELS,
+    PACK_TYPE,
+    POLICY_TYPE,
+    PROFILE_TYPE,
+    ROUTING_TYPE,
+    SPECS_TYPE,
+)
 from tests.attacks.shop import Shop
+from tests.modelled import profile, rules
 from tests.unit.control.example import pack_json, policy_json
 from tests.world import TENANT
 
@@ -38,11 +47,22 @@ BARE: dict[str, dict[str, Any]] = {
         "tenant": TENANT,
         "decision_specs": LAYER["decision_specs"],
     },
+    PROFILE_TYPE: profile(),
+    ROUTING_TYPE: rules(),
+}
+CHANGED: dict[str, dict[str, Any]] = {
+    POLICY_TYPE: policy_json(rule_id="R_OTHER", tenant=TENANT),
+    INTENTS_TYPE: {**BARE[INTENTS_TYPE], "task_templates": []},
+    SPECS_TYPE: {**BARE[SPECS_TYPE], "decision_specs": []},
+    PROFILE_TYPE: profile(context_window=100_000),
+    ROUTING_TYPE: rules(operation="judge.score"),
 }
 REFS = {
     POLICY_TYPE: "POLICY_HOUSE@1.0.0",
     INTENTS_TYPE: "intent-catalog.support@3.0.0",
     SPECS_TYPE: "decision-catalog.support@2.2.0",
+    PROFILE_TYPE: "model.large@1.0.0",
+    ROUTING_TYPE: "routing.support@1.0.0",
 }
 
 
@@ -56,6 +76,12 @@ def author(initialised: Shop, tmp_path: Path) -> Path:
     listed["keys"].append({"purpose": "pack", "activated_at_us": 0, "retired_at_us": None, **public})
     keys.write_text(json.dumps(listed))
     return key
+
+
+def publish_named(shop: Shop, path: Path, kind: str, author: Path) -> None:
+    """Publish what routing rules name."""
+    if kind == ROUTING_TYPE:
+        assert published(shop, signed(shop, path, BARE[PROFILE_TYPE], author, "named.json")) == (0, "")
 
 
 def signed(shop: Shop, path: Path, document: Any, key: Path, name: str = "signed.json") -> Path:
@@ -82,6 +108,7 @@ def test_it_is_signed_published_shown_and_withdrawn_by_command(
     initialised: Shop, author: Path, tmp_path: Path, kind: str
 ) -> None:
     file, ref = signed(initialised, tmp_path, BARE[kind], author), REFS[kind]
+    publish_named(initialised, tmp_path, kind, author)
     assert json.loads(file.read_text())["payloadType"] == kind
     assert published(initialised, file) == (0, "")
     shown = initialised.say("pack", "published", ref).json
@@ -124,13 +151,12 @@ def test_a_version_has_one_content_and_one_tenant_and_does_not_come_back(
     initialised: Shop, author: Path, tmp_path: Path, kind: str
 ) -> None:
     file, ref = signed(initialised, tmp_path, BARE[kind], author), REFS[kind]
+    publish_named(initialised, tmp_path, kind, author)
     other = signed(initialised, tmp_path, {**BARE[kind], "tenant": "tenant_other"}, author, "other.json")
     assert published(initialised, other) == (2, "other_tenant")
     assert published(initialised, file) == (0, "")
-    changed = {**BARE[kind], ("decision_specs" if kind == SPECS_TYPE else "task_templates"): []}
-    if kind == POLICY_TYPE:
-        changed = policy_json(rule_id="R_OTHER", tenant=TENANT)
-    assert published(initialised, signed(initialised, tmp_path, changed, author, "changed.json")) == (2, "ref_taken")
+    changed = signed(initialised, tmp_path, CHANGED[kind], author, "changed.json")
+    assert published(initialised, changed) == (2, "ref_taken")
     version = initialised.say("pack", "list").json["version"]
     assert initialised.say("pack", "retire", ref, "--expect", str(version), *initialised.by).code == 0
     assert published(initialised, file) == (0, ""), "the same content again changes nothing"

@@ -236,6 +236,10 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             9,
         ),
     ),
+    "models/{ref}/check": (
+        {"ref": "model.fast@1.0.0", "max_cost_cents": 5, "at_us": 5},
+        one_act("model.checked", {"profile": "model.fast@1.0.0", "max_cost_cents": 5, "at_us": 5}, 0),
+    ),
     "runs/{run}/cancel": ({**RUN, "request_id": "req_1"}, one_act("run.cancelled", {**RUN, "request_id": "req_1"}, 9)),
     "runs/{run}/reask": (
         {**RUN, "binding_digest": "sha256:1"},

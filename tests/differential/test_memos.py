@@ -21,7 +21,7 @@ from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.contracts.scope import PinnedInputs
 from contextos.runtime import code_pins, environment, loop, wiring
-from contextos.runtime.attempts import agent_session, one_plan
+from contextos.runtime.attempts import one_plan, session_calls
 from contextos.trust.policy import policy_set, rule_index
 from contextos.workspace.engine import lease_owner
 from tests import world
@@ -76,18 +76,18 @@ def of_call_anew(patched: Patched) -> None:
     patched.setattr(code_pins, "_parted", code_pins._parted.__wrapped__)
     also: Callable[..., Any] = KnownFacts.also
     patched.setattr(KnownFacts, "also", lambda self, facts, *_: also(self, facts))
-    used_by, known = PinnedInputs.used_by, agent_session._Progress.known
+    used_by, known = PinnedInputs.used_by, session_calls.SessionProgress.known
 
     def used_anew(self: PinnedInputs, *given: Any) -> Any:
         self._used.clear()
         return used_by(self, *given)
 
-    def known_anew(self: agent_session._Progress, *given: Any) -> Any:
+    def known_anew(self: session_calls.SessionProgress, *given: Any) -> Any:
         self.retrieved = (), ()
         return known(self, *given)
 
     patched.setattr(PinnedInputs, "used_by", used_anew)
-    patched.setattr(agent_session._Progress, "known", known_anew)
+    patched.setattr(session_calls.SessionProgress, "known", known_anew)
 
 
 def rules_anew(patched: Patched) -> None:

@@ -20,6 +20,7 @@ from contextos.workspace import open_app
 from contextos.workspace.settings import Settings
 from docsgen import reference
 from tests.docs.pages import make_shim
+from tests.modelled import sealed_models
 from tests.openapi_documents import OK, document
 from tests.servers.hostile_agent import hostile_agent
 
@@ -42,12 +43,13 @@ EXPECTED = {
     "slots answer": 1,
     "runs retry": 5,
     "adapters release": 2,
+    "models check": 1,
     "pack mine": 2,
     "pin-code": 2,
     "pack test": 2,
 }
 """Exit codes other than 0: it waits for a person; it ended rejected; it asks nothing; it did not happen; nothing is in
-quarantine, nothing was observed and no code was changed in the demo.
+quarantine, nothing was observed, no code was changed and nobody brought a provider of models in the demo.
 """
 LAST = ("pack withdraw", "pack retire")
 """Other examples rely on what these take away."""
@@ -154,6 +156,9 @@ def test_the_help_ends_with_an_example_that_runs(
             words[words.index("--url") + 1] = agent.url
             assert run_command_line(words[1:]) == 0
         return
+    if name == "models check":
+        path, _ = sealed_models(shop, "fast")
+        assert run_command_line(["pack", "publish", str(path), *words[words.index("--by") :]]) == 0
     if name == "runs retry":
         fail_for_good(shop)
     if name == "pack expand" and not Path(words[3]).exists():

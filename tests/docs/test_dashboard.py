@@ -25,7 +25,7 @@ GROUPED = re.compile(r"\bby \(([^)]*)\)")
 def there_is() -> dict[str, set[str]]:
     """The labels of each sample that a process shows after runs of every kind, by its name."""
     telemetry = Telemetry()
-    for name in ("small", "approved", "denied", "reopened"):
+    for name in ("small", "approved", "denied", "reopened", "planned"):
         telemetry.run_ended(*runs.account(name))
     telemetry.run_replayed("tenant_acme_prod", equal=True)
     telemetry._dropped["tenant_acme_prod"] += 1

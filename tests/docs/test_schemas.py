@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.pointer import resolve_pointer
+from contextos.contracts.envelopes.models import TOKEN_KINDS
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.record import ReplayPacket
 from contextos.contracts.ids import TIMESTAMP
@@ -50,7 +52,7 @@ def against(model: type[Model], value: Any) -> list[Problem]:
 def beyond_json_schema(problem: Problem, value: Any) -> bool:
     """Whether only a model can see this: `1.0` for an integer, a date that does not exist, five decimals, a history
     fact whose fields do not go together, a parameter whose source is none or several, business hours that end before
-    they begin.
+    they begin, a profile of a model whose prices, limits or endpoint do not go together.
     """
     found = resolve_pointer(value, problem.pointer)
     if problem.code == "int_type":
@@ -67,6 +69,14 @@ def beyond_json_schema(problem: Problem, value: Any) -> bool:
         return sum(found.get(one) is not None for one in ("context", "message", "evidence")) != 1
     if problem.code == "value_error" and isinstance(found, dict) and "opens" in found:
         return found["opens"] >= found["closes"] or bool(found.get("holidays"))
+    if problem.code == "value_error" and isinstance(found, dict) and "as_of" in found:
+        priced = found["prices"].keys()
+        return not {"input", "output"} <= priced or not priced <= {*TOKEN_KINDS}
+    if problem.code == "value_error" and isinstance(found, dict) and "wire" in found:
+        endpoint = found.get("endpoint", "")
+        has_none = (found["wire"] == "scripted") is bool(endpoint)
+        is_odd = "`endpoint`" in problem.detail and not re.fullmatch(r"https?://[a-z0-9.:/-]+", endpoint)
+        return has_none or is_odd or found["max_output_tokens"] >= found["context_window"]
     return problem.code == "value_error" and "4 decimals" in problem.detail
 
 
@@ -94,6 +104,8 @@ def test_the_schemas_that_the_specification_names_are_published() -> None:
         "intent-catalog.v1",
         "decision-catalog.v1",
         "policy-bundle.v1",
+        "model-profile.v1",
+        "routing-rules.v1",
     }
 
 

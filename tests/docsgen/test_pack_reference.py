@@ -27,7 +27,12 @@ def test_the_page_of_the_pack_has_every_field_and_examples_that_are_in_the_shipp
         assert f"\n| `{path}` |" in whole
     shipped = [
         (ROOT / "examples" / name).read_text()
-        for name in ("data_export/pack.yaml", "deploy_rollback/packs/deploy.yaml", "support_refund/short.yaml")
+        for name in (
+            "data_export/pack.yaml",
+            "deploy_rollback/packs/deploy.yaml",
+            "deploy_by_model/packs/deploy.yaml",
+            "support_refund/short.yaml",
+        )
     ]
     snippets = [block.split("\n```")[0] for block in short.split("```yaml\n")[1:]]
     assert all(f"\n{name}:\n" in "\n".join(snippets) for name in ("intents", "evidence", "permissions"))

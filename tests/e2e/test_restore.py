@@ -214,7 +214,7 @@ def test_a_restored_database_isolates_tenants_and_its_journal_is_append_only(sho
     assert shop.database is not None
     again = shop.database
     assert lacking(again) == []
-    assert len(again.execute(TABLES)) == 17
+    assert len(again.execute(TABLES)) == 18
     for statement in ("UPDATE contextos.journal SET by = 'x'", "DELETE FROM contextos.segments"):
         with pytest.raises(asyncpg.PostgresError):
             again.execute(statement)

@@ -39,8 +39,18 @@ FOLDED: dict[str, Any] = {
     "happened": False,
     "items": [],
     "mutations": [],
+    "operation": "judge.plan",
+    "outcome": "answered",
+    "approvals": [],
+    "decision_key": "",
     "policy_decision_id": "",
+    "policy_decisions": [],
+    "record_id": "",
+    "subject_ids": [],
+    "cost_units": 0,
     "reserved_cents": 0,
+    "reserved_units": 0,
+    "rules": "routing.x@1.0.0",
     "satisfied": {},
 }
 """What the account of a run reads of the bodies of all kinds."""

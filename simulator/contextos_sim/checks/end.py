@@ -63,6 +63,7 @@ def check_end(world: SimulatedWorld) -> None:
             continue
         _check_checkpoints(world, run)
         _check_record(world, run)
+        _check_models(world, run)
         _check_replay(world, run)
     _check_idempotency_table(world)
     for run_id, record_hash in world.ended_as.items():
@@ -152,13 +153,25 @@ def _check_record(world: SimulatedWorld, run: RunObservation) -> None:
         and not run.garbled
         and not (
             # A budget that a call used up ends the run after the effect of that call, which is on record. So does a
-            # session that is stopped, or that nobody finishes, after its last call.
-            (run.state == "exhausted" or world.scenario.by_agent)
+            # session that is stopped, or that nobody finishes, after its last call, and a run whose models were dear.
+            (run.state == "exhausted" or world.scenario.by_agent or world.scenario.by_model)
             and {one.tool_call_id for one in own_effects} <= _effects_on_record(record)
         )
     ):
         detail = f"`{run.run_id}` ended as `{run.state}` and paid {own_effects[0].output}"
         world.checker.violated("not_decided_means_not_done", detail)
+
+
+def _check_models(world: SimulatedWorld, run: RunObservation) -> None:
+    """Each call of a model was settled, and the record states what all calls cost."""
+    if open_asks := run.asks.keys() - run.models.keys():
+        world.checker.violated("nothing_stays_reserved", f"`{run.run_id}` ended, and {sorted(open_asks)} are open")
+    stated = round(run.record.get("budget_usage", {}).get("cost_usd_cents", 0) * 10_000)
+    of_models = sum(one["cost_units"] for one in run.models.values())
+    # What a person settled has no cost of its own.
+    if run.asks and not of_models <= stated <= run.units:
+        detail = f"the record of `{run.run_id}` states {stated} units, and its calls cost {run.units}"
+        world.checker.violated("record_states_the_cost", detail)
 
 
 def _effects_on_record(record: Mapping[str, Any]) -> set[str]:

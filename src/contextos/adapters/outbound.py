@@ -22,12 +22,13 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import httpx
 
@@ -239,24 +240,37 @@ class OutboundClient:
             LostReply: something was sent, and no whole answer came that is within the limits; `AnswerTooLarge` says
                 that it had too many bytes.
         """
+        async with self.stream(request, egress=egress, timeout_s=timeout_s) as answer:
+            body = bytearray()
+            async for part in answer:
+                body += part
+            return OutboundResponse(answer.status, answer.headers, bytes(body))
+
+    def stream(
+        self, request: OutboundRequest, *, egress: Collection[str], timeout_s: float, max_bytes: int | None = None
+    ) -> OutboundStream:
+        """Return one request that is sent once, when it is entered as a context; its answer is read as it arrives.
+
+        `timeout_s` holds from there to the last byte. `max_bytes` replaces the limit of the client on the body.
+
+        Raises:
+            InvalidInput: the request or its destination is not allowed. Entering the context raises it too, where the
+                host is at an address that is not allowed.
+        """
         to = destination(request.url)
         _check_request(request)
         if not to.is_in(egress):
             detail = f"`{to.endpoint}` is not in the egress list of this call"
             raise _refused("egress_refused", detail, "list the endpoint in the adapter, the pack and the settings")
-        exchange = _Exchange(to)
-        quiet = _QUIET.set(True)
-        try:
-            async with asyncio.timeout(timeout_s):
-                addresses = await self._checked(to)
-                return await self._to_first(addresses, request, exchange)
-        except TimeoutError:
-            raise exchange.failed(f"it took more than {timeout_s:g} s") from None
-        finally:
-            _QUIET.reset(quiet)
+        return OutboundStream(self, to, request, timeout_s, max_bytes or self._max_bytes)
 
-    async def _checked(self, to: Destination) -> Sequence[str]:
-        """Resolve the host, once. Raises unless every address is allowed."""
+    async def addresses(self, to: Destination) -> Sequence[str]:
+        """Resolve the host, once.
+
+        Raises:
+            InvalidInput: one of its addresses is not allowed.
+            Unavailable: it has no address.
+        """
         try:
             addresses = [to.host] if _ipv4(to.host) else list(await self._resolve(to.host, to.port))
         except (OSError, UnicodeError):
@@ -274,77 +288,109 @@ class OutboundClient:
             raise _refused("not_https", f"`{to.endpoint}` is asked without TLS", "use `https://`")
         return addresses
 
-    async def _to_first(
-        self, addresses: Sequence[str], request: OutboundRequest, exchange: _Exchange
-    ) -> OutboundResponse:
-        """Try the addresses in order, until a connection stands."""
-        for number, address in enumerate(addresses, 1):
-            try:
-                return await self._exchange(address, request, exchange)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
-                if number == len(addresses):
-                    raise exchange.failed("it takes no connection, or its certificate is not valid") from None
-            except (httpx.TransportError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
-                raise exchange.failed(f"the connection failed ({type(error).__name__})") from None
-        raise AssertionError("there is at least one address")
+    def transport(self) -> httpx.AsyncHTTPTransport:
+        """Return the connections of one request."""
+        return httpx.AsyncHTTPTransport(verify=self._tls or _tls(), trust_env=False, http1=True, http2=False, retries=0)
 
-    async def _exchange(self, address: str, request: OutboundRequest, exchange: _Exchange) -> OutboundResponse:
-        to = exchange.to
+
+class OutboundStream:
+    """One request and its answer: a context, and in it an iterator of the parts of the body as they arrive.
+
+    `status` and `headers` (names in lower case) are those of the answer. `sent` tells, also after an error, whether the
+    first byte of the request was sent. Entering and reading raise what `OutboundClient.send` does. The connection ends
+    with the context.
+    """
+
+    def __init__(
+        self, client: OutboundClient, to: Destination, request: OutboundRequest, timeout_s: float, max_bytes: int
+    ) -> None:
+        self.status, self.headers, self.sent = 0, dict[str, str](), False
+        self._client, self._to, self._request = client, to, request
+        self._timeout_s, self._max_bytes, self._read_bytes = timeout_s, max_bytes, 0
+
+    async def __aenter__(self) -> Self:
+        self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        async with AsyncExitStack() as stack, self._limited():
+            addresses = await self._client.addresses(self._to)
+            transport = await stack.enter_async_context(self._client.transport())
+            response = await self._to_first(addresses, transport)
+            stack.push_async_callback(response.aclose)
+            self._check_head(response)
+            self._parts = aiter(response.stream)  # type: ignore[arg-type]
+            self._opened = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self._opened.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        async with self._limited():
+            part = await anext(self._parts, None)
+        if part is None:
+            raise StopAsyncIteration
+        self._read_bytes += len(part)
+        if self._read_bytes > self._max_bytes:
+            detail = f"`{self._to.endpoint}` answered with more than {self._max_bytes} bytes"
+            raise AnswerTooLarge(detail, self.status)
+        return part
+
+    @asynccontextmanager
+    async def _limited(self) -> AsyncGenerator[None]:
+        """Hold the time limit, and raise the errors of this module."""
+        quiet = _QUIET.set(True)
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                yield
+        except TimeoutError:
+            raise self._failed(f"it took more than {self._timeout_s:g} s") from None
+        except (httpx.TransportError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
+            raise self._failed(f"the connection failed ({type(error).__name__})") from None
+        finally:
+            _QUIET.reset(quiet)
+
+    async def _to_first(self, addresses: Sequence[str], transport: httpx.AsyncHTTPTransport) -> httpx.Response:
+        """Try the addresses in order, until a connection stands."""
+        for address in addresses:
+            try:
+                return await transport.handle_async_request(self._sent_to(address))
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                continue
+        raise self._failed("it takes no connection, or its certificate is not valid")
+
+    def _sent_to(self, address: str) -> httpx.Request:
+        to, request = self._to, self._request
         literal = f"[{address}]" if ":" in address else address
         host = to.host if to.port == _default_port(to.scheme) else to.endpoint
         headers = {**request.headers, "Host": host, "Accept-Encoding": "identity", "Connection": "close"}
         # The target is sent as it is written: httpx would spell it in its own way.
-        extensions = {"sni_hostname": to.host, "target": to.target.encode(), "trace": exchange.trace}
-        sent = httpx.Request(
-            request.method,
-            f"{to.scheme}://{literal}:{to.port}/",
-            headers=headers,
-            content=request.body,
-            extensions=extensions,
-        )
-        async with httpx.AsyncHTTPTransport(
-            verify=self._tls or _tls(), trust_env=False, http1=True, http2=False, retries=0
-        ) as transport:
-            response = await transport.handle_async_request(sent)
-            try:
-                return await self._whole(request.method, response, exchange)
-            finally:
-                await response.aclose()
+        extensions = {"sni_hostname": to.host, "target": to.target.encode(), "trace": self._trace}
+        url = f"{to.scheme}://{literal}:{to.port}/"
+        return httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
 
-    async def _whole(self, method: str, response: httpx.Response, exchange: _Exchange) -> OutboundResponse:
-        headers = {name.lower(): value for name, value in response.headers.items()}
+    def _check_head(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
         if len(response.headers.raw) > MAX_RESPONSE_HEADERS:
-            raise exchange.failed(f"its answer has more than {MAX_RESPONSE_HEADERS} headers")
-        if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise exchange.failed("its answer is compressed, which was not asked for")
-        bare = method == "HEAD" or response.status_code in _WITHOUT_BODY
-        if not bare and "content-length" not in headers and "transfer-encoding" not in headers:
-            raise exchange.failed("its answer states no length, so nobody knows whether it is whole")
-        if "content-length" in headers and "transfer-encoding" in headers:
-            raise exchange.failed("its answer states two lengths")
-        body = bytearray()
-        async for part in response.stream:  # type: ignore[union-attr]
-            body += part
-            if len(body) > self._max_bytes:
-                detail = f"`{exchange.to.endpoint}` answered with more than {self._max_bytes} bytes"
-                raise AnswerTooLarge(detail, response.status_code)
-        return OutboundResponse(response.status_code, headers, bytes(body))
+            raise self._failed(f"its answer has more than {MAX_RESPONSE_HEADERS} headers")
+        if self.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise self._failed("its answer is compressed, which was not asked for")
+        bare = self._request.method == "HEAD" or self.status in _WITHOUT_BODY
+        if not bare and "content-length" not in self.headers and "transfer-encoding" not in self.headers:
+            raise self._failed("its answer states no length, so nobody knows whether it is whole")
+        if "content-length" in self.headers and "transfer-encoding" in self.headers:
+            raise self._failed("its answer states two lengths")
 
-
-class _Exchange:
-    """Whether the first byte of a request was sent."""
-
-    def __init__(self, to: Destination) -> None:
-        self.to, self.sent = to, False
-
-    async def trace(self, event: str, _details: Mapping[str, Any]) -> None:
+    async def _trace(self, event: str, _details: Mapping[str, Any]) -> None:
         self.sent = self.sent or event == "http11.send_request_headers.started"
 
-    def failed(self, why: str) -> Unavailable | LostReply:
+    def _failed(self, why: str) -> Unavailable | LostReply:
         """Return the error that says what is certain."""
         if self.sent:
-            return LostReply(f"`{self.to.endpoint}` was asked, and {why}; look before it is sent again")
-        return Unavailable(self.to.endpoint, why)
+            return LostReply(f"`{self._to.endpoint}` was asked, and {why}; look before it is sent again")
+        return Unavailable(self._to.endpoint, why)
 
 
 def _check_request(request: OutboundRequest) -> None:

@@ -21,7 +21,7 @@ from contextos.contracts.model import Model, Name, Seq
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER
-from contextos.control.catalog import pinned_refs
+from contextos.control.loading import pinned_refs
 from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_commit
 from contextos.deployment.acts.checks import no_run
 from contextos.deployment.deployment import Deployment

@@ -21,7 +21,7 @@ from contextos.contracts.entries.reading import environment_of, read_body
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
-from contextos.control.catalog import ACTIVE_POLICIES, pinned_refs
+from contextos.control.loading import ACTIVE_POLICIES, pinned_refs
 from contextos.deployment.queries.decisions import DecisionView, decision_in
 from contextos.deployment.queries.run_view import run_view
 from contextos.errors import ChainBroken

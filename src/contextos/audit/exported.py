@@ -42,7 +42,8 @@ from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import CONTROL, PERSON_LISTED, Document, Entry, genesis, link
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.scope import ADAPTER
-from contextos.control.catalog import Catalog, pinned_refs
+from contextos.control.catalog import Catalog
+from contextos.control.loading import pinned_refs
 from contextos.deployment.queries.decisions import DecisionView
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch, SignatureInvalid
 from contextos.runtime.environment import DeploymentFacts, RunArtifacts, RunEnvironment, RunLimits

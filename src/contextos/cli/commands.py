@@ -25,7 +25,7 @@ from contextos.cli.governance import (
     verify,
 )
 from contextos.cli.mcp import serve as mcp_serve
-from contextos.cli.operations import breakers, keys, migrate, ops, restore, serving, token, worker
+from contextos.cli.operations import breakers, keys, migrate, models, ops, restore, serving, token, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions, why
 from contextos.cli.slots import artifacts as slot_artifacts
 from contextos.cli.slots import demo, lint, selection, serve
@@ -220,6 +220,9 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "slots serve": (serve.slots_serve_command, "contextos slots serve --actor email_outreach/actor.json"),
     },
     "Operate": {
+        "models list": (models.models_list_command, "contextos models list"),
+        "models cost": (models.models_cost_command, "contextos models cost --from 2026-11-01T00:00:00Z"),
+        "models check": (models.models_check_command, f"contextos models check model.fast@1.0.0 {_BY}"),
         "key new": (keys.key_new_command, "contextos key new keys/user_new.key"),
         "key list": (keys.key_list_command, "contextos key list"),
         "key rotate": (keys.key_rotate_command, f"contextos key rotate --purpose head {_BY}"),
@@ -250,6 +253,7 @@ NESTED: Final = {
     "context": "What a run could see, derived again.",
     "memory": "Review what runs propose to remember.",
     "slots": "Context slots of agents: declare, lint, fill and audit them.",
+    "models": "Models that runs can call: their profiles, cost and state.",
     "key": "Keys of people, and of the runtime: one for each purpose.",
     "store": "The database: migrate its schema, record a restore.",
     "breakers": "The circuit breakers of capabilities that failed too often.",

@@ -50,6 +50,7 @@ _PLAIN: Final[Mapping[str, type[ContextOSError]]] = {
 
 APPROVAL_REASONS: Final = frozenset(
     {
+        "act_used",
         "already_answered",
         "approval_void",
         "assertion_expired",

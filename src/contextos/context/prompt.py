@@ -31,6 +31,8 @@ def developer(pack: ContextPack, pack_ref: str) -> str:
     lines = [f"Context pack: {pack_ref}", f"Business context: {pack.business_context.summary}"]
     if pack.business_context.non_negotiables:
         lines.append("The blocks named non_negotiable are never up for discussion.")
+    uses = pack.decision_layer.models
+    lines += [one.prompt_fragment for one in uses if one.operation == "judge.plan" and one.prompt_fragment]
     return "\n".join(lines)
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from contextos.contracts.envelopes.evidence import Classification
-from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, HistoryFact, Point
+from contextos.contracts.envelopes.models import KNOWN_MODEL_OPERATIONS, ModelWire, Retention
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, POINTS, WEEKDAYS, HistoryFact, Point
 from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
 
 Supplier = Literal[
@@ -29,6 +30,7 @@ Supplier = Literal[
     "evidence",
     "run",
     "memory proposal",
+    "model profile",
     "history index",
     "clock",
 ]
@@ -40,10 +42,6 @@ ENVIRONMENTS: Final = ("dev", "staging", "prod")
 PROFILES: Final = ("embedded", "service")
 """The profiles of a deployment."""
 
-CALLED_POINTS: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "memory", "commit")
-"""The points at which the runtime asks policy. Lint refuses a rule for any other point."""
-
-_ALWAYS: Final[tuple[Point, ...]] = CALLED_POINTS
 _CALL: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "commit")
 _LATE: Final[tuple[Point, ...]] = ("execute", "commit")
 
@@ -85,14 +83,14 @@ def _facts(
 
 
 FACTS: Final[tuple[DeclaredFact, ...]] = (
-    *_facts("request", "intent catalog", _ALWAYS, "intent:string", "channel:string locale:string"),
-    *_facts("request", "request", _ALWAYS, "mode:string"),
-    *_facts("request", "caller", _ALWAYS, "message:string request_id:string", "context.<name>"),
-    *_facts("user", "directory", _ALWAYS, "user_id:string role:string"),
+    *_facts("request", "intent catalog", POINTS, "intent:string", "channel:string locale:string"),
+    *_facts("request", "request", POINTS, "mode:string"),
+    *_facts("request", "caller", POINTS, "message:string request_id:string", "context.<name>"),
+    *_facts("user", "directory", POINTS, "user_id:string role:string"),
     *_facts(
         "user",
         "directory",
-        _ALWAYS,
+        POINTS,
         "",
         "roles:array<string> scopes:array<string> delegation_live:boolean organization_id:string "
         "team_ids:array<string> project_ids:array<string> platform_admin:boolean",
@@ -100,14 +98,14 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
     *_facts(
         "agent",
         "directory",
-        _ALWAYS,
+        POINTS,
         "agent_id:string agent_urn:string workload_identity:string role:string owner:string lifecycle:string "
         "ceiling:string",
         "scopes:array<string> platform_scopes:array<string> max_cost_cents:number",
     ),
-    *_facts("tenant", "request", _ALWAYS, "tenant_id:string"),
-    *_facts("run", "run", _ALWAYS, "run_id:string safety_mode:string mode:string"),
-    *_facts("run", "deployment", _ALWAYS, "environment:string"),
+    *_facts("tenant", "request", POINTS, "tenant_id:string"),
+    *_facts("run", "run", POINTS, "run_id:string safety_mode:string mode:string"),
+    *_facts("run", "deployment", POINTS, "environment:string"),
     *_facts(
         "capability",
         "adapter definition",
@@ -128,11 +126,21 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
         ("memory",),
         "entity:string predicate:string write_class:string tier_target:string classification:string consent:string",
     ),
+    *_facts(
+        "model",
+        "model profile",
+        ("model",),
+        "profile_id:string model:string wire:string regions:array<string> data_class:string retention:string",
+    ),
+    *_facts("model", "call", ("model",), "operation:string shown_class:string cost_cents:number"),
 )
 """Every fact. `provenance.<argument>` is `literal` or `source:pointer`, as the plan binds the argument.
 
 `origin`, `integrity` and `classification` say where the value was found in what the run has seen, whatever the plan
 says (`TracedArgument`): `origin.<argument>` is its first origin.
+
+`model.shown_class` is the highest classification of what the call of a model shows, and `model.data_class` what the
+profile may see. `model.cost_cents` is the most that the call can cost.
 
 A rule that names no point and reads only literal arguments is also asked at `plan`.
 """
@@ -159,6 +167,11 @@ VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "run.mode": ("stream", "batch", "long_running"),
     "integrity": ("trusted", "untrusted", "unknown"),
     "classification": get_args(Classification),
+    "model.wire": get_args(ModelWire),
+    "model.operation": KNOWN_MODEL_OPERATIONS,
+    "model.data_class": get_args(Classification),
+    "model.shown_class": get_args(Classification),
+    "model.retention": get_args(Retention),
 }
 """By the path of a fact, or a root, all texts that it can be. A condition that compares it with another is refused."""
 
@@ -188,7 +201,10 @@ def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})
-"""Roots of facts that exist at `execute`: all but what a memory proposal supplies."""
+"""Roots of facts that exist at `execute`: all but those of memories and of models."""
+
+OWN_POINTS: Final[Mapping[str, Point]] = {fact.root: fact.points[0] for fact in FACTS if len(fact.points) == 1}
+"""The point of each root of facts that are known at one point alone. A rule that reads one is about that point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +222,6 @@ class Vocabulary:
     history: Mapping[str, HistoryFact] = field(default_factory=dict)
     hours: tuple[str, ...] = ()
     environments: tuple[str, ...] = ENVIRONMENTS
-    points: tuple[Point, ...] = CALLED_POINTS
     declared: Mapping[str, DeclaredFact] = field(default_factory=lambda: _DECLARED)
 
     def above_the_pack(self) -> Vocabulary:

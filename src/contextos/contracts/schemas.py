@@ -21,6 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ContextPack, DecisionCatalog, IntentCatalog, PolicyArtifact
 from contextos.contracts.envelopes.plan import Plan
 from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord, ReplayPacket
@@ -45,6 +46,8 @@ PUBLISHED: Final[dict[str, tuple[str, tuple[type[Model], ...]]]] = {
     "intent-catalog.v1": ("IntentCatalog", (IntentCatalog,)),
     "decision-catalog.v1": ("DecisionCatalog", (DecisionCatalog,)),
     "policy-bundle.v1": ("PolicyBundle", (PolicyArtifact,)),
+    "model-profile.v1": ("ModelProfile", (ModelProfile,)),
+    "routing-rules.v1": ("RoutingRules", (RoutingRules,)),
     "context-slot.v1": ("AgentContextSlot", (AgentContextSlot,)),
 }
 """From a name to its title and models; with several models a value is exactly one of them."""

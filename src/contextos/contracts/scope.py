@@ -11,6 +11,7 @@ from contextos.contracts.controls import NO_RUN_CONTROLS, KnownFacts, RunControl
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Permission
 from contextos.contracts.envelopes.plan import DecisionSpec, TakenParameter
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, CapabilityView, PolicyDecision
@@ -199,12 +200,23 @@ class RunIdentity:
 
 
 @final_fields
+class ModelRoutes:
+    """How a run chooses a model for one operation: the rules, the profiles that they name, by reference, and what the
+    author of the pack tells the model.
+    """
+
+    rules: RoutingRules
+    profiles: Mapping[str, ModelProfile]
+    prompt_fragment: str = ""
+
+
+@final_fields
 class PinnedInputs:
     """The versions that a run is pinned to, and what was loaded from them.
 
     `pins` maps each pinned reference to its content address. `snapshot` is the version of the tenant's graph and
     `semantics` the version of the rules by which a run derives its entries. `egress` lists the endpoints that the
-    tenant allows.
+    tenant allows. `models` has the routes of each operation that the pack names.
     """
 
     pack: ContextPack
@@ -216,6 +228,7 @@ class PinnedInputs:
     egress: frozenset[str]
     specs: Mapping[str, DecisionSpec]
     gates: Mapping[str, ApprovalGate]
+    models: Mapping[str, ModelRoutes] = field(default_factory=dict)
     _used: dict[tuple[str, ...], tuple[Mapping[str, str], Mapping[str, str]]] = field(
         default_factory=dict, compare=False, repr=False
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -20,15 +21,17 @@ from contextos.contracts.documents.collection import FoundDocuments, find_docume
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.journal import CONTROL, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
-from contextos.control.artifacts import StoredArtifact, read_artifact
+from contextos.control.artifacts import ARTIFACT_KINDS, StoredArtifact, read_artifact
 from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, OtherEnvironment, SignatureInvalid
 
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
+KINDS_OF_MODELS: Final = (ARTIFACT_KINDS[ModelProfile], ARTIFACT_KINDS[RoutingRules])
 Looked = FoundDocuments | None
 """What was looked at a moment ago (`ArtifactRepository.active_sought`); None: look now."""
 
@@ -245,6 +248,18 @@ class ArtifactRepository:
         """
         digest = await self.digest_of(ref)
         return None if digest is None else await self.artifact(ref, digest)
+
+    async def models(self, withdrawn: AbstractSet[str]) -> list[ModelProfile | RoutingRules]:
+        """Return every published profile and all routing rules that are not withdrawn. Raises as `published`."""
+        found, after = list[ModelProfile | RoutingRules](), ""
+        while page := await PINS.page(self._store, after=after):
+            after = page[-1].key
+            for pin in page:
+                if pin.body.kind in KINDS_OF_MODELS and pin.key not in withdrawn:
+                    stored = await self.published(pin.key)
+                    if stored is not None and isinstance(stored.artifact, ModelProfile | RoutingRules):
+                        found.append(stored.artifact)
+        return found
 
     async def artifact(self, ref: str, digest: str) -> StoredArtifact:
         """Read the artifact `ref`, and check that its content has this digest.

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, DecisionCatalog, IntentCatalog, PolicyArtifact
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle, PolicyBundle
@@ -19,12 +20,16 @@ from contextos.contracts.ids import PIN
 from contextos.contracts.model import Model
 from contextos.errors import InvalidArtifact, Problem
 
-GovernedArtifact: TypeAlias = ContextPack | IntentCatalog | DecisionCatalog | PolicyArtifact
+GovernedArtifact: TypeAlias = (
+    ContextPack | IntentCatalog | DecisionCatalog | PolicyArtifact | ModelProfile | RoutingRules
+)
 
 PACK_TYPE: Final = "application/vnd.contextos.context-pack+json"
 INTENTS_TYPE: Final = "application/vnd.contextos.intent-catalog+json"
 SPECS_TYPE: Final = "application/vnd.contextos.decision-catalog+json"
 POLICY_TYPE: Final = "application/vnd.contextos.policy-bundle+json"
+PROFILE_TYPE: Final = "application/vnd.contextos.model-profile+json"
+ROUTING_TYPE: Final = "application/vnd.contextos.routing-rules+json"
 ADAPTER_TYPE: Final = "application/vnd.contextos.adapter-file+json"
 """The payload type of an adapter file, which is signed as an artifact is, and pinned by the settings."""
 ACTIVE_SET_TYPE: Final = "application/vnd.contextos.active-set+json"
@@ -35,6 +40,8 @@ MODELS: Final[dict[str, type[GovernedArtifact]]] = {
     INTENTS_TYPE: IntentCatalog,
     SPECS_TYPE: DecisionCatalog,
     POLICY_TYPE: PolicyArtifact,
+    PROFILE_TYPE: ModelProfile,
+    ROUTING_TYPE: RoutingRules,
 }
 """By payload type of the DSSE envelope: the contract of the payload."""
 
@@ -43,6 +50,8 @@ ARTIFACT_KINDS: Final[dict[type[GovernedArtifact], str]] = {
     IntentCatalog: "intent_catalog",
     DecisionCatalog: "decision_catalog",
     PolicyArtifact: "policy_bundle",
+    ModelProfile: "model_profile",
+    RoutingRules: "routing_rules",
 }
 
 
@@ -92,11 +101,18 @@ def read_artifact(payload_type: str, payload: bytes) -> StoredArtifact:
 
 def ref_of(artifact: GovernedArtifact) -> str:
     """Return the exact reference of an artifact: `<id>@<x.y.z>`."""
-    if isinstance(artifact, ContextPack):
+    if isinstance(artifact, ContextPack | ModelProfile | RoutingRules):
         return artifact.pin
     if isinstance(artifact, PolicyArtifact):
         return f"{artifact.bundle.bundle_id}@{artifact.version}"
     return f"{artifact.catalog_id}@{artifact.version}"
+
+
+def model_refs(artifact: GovernedArtifact) -> tuple[str, ...]:
+    """Return what an artifact names of models: a pack its routing rules, and these their profiles."""
+    if isinstance(artifact, ContextPack):
+        return tuple(dict.fromkeys(one.rules for one in artifact.decision_layer.models))
+    return artifact.profiles() if isinstance(artifact, RoutingRules) else ()
 
 
 def tenant_of(artifact: GovernedArtifact) -> str | None:
@@ -125,7 +141,7 @@ def merge(
             _add_intents(merged, artifact.intents, artifact.task_templates)
         elif isinstance(artifact, DecisionCatalog):
             _add(merged, merged.specs, artifact.decision_specs, "decision_key")
-        else:
+        elif not isinstance(artifact, ModelProfile | RoutingRules):
             assert isinstance(artifact, PolicyArtifact), "a request has exactly one pack"
             _add_bundle(merged, "pack", artifact.bundle, artifact.version)
     return merged

@@ -13,24 +13,33 @@ Source: docs/design/contracts.md, "Packs, pins, budgets".
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from contextos.contracts.acts import PackPin, ProposedAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ARTIFACTS, PINS, PublishedPin
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.linked import RecentlyUsed
-from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, PolicyArtifact
-from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
-from contextos.contracts.envelopes.policy import Level, LeveledBundle
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
+from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
+from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import name_remedy
 from contextos.contracts.ids import PIN
 from contextos.contracts.ports.storage import Store
-from contextos.contracts.scope import ADAPTER, PINS_OF_ADAPTERS, RUNTIME
+from contextos.contracts.scope import ADAPTER
 from contextos.control.artifact_repository import ActiveArtifacts, ActiveSeal, ArtifactRepository, Looked, OpenEnvelope
-from contextos.control.artifacts import ARTIFACT_KINDS, GovernedArtifact, StoredArtifact, merge, tenant_of
+from contextos.control.artifacts import ARTIFACT_KINDS, GovernedArtifact, StoredArtifact, merge, model_refs, tenant_of
+from contextos.control.lint.models import lint_models
 from contextos.control.lint.pack import lint_pack
+from contextos.control.loading import (
+    ACTIVE_POLICIES,
+    EGRESS_LIST,
+    REDACTION_LIST,
+    LoadedArtifacts,
+    loaded_artifacts,
+    pinned_refs,
+)
 from contextos.control.pinning import (
     NOTHING_ACTIVE,
     PinsRefused,
@@ -41,28 +50,9 @@ from contextos.control.pinning import (
     resolve_pins,
     without_pin,
 )
-from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
-
-ACTIVE_POLICIES: Final = "active_policies"
-EGRESS_LIST: Final = "egress"
-"""The pin of the tenant's egress list; a run of a tenant without a list does not have it."""
-REDACTION_LIST: Final = "redaction"
-"""The pin of the tenant's redaction rules, as above."""
+from contextos.errors import InvalidArtifact, NotFound, Problem
 
 Definitions = Mapping[str, AdapterDefinition]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedArtifacts:
-    """Everything that a run was pinned to, by key. `bundles` (policies) are ordered from the strongest level down."""
-
-    pack: ContextPack
-    intents: dict[str, Intent]
-    templates: dict[str, TaskTemplate]
-    specs: dict[str, DecisionSpec]
-    gates: dict[str, ApprovalGate]
-    bundles: tuple[LeveledBundle, ...]
-    definitions: tuple[AdapterDefinition, ...]
 
 
 CheckPins = Callable[[LoadedArtifacts], None]
@@ -105,6 +95,10 @@ class Catalog:
         """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
         return await self.repository.active()
 
+    async def models(self) -> list[ModelProfile | RoutingRules]:
+        """Return every published profile and all routing rules that are not withdrawn. Raises `Integrity`."""
+        return await self.repository.models((await self.active()).withdrawn)
+
     def opened(self, envelope: dict[str, Any]) -> GovernedArtifact:
         """Return the artifact in a signed envelope. Raises as `publication`."""
         return self.repository.opened(envelope).artifact
@@ -130,6 +124,9 @@ class Catalog:
         if published_digest is not None:
             detail = f"`{stored.ref}` is published with different content already, and a version never changes"
             raise _invalid("", "ref_taken", detail, "publish it under a new version")
+        there = await self.models() if model_refs(stored.artifact) else ()
+        if problems := tuple(lint_models(stored.artifact, there, self._lists[EGRESS_LIST])):
+            raise InvalidArtifact(*problems)
         pin = PublishedPin(stored.digest, ARTIFACT_KINDS[type(stored.artifact)])
         writes = (PINS.write(stored.ref, 0, pin), ARTIFACTS.write(stored.digest, 0, envelope))
         act = ProposedAct("artifact.published", stored.ref, {"ref": stored.ref, **pin.to_json()}, 0, writes)
@@ -271,35 +268,15 @@ class Catalog:
             Integrity: an artifact is missing, or is not the one with that digest.
             SignatureInvalid: the signature of an artifact is missing or not valid.
         """
-        pack_ref, pins = pin_set["pack_ref"], pin_set["pins"]
-        levels = {policy["ref"]: policy["level"] for policy in pin_set["policies"]}
-        key = (pack_ref, tuple(pins.items()), tuple(levels.items()))
+        pins = pin_set["pins"]
+        key = (pin_set["pack_ref"], tuple(pins.items()), *((one["ref"], one["level"]) for one in pin_set["policies"]))
         if (known := self._loaded.get(key)) is not None:
             return known
         refs = pinned_refs(pins)
         artifacts = {ref: (await self.repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
-        pack = artifacts.get(pack_ref)
-        above = [(level, artifacts.get(ref)) for ref, level in levels.items() if level != "pack"]
-        if not isinstance(pack, ContextPack):
-            raise Integrity(f"the pack `{pack_ref}` is not among the pins; pass a set that `pin` returned")
-        policies = [(level, artifact) for level, artifact in above if isinstance(artifact, PolicyArtifact)]
-        if len(policies) != len(above):
-            raise Integrity("a policy in force is not among the pins; pass a set that `pin` returned")
-        additional = [one for ref, one in artifacts.items() if ref != pack_ref and levels.get(ref, "pack") == "pack"]
-        merged = merge(pack, additional, policies)
         adapters = [name for name in pins if name.startswith(ADAPTER)]
-        return self._loaded.keep(
-            key,
-            LoadedArtifacts(
-                _with_rules(pack, pin_set.get(REDACTION_LIST, ())),
-                merged.intents,
-                merged.templates,
-                merged.specs,
-                merged.gates,
-                tuple(merged.bundles.values()),
-                tuple([await self.repository.definition(name, pins[name]) for name in adapters]),
-            ),
-        )
+        definitions = tuple([await self.repository.definition(name, pins[name]) for name in adapters])
+        return self._loaded.keep(key, loaded_artifacts(pin_set, artifacts, definitions))
 
     async def pins_now(
         self, names: Collection[str], definitions: Definitions, looked: Looked = None
@@ -327,8 +304,14 @@ class Catalog:
             elif name in self._lists:
                 digests[name] = content_address(self._lists[name])
             elif not name.startswith(ADAPTER):
-                digests[name] = await self.repository.digest_of(name) if name in named else None
+                in_use = name in named or await self._is_of_models(name, active)
+                digests[name] = await self.repository.digest_of(name) if in_use else None
         return digests
+
+    async def _is_of_models(self, ref: str, active: ActiveArtifacts) -> bool:
+        """Whether this is a profile or rules of models: packs name them, and no tenant pin does."""
+        stored = None if ref in active.withdrawn or not PIN.fits(ref) else await self.repository.published(ref)
+        return stored is not None and isinstance(stored.artifact, ModelProfile | RoutingRules)
 
     def _pin_set(self, pinned: ResolvedPins, active: ActiveArtifacts, definitions: Definitions) -> dict[str, Any]:
         addresses = {ADAPTER + name: self.repository.address(definitions[name]) for name in pinned.adapters}
@@ -354,9 +337,12 @@ class Catalog:
     async def _found(
         self, refs: Sequence[str], active: ActiveArtifacts
     ) -> dict[str, StoredArtifact] | list[PinsRefused]:
-        """The artifacts of a request and the policies in force, by ref; or why each one that is not there is not."""
+        """The artifacts of a request, the policies in force and what their packs name of models, by ref; or why each
+        one that is not there is not.
+        """
         found, refused = dict[str, StoredArtifact](), list[PinsRefused]()
-        for number, ref in enumerate((*refs, *(name for _, name in active.policies))):
+        sought = [*refs, *(name for _, name in active.policies)]
+        for number, ref in enumerate(sought):
             place = f"/context_pack_refs/{number}" if number < len(refs) else ""
             if place and not PIN.fits(ref):
                 detail = f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`"
@@ -368,6 +354,7 @@ class Catalog:
                 refused.append(PinsRefused("unknown_ref", detail, place))
             else:
                 found[ref] = stored
+                sought += [one for one in model_refs(stored.artifact) if one not in sought]
         return refused or found
 
     async def _resolve(
@@ -377,7 +364,7 @@ class Catalog:
         if isinstance(found, list):
             return found
         above = [(level, found[ref]) for level, ref in active.policies]
-        requested = [found[ref] for ref in dict.fromkeys(refs) if ref not in {name for _, name in active.policies}]
+        requested = [stored for ref, stored in found.items() if ref not in {name for _, name in active.policies}]
         pinned = resolve_pins(requested, above, definitions, self._runtime_version)
         if isinstance(pinned, PinsRefused):
             return [pinned]
@@ -407,12 +394,6 @@ class Catalog:
         return ProposedAct(kind, ACTIVE_SET_KEY, {**arguments, "active_digest": digest}, expected, (write,))
 
 
-def pinned_refs(pins: Mapping[str, str]) -> dict[str, str]:
-    """Return those pins of a run that are artifacts: the digest by reference."""
-    others = (ACTIVE_POLICIES, EGRESS_LIST, REDACTION_LIST, RUNTIME)
-    return {name: pin for name, pin in pins.items() if not name.startswith(PINS_OF_ADAPTERS) and name not in others}
-
-
 def _refuse_level(level: Level, stored: StoredArtifact) -> None:
     if level not in ("platform", "tenant") or not isinstance(stored.artifact, PolicyArtifact):
         detail = f"`{stored.ref}` is not a policy bundle that can be active at level `{level}`"
@@ -425,11 +406,3 @@ def _refuse_level(level: Level, stored: StoredArtifact) -> None:
 
 def _invalid(pointer: str, code: str, detail: str, remedy: str) -> InvalidArtifact:
     return InvalidArtifact(Problem(pointer, code, detail, remedy))
-
-
-def _with_rules(pack: ContextPack, rules: Sequence[str]) -> ContextPack:
-    """The pack with these redaction rules beside its own."""
-    layer = pack.policy_layer
-    together = tuple(dict.fromkeys((*layer.guardrails.redaction_rules, *rules)))
-    guardrails = layer.guardrails.model_copy(update={"redaction_rules": together})
-    return pack.model_copy(update={"policy_layer": layer.model_copy(update={"guardrails": guardrails})})

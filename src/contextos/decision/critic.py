@@ -65,8 +65,31 @@ VERDICT_OF: Final[dict[FailureCode, VerifyVerdict]] = {
     "missing_evidence": "replan",
     "budget_exhausted": "escalate",
     "must_escalate": "escalate",
+    "judge_objects": "replan",
+    "no_model_route": "escalate",
+    "model_failed": "escalate",
 }
 """The verdict by failure code. Any other code rejects the plan."""
+
+
+SENT_BACK: Final[frozenset[FailureCode]] = frozenset(
+    {
+        "missing_evidence",
+        "tool_not_in_manifest",
+        "schema_mismatch",
+        "approval_mode_mismatch",
+        "argument_out_of_bounds",
+        "violates_decision_spec",
+        "judge_objects",
+    }
+)
+"""What a model can correct: its plan goes back to it with these failures. What policy denies does not."""
+
+
+def sent_back(verified: PlanVerification) -> PlanVerification:
+    """Return the verdict about a plan of a model: `replan` where the model can correct all of it."""
+    codes = {failure.code for failure in verified.failures}
+    return PlanVerification("replan", verified.failures) if codes and codes <= SENT_BACK else verified
 
 
 def verify_plan(proposal: Proposal) -> PlanVerification:

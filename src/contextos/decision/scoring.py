@@ -5,7 +5,7 @@ Source: How It Works, step 6; Reference Architecture, "Failure semantics".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from contextos.contracts.envelopes.pack import ContextPack, EvalTarget
@@ -42,6 +42,10 @@ _POLICY: Final = frozenset(
 _SAFETY: Final = frozenset({"unsafe_output", "output_disagrees"})
 
 
+REPLANNED: Final[frozenset[FailureCode]] = frozenset({"missing_evidence"})
+"""The failures after which another template is tried."""
+
+
 def end_of(failures: tuple[Failure, ...]) -> End:
     """Return how a run with these failures ends. The first failure is the one that stopped it."""
     return END_OF.get(failures[0].code, "escalated") if failures else "completed"
@@ -59,12 +63,14 @@ def score(
     failures: tuple[Failure, ...],
     acted: bool,
     instructions: Sequence[str] = (),
+    again: Set[FailureCode] = REPLANNED,
 ) -> dict[str, Any]:
     """Return the scores of a finished plan and the verdict: `accept` only if nothing failed and no score is too low.
 
     `acted` says that a step had an effect on an external system. Then there is no replan: a person takes over.
-    `instructions` is the content that speaks to an agent: each is a finding, and lowers no score.
-    `wall_clock_us` and `cost_cents` are what the run used; `done` of `steps` steps were completed.
+    `instructions` is the content that speaks to an agent: each is a finding, and lowers no score. After failures that
+    are all of `again` there is another plan. `wall_clock_us` and `cost_cents` are what the run used; `done` of `steps`
+    steps were completed.
     """
     targets = [target for target in pack.evaluation_layer.eval_targets if target.intent == intent]
     target = targets[0] if targets else EvalTarget(intent=intent)
@@ -89,9 +95,7 @@ def score(
     if instructions:
         card["safety"]["findings"] = [f"`{one}` speaks to an agent" for one in instructions]
     passed = not failures and all(card[axis]["status"] == "pass" for axis in axes)
-    verdict: ScoreVerdict = (
-        "accept" if passed else ("replan" if codes == {"missing_evidence"} and not acted else "escalate")
-    )
+    verdict: ScoreVerdict = "accept" if passed else ("replan" if codes and codes <= again and not acted else "escalate")
     card["verdict"] = verdict
     return card
 

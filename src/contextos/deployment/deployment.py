@@ -33,7 +33,8 @@ from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.scope import CODE, PACKAGES, RUNTIME
 from contextos.control.artifact_repository import ActiveSeal
 from contextos.control.artifacts import ACTIVE_SET_TYPE, MODELS
-from contextos.control.catalog import Catalog, LoadedArtifacts
+from contextos.control.catalog import Catalog
+from contextos.control.loading import LoadedArtifacts
 from contextos.decision.planners.foreign import planner_name
 from contextos.deployment.driver import MAX_CONFLICTS, DrivenState, FreshRun, RunDriver
 from contextos.deployment.leases import held_until_us
@@ -301,6 +302,7 @@ class Deployment:
                 packages={name: look for name, look in packages.items() if look is not None},
                 credentials=ports.credentials,
                 concurrency=ports.concurrency,
+                models=ports.models,
             ),
             sources=ContextSources(
                 knowledge=GraphKnowledge(self.graph(tenant_id, barrier)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contextos.action.foreign_code import ReportFault, ignore_fault
+from contextos.action.models.sending import ModelSender
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.facts import ENVIRONMENTS
@@ -71,6 +72,7 @@ class Ports:
 
     `report_fault` receives each exception that an adapter raised and that its port does not allow. `ask_witness` is
     called with the tenant before a run is driven, and raises `Integrity` if its streams lack what was witnessed.
+    `models` sends the calls of models; without it no run calls one.
     """
 
     stores: Stores
@@ -95,6 +97,7 @@ class Ports:
     partners: Mapping[str, Partner] = field(default_factory=dict)
     telemetry: RunTelemetry = field(default_factory=NoTelemetry)
     ask_witness: Callable[[str], Awaitable[None]] = no_witness
+    models: ModelSender | None = None
 
 
 @dataclass(frozen=True, slots=True)

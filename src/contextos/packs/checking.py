@@ -5,6 +5,7 @@ Alone, with those beside them, and with what a deployment knows: its tools, the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -13,8 +14,9 @@ from contextos.action.foreign_code import describe_adapter
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.encoding.yaml_text import lines_in
+from contextos.contracts.encoding.yaml_text import lines_in, read_document
 from contextos.contracts.envelopes.identity import HeldRoles
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import name_remedy, nearest_name
@@ -24,6 +26,8 @@ from contextos.control.artifacts import (
     INTENTS_TYPE,
     PACK_TYPE,
     POLICY_TYPE,
+    PROFILE_TYPE,
+    ROUTING_TYPE,
     SPECS_TYPE,
     GovernedArtifact,
     MergedArtifacts,
@@ -36,6 +40,7 @@ from contextos.control.catalog import Catalog
 from contextos.control.lint.access import lint_access, lint_integrity
 from contextos.control.lint.bounds import lint_bounds, permitted_limits
 from contextos.control.lint.egress import lint_egress
+from contextos.control.lint.models import lint_models
 from contextos.control.lint.money import lint_money
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
@@ -64,16 +69,19 @@ _KINDS: Final = {
     "bundle": POLICY_TYPE,
     "intents": INTENTS_TYPE,
     "decision_specs": SPECS_TYPE,
+    "profile_id": PROFILE_TYPE,
+    "rules_id": ROUTING_TYPE,
     **dict.fromkeys(("operations", "definition", "connection", "format"), ADAPTER_TYPE),
 }
 """By a field that only documents of this type have."""
 _ALIKE: Final = 0.8
+_OF_MODELS: Final = re.compile(rb"""^["']?(?:profile_id|rules_id)["']?[ \t]*:""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownHere:
-    """What a deployment adds to lint: the definitions of its adapters; by tenant, held roles, egress lists and the
-    policies in force; and what else it is.
+    """What a deployment adds to lint: the definitions of its adapters; by tenant, held roles, egress lists, the
+    policies in force, and the profiles and routing rules of models that are published; and what else it is.
     """
 
     definitions: Mapping[str, AdapterDefinition]
@@ -83,6 +91,7 @@ class KnownHere:
     deployed: Deployed | None = None
     tenants: Sequence[str] = ()
     """Those that the directory lists; empty where that is not known."""
+    models: Mapping[str, Sequence[ModelProfile | RoutingRules]] = field(default_factory=dict)
 
 
 async def known_here(deployment: Deployment, *tenants: str) -> KnownHere:
@@ -94,7 +103,8 @@ async def known_here(deployment: Deployment, *tenants: str) -> KnownHere:
     definitions = {name: describe_adapter(name, one) for name, one in adapters.items()}
     held = {one: await ports.directory.held_roles(one) for one in tenants}
     policies = {one: tuple((await policies_in_force(deployment.catalog(one))).values()) for one in tenants}
-    return KnownHere(definitions, held, deployment.config.egress, policies, Deployed.by(deployment))
+    models = {one: await deployment.catalog(one).models() for one in tenants}
+    return KnownHere(definitions, held, deployment.config.egress, policies, Deployed.by(deployment), models=models)
 
 
 async def require_lint(
@@ -233,7 +243,8 @@ def read_unsigned(
         InvalidInput: it is none of these.
     """
     with lines_in(raw):
-        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if raw.lstrip()[:1] in (b"{", b"[") else None
+        is_json = raw.lstrip()[:1] in (b"{", b"[")
+        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if is_json else yaml_of_models(raw)
     if value is None or (isinstance(value, dict) and "name" in value):
         expansion = expand_content(raw, definitions())
         return expansion.pack, expansion
@@ -247,6 +258,18 @@ def read_unsigned(
         return read_artifact(str(value["payloadType"]), payload).artifact, None
     with lines_in(raw):
         return read_artifact(payload_type_of(value) or PACK_TYPE, canonical(value)).artifact, None
+
+
+def yaml_of_models(raw: bytes) -> dict[str, Any] | None:
+    """Return the document of a YAML file that is a profile or routing rules of models; None for another file.
+
+    Raises:
+        MalformedJson: it is such a file, and not YAML.
+    """
+    if _OF_MODELS.search(raw) is None:
+        return None
+    value = read_document(raw)
+    return value if isinstance(value, dict) and "name" not in value else None
 
 
 def payload_type_of(document: Mapping[str, Any]) -> str | None:
@@ -278,6 +301,8 @@ def artifact_problems(
         named = lint_rule_names(artifact.bundle)
         yield from (_below("/bundle", one) for one in (*found.never, *named, *bounds))
         return
+    published = known.models.get(tenant or "", ()) if known else ()
+    yield from lint_models(artifact, (*published, *beside), known.egress.get(tenant or "", ()) if known else None)
     if not isinstance(artifact, ContextPack):
         return
     others = [one for one in beside if not isinstance(one, ContextPack)]

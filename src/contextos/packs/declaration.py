@@ -13,7 +13,7 @@ from pydantic import Field
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.evidence import Classification
-from contextos.contracts.envelopes.pack import Semver
+from contextos.contracts.envelopes.pack import ModelUse, Semver
 from contextos.contracts.envelopes.plan import Binding
 from contextos.contracts.envelopes.policy import ArgConstraint, HoursByName
 from contextos.contracts.facts import TYPO_SIMILARITY, nearest_name
@@ -131,8 +131,8 @@ class IntentDeclaration(Model):
     """One kind of request: who may make it (roles), with which tools, and what is denied and asked beside the pack's
     own entries.
 
-    With `steps` the plan is fixed. Without, an agent chooses its own calls of the tools, in a session. `requires` names
-    evidence that must be there before a write.
+    With `steps` the plan is fixed. Without, an agent chooses its own calls of the tools, in a session, or a model that
+    the runtime asks. `requires` names evidence that must be there before a write.
     """
 
     description: Text = ""
@@ -150,7 +150,9 @@ class IntentDeclaration(Model):
     requires: Seq[Name] = ()
     """The names of evidence that has to be available before a write."""
     steps: Seq[StepDeclaration] = ()
-    """The calls of a fixed plan, in order; without them an agent chooses its calls in a session."""
+    """The calls of a fixed plan, in order; without them `chosen_by` says who chooses."""
+    chosen_by: Literal["agent", "model"] = "agent"
+    """Who chooses the calls of a session: an agent outside, or a model by `judge.plan` of `models`."""
     outputs: Map[Binding] = {}
     """The outputs of the record by name, each bound to a value."""
     channels: Seq[Name] = ()
@@ -253,6 +255,8 @@ class PackDeclaration(Model):
     """The kinds of data that are removed before anything is recorded."""
     egress: Seq[EgressEndpoint] = ()
     """The endpoints that calls can reach; by default none."""
+    models: Seq[ModelUse] = ()
+    """What models are asked for, each operation once; by default no model is called."""
     classification: Classification = "RESTRICTED"
     """The classification of the pack's texts; the default is the strictest."""
     mode: Literal["enforce", "observe"] = "enforce"

@@ -108,7 +108,7 @@ class _DeployedLint:
             if template.template_id not in named:
                 detail = f"no intent names the task template `{template.template_id}`, so no run has it"
                 yield Problem(pointer(at), "unused", detail, "add it to `eligible_task_templates`, or remove it")
-            planned = template.chosen_by != "agent"
+            planned = not template.is_session
             costs = [one.cost_cents if (one := self._tool(step.tool)) else 0 for step in template.steps]
             calls, money = (len(costs), sum(costs)) if planned else (min(len(costs), 1), min(costs, default=0))
             for name, needed in (("max_tool_calls", calls), ("max_cost_cents", money)):

@@ -331,7 +331,8 @@ class _Expander:
             templates.append(
                 {"version": derived(told.version), **template_of(name, intent, self.used[name], self.builder)}
             )
-        return {"decision_specs": specs, "intents": intents, "task_templates": templates}
+        models = {"models": stated(told, "models")} if told.models else {}
+        return {"decision_specs": specs, "intents": intents, "task_templates": templates, **models}
 
     def _target(self, name: str) -> dict[str, Any]:
         least = {"policy": 1, "utility": 1, "latency": 0, "safety": 1, "economics": 0}

@@ -27,7 +27,10 @@ def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], build
         raise refuse_pack("too_many_tools", ("tools",), detail, remedy)
     at: Place = ("intents", name, "steps")
     steps = [_step(step, index, intent, used, builder, (*at, index)) for index, step in enumerate(intent.steps)]
-    chosen_by = derived("template" if steps else "agent")
+    if steps and intent.chosen_by == "model":
+        detail = f"the intent `{name}` has `steps`, and its calls are chosen by a model"
+        raise refuse_pack("chosen_twice", ("intents", name, "chosen_by"), detail, "leave out one of them")
+    chosen_by = written("model") if intent.chosen_by == "model" else derived("template" if steps else "agent")
     outputs = {output: written(binding.to_json()) for output, binding in intent.outputs.items()}
     return {
         "template_id": derived(f"{name}.task"),

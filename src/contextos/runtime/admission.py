@@ -31,7 +31,7 @@ from contextos.contracts.scope import (
     SessionWindow,
     ToolAccess,
 )
-from contextos.control.catalog import LoadedArtifacts
+from contextos.control.loading import LoadedArtifacts
 from contextos.decision import intents, scoring
 from contextos.runtime.code_pins import with_code
 from contextos.runtime.environment import Prepared, RunEnvironment
@@ -214,6 +214,7 @@ def build_scope(
             egress=frozenset(pinned.get("egress", ())),
             specs=loaded.specs,
             gates=loaded.gates,
+            models=loaded.models,
         ),
         tools=ToolAccess(made.capabilities, granted, surfaced=frozenset()),
         facts=policy_facts(request, request_fields, user, agent, about),

@@ -15,6 +15,7 @@ from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import ScoreVerdict, VerifyVerdict
 from contextos.contracts.scope import RunScope
 from contextos.runtime.environment import RunEnvironment
+from contextos.trust.journal.record import budget_usage
 
 
 async def checkpoint(
@@ -28,7 +29,6 @@ async def checkpoint(
     if scope.session is None or scope.received.request.mode != "long_running":
         return
     log = environment.journal.log()
-    used = environment.used()
     reached = SessionCheckpoint(
         checkpoint=1 + len(environment.journal.account.of("session.checkpointed")),
         session_id=scope.run.session_id,
@@ -41,12 +41,7 @@ async def checkpoint(
         pack_ref=scope.pinned.pack_ref,
         snapshot=scope.pinned.snapshot,
         steps_done=tuple(step for step, result in results.items() if result.status in ("ok", "completed")),
-        budget_used=BudgetUsage(
-            tokens=used.tokens,
-            tool_calls=used.tool_calls,
-            cost_usd_cents=used.cost_cents,
-            wall_clock_ms=used.wall_clock_us / 1_000,
-        ),
+        budget_used=BudgetUsage(**budget_usage(environment.used())),
         deadline_us=scope.session.deadline_us,
     )
     environment.journal.derive("session.checkpointed", str(reached.checkpoint), reached.to_json())

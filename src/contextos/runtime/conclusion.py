@@ -72,7 +72,7 @@ def _outcome(
     # Only a score can stop what an agent approves; it can always deny and escalate.
     end = end if attempt.stated in (None, "completed") else attempt.stated
     template = admitted.template(attempt.plan)
-    by = admitted.planner if template.chosen_by == "template" else "agent"
+    by = "agent" if template.chosen_by == "agent" else admitted.planner
     values = {name: resolve_binding(binding, sources) for name, binding in template.outputs.items()}
     outcome = RunOutcome(
         end,

@@ -12,6 +12,7 @@ from contextos.action.barrier import Barrier
 from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.guarded_call import Guard
+from contextos.action.models.sending import ModelSender
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.context.basis import Basis
@@ -83,7 +84,8 @@ class RunPorts:
     """The external systems that a run uses. `adapters` maps adapter ids to adapters, `code` the pins of code
     (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of what
     that code imports (`packages:<adapter id>`) to what reads its digest now. All are empty in a replay.
-    `credentials` exchanges identities for credentials; None if the deployment has no issuer.
+    `credentials` exchanges identities for credentials; None if the deployment has no issuer. `models` sends the calls
+    of models.
     """
 
     store: Store
@@ -96,6 +98,7 @@ class RunPorts:
     packages: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
     credentials: Credentials | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
+    models: ModelSender | None = None
 
 
 @final_fields

@@ -9,6 +9,7 @@ the rows of the table in `docs/design/architecture.md`, "One request, in order".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import changed
 from contextos.contracts.scope import RunScope
 from contextos.decision import intents
+from contextos.decision.planners.model import MODEL_PLANNER, PLAN_OPERATION
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
 from contextos.runtime.admission import (
     AdmittedRun,
@@ -77,7 +79,7 @@ async def invoke_agent(
         return await conclude(request, admitted.scope, informed, environment)
     admitted = informed
     attempt: Attempt | None = None
-    of_agent = admitted.templates[0].chosen_by == "agent"
+    of_agent = admitted.templates[0].is_session
     while True:
         decide = agent_session if of_agent else decision_loop
         admitted, attempt = await decide(request, admitted, attempt, environment)  # 7 to 13
@@ -159,7 +161,8 @@ async def admit(
     faults += unfit
     if resolved is None:
         return refuse(*faults, *size)
-    made, planner = prepared(environment, loaded, pinned), environment.deployment.planner_name
+    made = prepared(environment, loaded, pinned)
+    planner = MODEL_PLANNER if PLAN_OPERATION in loaded.models else environment.deployment.planner_name
     of_run = IdentityClaim.model_validate(who["claim"])
     scope, shown = build_scope(request, principals, of_run, pinned, loaded, made, resolved, environment)
     admitted = AdmittedRun(scope, loaded, made, resolved.templates, shown, planner)
@@ -240,15 +243,18 @@ async def decision_loop(
     first = before.next_template if before else 0
     revision = before.revision + 1 if before else 0
     most = admitted.scope.run.run_budget.max_replan_attempts
-    for number, template in enumerate(admitted.templates[first : most + 1], start=first):
+    # A model plans anew, with what was wrong, and can choose any of the templates.
+    templates = admitted.templates if admitted.planner != MODEL_PLANNER else (admitted.templates[0],) * (most + 1)
+    for number, template in enumerate(templates[first : most + 1], start=first):
         if before:
             admitted = await go_on(request, admitted, before, template, revision, environment)
-        attempt = await _attempt(request, admitted, template, revision, environment)
+        wrong = before.failures if before else ()
+        attempt = await _attempt(request, admitted, template, revision, wrong, environment)
         attempt = replace(attempt, template=number) if number else attempt
         if attempt.scorecard["verdict"] != "replan":
             return admitted, attempt
         before, revision = attempt, revision + 1
-    if len(admitted.templates) > most + 1:
+    if len(templates) > most + 1:
         spent = Failure(
             code="budget_exhausted",
             detail=f"{admitted.scope.run.run_budget.stated('max_replan_attempts')}, and a template is left",
@@ -259,8 +265,14 @@ async def decision_loop(
 
 
 async def _attempt(
-    request: InvokeRequest, admitted: AdmittedRun, template: TaskTemplate, revision: int, environment: RunEnvironment
+    request: InvokeRequest,
+    admitted: AdmittedRun,
+    template: TaskTemplate,
+    revision: int,
+    wrong: Sequence[Failure],
+    environment: RunEnvironment,
 ) -> Attempt:
+    """One attempt. `wrong` is why the plan before was not accepted."""
     controls = admitted.scope.controls
     if admitted.not_chosen:
         lacking = (admitted.not_chosen,)
@@ -269,9 +281,11 @@ async def _attempt(
     controls, compiled = surface.controls, surface.compiled
     if isinstance(compiled, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (compiled,), revision, environment)
-    plan = await propose(admitted, template, compiled, surface.gates, surface.facts, revision, environment)  # 9
+    plan = await propose(admitted, template, compiled, surface.gates, surface.facts, revision, wrong, environment)  # 9
     if isinstance(plan, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (plan,), revision, environment)
     known = tuple(surface.facts.values())
     execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)  # 10, 11, 12
-    return await score_attempt(admitted, controls, plan, execution, failures, revision, environment)  # 13
+    return await score_attempt(  # 13
+        admitted, controls, plan, execution, failures, revision, environment, compiled=compiled
+    )

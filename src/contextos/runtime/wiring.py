@@ -34,7 +34,7 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
 from contextos.contracts.scope import Action, Fact, RunScope
 from contextos.contracts.trace import child_headers
-from contextos.control.catalog import LoadedArtifacts
+from contextos.control.loading import LoadedArtifacts
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names

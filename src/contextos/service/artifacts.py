@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from contextos.contracts.documents.catalog import PINS, PublishedPin
+from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.ids import PIN
 from contextos.contracts.model import Model, OpenObject
 from contextos.control.artifact_repository import ActiveArtifacts
@@ -12,8 +15,9 @@ from contextos.service.pages import Page, check_limit
 
 
 class CatalogArtifact(Model):
-    """A published artifact under its reference for ever. `kind` is `context_pack`, `policy_bundle`, `intent_catalog` or
-    `decision_catalog`, and `digest` the content address of its JSON. `withdrawn`: nothing new uses it.
+    """A published artifact under its reference for ever. `kind` is `context_pack`, `policy_bundle`, `intent_catalog`,
+    `decision_catalog`, `model_profile` or `routing_rules`, and `digest` the content address of its JSON. `withdrawn`:
+    nothing new uses it.
     """
 
     ref: str
@@ -39,8 +43,11 @@ class PublishedArtifacts:
         """Return the policies in force, the pins of packs, and what is withdrawn. Raises `Integrity`."""
         return await self._deployment.catalog(tenant_id).active()
 
-    async def list(self, tenant_id: str, *, limit: int = 50, cursor: str = "") -> Page[CatalogArtifact]:
-        """Return a page of the published artifacts by ref, without their documents.
+    async def list(
+        self, tenant_id: str, *, kinds: Collection[str] = (), limit: int = 50, cursor: str = ""
+    ) -> Page[CatalogArtifact]:
+        """Return a page of the published artifacts by ref, without their documents; only of `kinds` where some are
+        given.
 
         Raises:
             InvalidInput: the limit is out of bounds, or the cursor is none of this tenant.
@@ -51,7 +58,10 @@ class PublishedArtifacts:
         if cursor and (not PIN.fits(cursor) or await PINS.one(store, cursor) is None):
             detail = "the cursor is of no list of this tenant"
             raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
-        pins = await PINS.page(store, after=cursor, limit=limit + 1)
+        pins, after = list[StoredDocument[PublishedPin]](), cursor
+        while len(pins) <= limit and (page := await PINS.page(store, after=after, limit=limit + 1)):
+            after = page[-1].key
+            pins += [one for one in page if not kinds or one.body.kind in kinds]
         withdrawn = (await self.active(tenant_id)).withdrawn
         items = [await self._published(tenant_id, one.key, one.body, withdrawn) for one in pins[:limit]]
         return Page(tuple(items), items[-1].ref if len(pins) > limit else None)

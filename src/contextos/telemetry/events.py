@@ -15,13 +15,18 @@ from contextos.contracts.entries.row import Severity
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import Attributes, EndedRunEntries, error_type, identifiers
-from contextos.telemetry.spans import ALWAYS, call_span_id, component_of, span_id
+from contextos.telemetry.spans import ALWAYS, call_span_id, component_of, model_span_id, span_id
 
 AXES: Final = ("policy", "utility", "latency", "safety", "economics")
 """The axes of a scorecard."""
 
 REDACTION_EVENT: Final = "contextos.redaction"
-_NAMES: Final = {"capability_id": genai.TOOL_NAME, "tool_call_id": genai.TOOL_CALL_ID, "error_code": genai.ERROR_TYPE}
+_NAMES: Final = {
+    "capability_id": genai.TOOL_NAME,
+    "tool_call_id": genai.TOOL_CALL_ID,
+    "error_code": genai.ERROR_TYPE,
+    "model": genai.RESPONSE_MODEL,
+}
 """The members that an entry notes (`Kind.noted`) under the names of OpenTelemetry; others are `contextos.<member>`."""
 _REDACTED: Final = frozenset(REDACTION_TARGETS.values())
 
@@ -62,6 +67,8 @@ def run_events(run: EndedRunEntries) -> Iterator[Event]:
 def _span_of(run: EndedRunEntries, entry: Logged) -> str:
     if entry.kind in ("tool.refused", "tool.returned") and entry.body is not None:
         return call_span_id(entry.body["envelope"]["tool_call_id"])
+    if entry.kind in ("model.answered", "model.judged"):
+        return model_span_id(run.run_id, entry.key)
     component = component_of(entry)
     # Of the others a component that worked for a short time has no span.
     return span_id(run, component if component in ALWAYS else "run")

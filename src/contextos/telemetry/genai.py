@@ -7,7 +7,7 @@ can set them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -18,6 +18,16 @@ TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
 EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
 EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
+PROVIDER_NAME: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+RESPONSE_ID: Final = "gen_ai.response.id"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 ERROR_TYPE: Final = "error.type"
 
 EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
@@ -29,6 +39,18 @@ COMPONENT_OPERATIONS: Final[Mapping[str, str]] = {
     "decision.planner": "plan",
 }
 """The operation of a component whose span is one of the conventions."""
+
+
+PROMPT_KINDS: Final = ("input", "cached_input", "cache_write", "cache_write_1h")
+"""The kinds of usage that are tokens of a prompt."""
+_TOKENS: Final[Mapping[str, Sequence[str]]] = {
+    INPUT_TOKENS: PROMPT_KINDS,
+    CACHE_READ_TOKENS: ("cached_input",),
+    CACHE_WRITE_TOKENS: ("cache_write", "cache_write_1h"),
+    OUTPUT_TOKENS: ("output", "reasoning"),
+    REASONING_TOKENS: ("reasoning",),
+}
+_PROVIDERS: Final = {"openai_responses": "openai"}
 
 
 def agent_span(agent_id: str) -> tuple[str, dict[str, str]]:
@@ -48,6 +70,26 @@ def tool_span(capability_id: str, tool_call_id: str) -> tuple[str, dict[str, str
     """
     attributes = {OPERATION_NAME: "execute_tool", TOOL_NAME: capability_id, TOOL_CALL_ID: tool_call_id}
     return f"execute_tool {capability_id}", attributes
+
+
+def model_span(wire: str, model: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the attributes of the span of a call of a model. The provider is named by its protocol.
+
+    >>> model_span("openai_responses", "gpt-5")[0]
+    'chat gpt-5'
+    """
+    provider = _PROVIDERS.get(wire, wire)
+    return f"chat {model}", {OPERATION_NAME: "chat", PROVIDER_NAME: provider, REQUEST_MODEL: model}
+
+
+def token_usage(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the attributes of billed usage, given by kind, in which a token of a cache is also one of the input.
+
+    >>> token_usage({"input": 10, "cached_input": 90, "output": 5})[INPUT_TOKENS]
+    100
+    """
+    stated = {name: [counts[kind] for kind in kinds if kind in counts] for name, kinds in _TOKENS.items()}
+    return {name: sum(parts) for name, parts in stated.items() if parts}
 
 
 def evaluation(axis: str, score: float, label: str) -> dict[str, str | float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from contextos.contracts.entries.account import cents
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import EndedRunEntries, Value, error_type, identifiers
@@ -19,6 +20,9 @@ NONE: Final = "none"
 
 _SPENT: Final = ("wall_clock_ms", "tokens", "cost_usd_cents")
 _SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_ANSWER_SECONDS: Final = (*_SECONDS, 120, 300, 600)
+DRIFT_TOLERANCE: Final = 0.25
+"""How far the tokens of a prompt that a provider bills can be from the estimate, as a share of the estimate."""
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
 
 
@@ -38,6 +42,12 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "contextos.routes": Instrument("counter", "{run}", "runs by the pack, the task template and the planner"),
     "contextos.tool.duration": Instrument("histogram", "s", "calls that were sent, by their duration", _SECONDS),
     "contextos.tool.refusals": Instrument("counter", "{call}", "calls that were refused, so that nothing was sent"),
+    "contextos.model.duration": Instrument("histogram", "s", "calls of models, by their duration", _ANSWER_SECONDS),
+    "contextos.model.tokens": Instrument("counter", "{token}", "tokens that models billed, by kind"),
+    "contextos.model.cost": Instrument("counter", "{cent}", "cost of the calls of models, in US cents"),
+    "contextos.model.drift": Instrument(
+        "counter", "{call}", "calls whose billed prompt was more than a quarter off its estimate"
+    ),
     "contextos.approval.wait": Instrument("histogram", "s", "time from a question to its answer", _WAITS),
     "contextos.scores": Instrument("counter", "{score}", "scores of runs that passed or failed"),
     "contextos.score.points": Instrument("counter", "1", "the sum of these scores, each from 0 to 1 (best)"),
@@ -69,6 +79,7 @@ def run_measurements(run: EndedRunEntries) -> Iterator[Measurement]:
     if plan := run.first("plan.proposed"):
         yield Measurement("contextos.routes", 1, {**intent, **_route(run, plan)})
     yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _calls(run))
+    yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _model_calls(run))
     yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _approvals(run))
     for card in run.of("run.scored"):
         for axis in AXES:
@@ -131,6 +142,27 @@ def _calls(run: EndedRunEntries) -> Iterator[Measurement]:
             found["contextos.action.outcome"] = entry.body["outcome"]
             seconds = (entry.at_us - dispatched.at_us - entry.body.get("waited_us", 0)) / 1e6
             yield Measurement("contextos.tool.duration", max(0.0, seconds), found)
+
+
+def _model_calls(run: EndedRunEntries) -> Iterator[Measurement]:
+    asked = {entry.key: entry for entry in run.of("model.asked")}
+    judged = {entry.key for entry in run.of("model.judged")}
+    for entry in run.of("model.answered"):
+        call, question = run.account.routes.get(entry.key), asked.get(entry.key)
+        if call is None or call.profile is None or question is None:
+            continue  # its entries were erased
+        where: dict[str, Value] = {"contextos.model.profile": call.profile, "contextos.model.operation": call.operation}
+        outcome = "not_taken" if entry.key in judged else entry.body["outcome"]
+        seconds = max(0.0, (entry.at_us - question.at_us) / 1e6)
+        yield Measurement("contextos.model.duration", seconds, {**where, "contextos.model.outcome": outcome})
+        yield Measurement("contextos.model.cost", cents(call.cost_units), where)
+        for kind, count in call.tokens.items():
+            yield Measurement("contextos.model.tokens", count, {**where, "contextos.model.token_kind": kind})
+        billed, estimate = sum(call.tokens.get(kind, 0) for kind in genai.PROMPT_KINDS), question.body["input_tokens"]
+        if billed and abs(billed - estimate) > DRIFT_TOLERANCE * estimate:
+            direction = "more" if billed > estimate else "fewer"
+            profile = {"contextos.model.profile": call.profile}
+            yield Measurement("contextos.model.drift", 1, {**profile, "contextos.model.billed": direction})
 
 
 def _approvals(run: EndedRunEntries) -> Iterator[Measurement]:

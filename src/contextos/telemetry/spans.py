@@ -1,4 +1,5 @@
-"""The spans of a run, computed from its journal entries: the run, its planes, their components, and the calls of tools.
+"""The spans of a run, computed from its journal entries: the run, its planes, their components, and the calls of tools
+and of models.
 
 `run_spans` is a pure function, so the same entries give the same spans with the same ids. The span of a call has the id
 that the call sent outside as the parent in its `traceparent`, so what a service records about the call hangs below it.
@@ -9,13 +10,16 @@ which a run waits for an agent, a timer or a driver belongs to no component.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.account import cents
 from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.of_model import MODEL_GATEWAY
 from contextos.contracts.entries.row import TOOL_GATEWAY, TRUST_APPROVALS
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.ids import derive
@@ -32,7 +36,7 @@ MIN_COMPONENT_US: Final = 1_000
 most of this work does.
 """
 
-ALWAYS: Final = frozenset({TOOL_GATEWAY, TRUST_APPROVALS})
+ALWAYS: Final = frozenset({TOOL_GATEWAY, MODEL_GATEWAY, TRUST_APPROVALS})
 """The components that calls and events belong to."""
 _PER_PLAN: Final = frozenset({"trust.policy", "context.compiler", "decision.planner", "decision.critic"})
 """The components that work anew for each plan: they have a span for each revision."""
@@ -71,7 +75,7 @@ def run_spans(run: EndedRunEntries) -> list[Span]:
     planes: dict[str, list[_Work]] = {}
     for work in _work(run):
         planes.setdefault(work.component.partition(".")[0], []).append(work)
-    calls = list(_calls(run))
+    calls = sorted((*_calls(run), *_model_calls(run)), key=attrgetter("start_us"))
     room = max(0, MAX_SPANS - 1 - len(planes) - sum(map(len, planes.values())))
     spans = [_root(run, omitted=max(0, len(calls) - room))]
     for plane, parts in planes.items():
@@ -90,6 +94,13 @@ def span_id(run: EndedRunEntries, place: str) -> str:
 def call_span_id(tool_call_id: str) -> str:
     """Return the id of the span of a call, which its outbound `traceparent` carries (`runtime.wiring`)."""
     return derive("", tool_call_id, "span", 0)
+
+
+def model_span_id(run_id: str, key: str) -> str:
+    """Return the id of the span of a call of a model by the key of its entries, which its outbound `traceparent`
+    carries (`runtime.models`).
+    """
+    return derive("", run_id, "model", key)
 
 
 def component_of(entry: Logged) -> str | None:
@@ -228,6 +239,35 @@ def _call(
     end_us = settlement.at_us if settlement else last.at_us
     own, start_us = call_span_id(tool_call_id), entries[0].at_us
     return _span(run, own, gateway, name, start_us, end_us, identifiers(found), failed=failed)
+
+
+def _model_calls(run: EndedRunEntries) -> Iterator[Span]:
+    """One span for each call of a model that was asked: each attempt is one."""
+    routed = {entry.key: entry.body for entry in run.of("model.routed")}
+    answered = {entry.key: entry for entry in run.of("model.answered")}
+    judged, gateway = {entry.key for entry in run.of("model.judged")}, span_id(run, MODEL_GATEWAY)
+    for asked in run.of("model.asked"):
+        reply, route = answered.get(asked.key), routed.get(asked.key, {})
+        body: Mapping[str, Any] = {"outcome": "unknown"} if reply is None else reply.body
+        outcome = "not_taken" if asked.key in judged else body["outcome"]
+        name, attributes = genai.model_span(asked.body["wire"], asked.body["model"])
+        found = {
+            **attributes,
+            genai.REQUEST_MAX_TOKENS: route.get("output_tokens"),
+            genai.RESPONSE_MODEL: body.get("model"),
+            genai.RESPONSE_ID: body.get("reply_id"),
+            **genai.token_usage((body.get("usage") or {}).get("counts", {})),
+            "contextos.model.operation": route.get("operation"),
+            "contextos.model.profile": route.get("profile"),
+            "contextos.model.rule": route.get("rule_id"),
+            "contextos.model.outcome": outcome,
+            "contextos.model.cost_usd_cents": cents(reply.body["cost_units"]) if reply else None,
+        }
+        failed = outcome != "answered"
+        if failed:
+            found[genai.ERROR_TYPE] = outcome
+        own, end_us = model_span_id(run.run_id, asked.key), (reply or asked).at_us
+        yield _span(run, own, gateway, name, asked.at_us, end_us, identifiers(found), failed=failed)
 
 
 def _span(

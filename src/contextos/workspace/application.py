@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.action.foreign_code import describe_adapter
@@ -17,10 +17,11 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.contracts.trace import TraceContext, begun_trace, continued_trace
-from contextos.control.artifacts import MODELS, PACK_TYPE
+from contextos.control.artifacts import MODELS
 from contextos.deployment.acts.act import Actor
 from contextos.deployment.acts.governance import initialise_tenant, publish_artifact
 from contextos.deployment.deployment import Deployment, DrivenRun
@@ -30,7 +31,6 @@ from contextos.deployment.ports import NoTelemetry
 from contextos.deployment.queries.run_events import RunEventName
 from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, OtherEnvironment, Problem
-from contextos.files import read_regular_file
 from contextos.service.approvals import ApprovalQuestions
 from contextos.service.artifacts import PublishedArtifacts
 from contextos.service.facts import Facts
@@ -38,7 +38,13 @@ from contextos.service.passkeys import Passkeys
 from contextos.service.runs import Runs
 from contextos.service.subscriptions import Handler, Subscriber
 from contextos.trust.identity.refusals import logged_refusal
-from contextos.trust.seal import open_sealed, seal
+from contextos.trust.seal import open_sealed
+from contextos.workspace.artifact_files import (
+    MAX_ARTIFACT_BYTES,
+    UnsignedArtifact,
+    signed_artifacts,
+    unsigned_artifacts,
+)
 from contextos.workspace.configuration import Configuration, Found, log_found
 from contextos.workspace.engine.event_delivery import EventDelivery
 from contextos.workspace.engine.failure_tracker import OnFailure
@@ -56,10 +62,8 @@ from contextos.workspace.telemetry import DeferredTelemetry
 
 if TYPE_CHECKING:
     from contextos.packs.building import DeclaredPack
-    from contextos.packs.expansion import Expansion
     from contextos.workspace.engine.shared import SharedEngine
 
-MAX_ARTIFACT_BYTES: Final = 8 << 20
 DRIVEN_GRACE_S: Final = 30
 """How long streamed requests that are being driven are waited for when a deployment or its server is closed."""
 _LOG: Final = logging.getLogger("contextos.workspace")
@@ -343,7 +347,7 @@ class App:
                 detail = f"this deployment has no adapter `{told.adapter_id}` with the tools of the pack"
                 remedy = "give it to `contextos.open` in `adapters`, or name it in the settings"
                 raise InvalidArtifact(Problem("/tooling_layer/adapter_registry", "no_such_adapter", detail, remedy))
-        signed = [self._signed(pack.expansion)]
+        signed = [UnsignedArtifact.of(pack.expansion).signed(self.settings, self.keys)]
         await require_lint(self.deployment, tenant, signed, declared=[pack.expansion], keep=keep)
         log_found(await self.configuration.before_pins(tenant, [pack.expansion.pack]))
         done = await initialise_tenant(self.deployment, tenant, signed, (), by=by, keep=keep)
@@ -364,11 +368,11 @@ class App:
         packs.
 
         Artifacts are signed (`*.json`), or short forms of packs (`*.yaml`), whose expansions for the tools of the
-        deployment the runtime's own key signs. In the profile `service` it signs none: what a short form expands to is
-        among the signed artifacts. Returns what was done, as sentences. What is done already is left out, so a repeated
-        call does nothing. Policies that are in force are never changed here. Of each pack the newest version is pinned,
-        and the pins of its other versions end, unless `keep` keeps them beside it. `before` gets the
-        agents that the new pins stop, before anything is published.
+        deployment the runtime's own key signs, as it signs profiles and routing rules of models in YAML. In the profile
+        `service` it signs none: what a short form expands to is among the signed artifacts. Returns what was done, as
+        sentences. What is done already is left out, so a repeated call does nothing. Policies that are in force are
+        never changed here. Of each pack the newest version is pinned, and the pins of its other versions end, unless
+        `keep` keeps them beside it. `before` gets the agents that the new pins stop, before anything is published.
 
         Raises:
             InvalidArtifact: lint refuses a pack, a policy bundle or a catalog with all that the deployment knows, and
@@ -383,16 +387,14 @@ class App:
         settings = self.settings
         if problems := tuple(self.configuration.of_settings()):
             raise InvalidSettings(*problems)
-        signed = self._artifact_paths("*.json")
-        envelopes = [loads(_read_artifact(path), max_bytes=MAX_ARTIFACT_BYTES) for path in signed]
+        envelopes = signed_artifacts(settings)
         named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
         authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
-        every = self._declared(tenant_id)
-        require_tenants(
-            [*map(self.tenant_named, envelopes), *(one.pack.pack_meta.tenant for one in every)], self.listed_tenants()
-        )
-        declared = [one for one in every if one.pack.pack_meta.tenant == tenant_id]
-        named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
+        every = list(unsigned_artifacts(settings, partial(self._definitions, tenant_id)))
+        require_tenants([*map(self.tenant_named, envelopes), *(one.tenant for one in every)], self.listed_tenants())
+        own = [one for one in every if one.tenant == tenant_id]
+        named += [one.signed(settings, self.keys) for one in own if canonical(one.document) not in authored]
+        declared = [one.expansion for one in own if one.expansion is not None]
         policies = settings.policies or ()
         await require_lint(self.deployment, tenant_id, named, declared=declared, policies=policies, keep=keep)
         before(await self.configuration.before_pins(tenant_id, map(self.deployment.catalog(tenant_id).opened, named)))
@@ -401,28 +403,14 @@ class App:
         await self.check_policies()
         return done
 
+    def _definitions(self, tenant_id: str) -> list[AdapterDefinition]:
+        """The tools of a tenant."""
+        return [describe_adapter(name, one) for name, one in self.deployment.ports.adapters(tenant_id).items()]
+
     async def _log_in_force(self, tenant_id: str, done: Sequence[str]) -> None:
         """Log what the command line says after an act: what cannot match now, and what stays choosable beside a pin."""
         if done:
             log_found(await self.configuration.of_tenant(tenant_id))
-
-    def _artifact_paths(self, pattern: str) -> list[Path]:
-        settings = self.settings
-        return [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob(pattern))]
-
-    def _declared(self, tenant_id: str) -> list[Expansion]:
-        """The packs whose short forms are in the workspace, expanded with the tools of a tenant."""
-        from contextos.packs.building import expand_file
-
-        adapters = self.deployment.ports.adapters(tenant_id)
-        tools = [describe_adapter(name, adapter) for name, adapter in adapters.items()]
-        return [expand_file(_read_artifact(path), path.name, tools) for path in self._artifact_paths("*.yaml")]
-
-    def _signed(self, expansion: Expansion) -> dict[str, Any]:
-        if self.settings.profile == "service":
-            detail = f"nobody signed `{expansion.pack.pin}`, and the runtime of a service signs no pack"
-            raise invalid_setting("/profile", "unsigned_pack", detail, "its author signs it: `contextos pack sign`")
-        return seal(PACK_TYPE, canonical(expansion.document), self.keys, "pack")
 
     async def check_policies(self) -> None:
         """Check that every tenant of the directory has exactly the policies in force that the settings name.
@@ -478,11 +466,3 @@ def _differences(named: Sequence[tuple[str, str]], active: Sequence[tuple[str, s
     more = [ref for _, ref in sorted(set(active) - set(named))]
     told = [f"the settings name `{ref}`, which is not in force so" for ref in missing]
     return told + [f"`{ref}` is in force, and the settings do not name it so" for ref in more]
-
-
-def _read_artifact(path: Path) -> bytes:
-    try:
-        return read_regular_file(path, MAX_ARTIFACT_BYTES)
-    except OSError as error:
-        detail = f"`{path.name}` cannot be read: {(error.strerror or str(error)).lower()}"
-        raise invalid_setting("/packs", "unreadable", detail, "correct or remove the file") from None

@@ -48,6 +48,7 @@ from contextos.workspace.given import (
     witness_of,
 )
 from contextos.workspace.logins.issuers import approval_logins_of, partners_of
+from contextos.workspace.models import models_of, script_of
 from contextos.workspace.settings import Settings, check_settings, is_postgres_url
 from contextos.workspace.telemetry import DeferredTelemetry, telemetry_of
 
@@ -83,15 +84,14 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         InvalidSettings: a setting, a port, a key file or an adapter is invalid; names the remedy.
         Unavailable: the store does not answer.
     """
-    given = given if given is not None else GivenPorts()
-    settings = check_settings(settings)
+    given, settings = given or GivenPorts(), check_settings(settings)
     given.check()
     clock = given.clock
     with ExitStack() as on_failure:
         # Before any file is read, so that the first answer names what is not allowed.
         people = kind_of_directory(settings) if given.directory is None else given.directory
-        plain_files = KeyFiles if isinstance(settings.keys, str) else None
-        lineage(settings, (people, plain_files if given.keys is None else given.keys), dev=given.dev)
+        plain = given.keys or (KeyFiles if isinstance(settings.keys, str) else None)
+        lineage(settings, (people, plain), dev=given.dev)
         keys = given.keys if given.keys is not None else keys_of(settings, clock)
         owned: list[Any] = [] if given.keys is not None or not hasattr(keys, "close") else [keys]
         for one in owned:
@@ -103,7 +103,8 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         adapters = adapters_by_id(loaded, given.adapters)
         credentials = given.credentials if given.credentials is not None else credentials_of(settings, clock)
         refuse_without_issuer(adapters, credentials)
-        in_use = (people, keys, clock, given.stores, given.planner, credentials, *adapters.values())
+        of_models = given.models or script_of(settings)
+        in_use = (people, keys, clock, given.stores, given.planner, of_models, credentials, *adapters.values())
         unsafe = lineage(settings, in_use, dev=given.dev)
         telemetry = telemetry_of(settings, read_only=read_only, given=given.telemetry)
         if isinstance(telemetry, DeferredTelemetry):
@@ -119,11 +120,11 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         if directory is None:
             sealing: Sealing = {"keys": keys, "clock": clock, "entropy": entropy, "ask_witness": asked}
             directory = await directory_of(settings, stores, sealing, read_only=read_only)
-        code = SourceCode(*loaded)
-        of_tenants = TenantAdapters(settings, loaded, adapters, code, directory)
+        of_tenants = TenantAdapters(settings, loaded, adapters, code := SourceCode(*loaded), directory)
         owned.append(of_tenants)
         on_failure.callback(of_tenants.close)
         watch = RunWatch(stores, keys)
+        breakers = CircuitBreakers(settings.pressure, threading.Lock())
         ports = Ports(
             stores=watch.watched(),
             clock=clock,
@@ -147,9 +148,9 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             partners=partners_of(settings, clock),
             telemetry=telemetry,
             ask_witness=asked,
+            models=models_of(settings, of_models, clock, breakers, is_given=given.models is not None),
         )
-        config = _config(settings, unsafe, stated_by(in_use))
-        deployment = Deployment(ports, config, breakers=CircuitBreakers(settings.pressure, threading.Lock()))
+        deployment = Deployment(ports, _config(settings, unsafe, stated_by(in_use)), breakers=breakers)
         on_failure.pop_all()
     of_app = (settings, deployment, stores, owner, local_engine(deployment, publisher), keys, publisher, watch)
     return App(*of_app, tuple(owned), shared_credentials=of_tenants.shared)

@@ -27,6 +27,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.credentials import Credentials
+from contextos.contracts.ports.models import ModelProvider
 from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
@@ -64,6 +65,7 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "planner": ("propose",),
     "credentials": ("exchange",),
     "telemetry": ("run_ended", "run_replayed"),
+    "models": ("complete",),
 }
 _UNSAFE_NAME: Final = re.compile(r"unsafe_[a-z0-9_]{1,64}")
 
@@ -72,7 +74,8 @@ _UNSAFE_NAME: Final = re.compile(r"unsafe_[a-z0-9_]{1,64}")
 class GivenPorts:
     """What the embedding program brings. None: as the settings say. `adapters` are beside those of the settings.
 
-    `dev` allows stand-ins that the settings do not name.
+    `models` answers all calls of models, whatever protocol their profiles name. `dev` allows stand-ins that the
+    settings do not name.
     """
 
     directory: Directory | None = None
@@ -81,6 +84,7 @@ class GivenPorts:
     planner: Planner | None = None
     credentials: Credentials | None = None
     telemetry: RunTelemetry | None = None
+    models: ModelProvider | None = None
     stores: Stores | None = None
     clock: Clock = field(default_factory=SystemClock)
     dev: bool = False
@@ -96,6 +100,7 @@ class GivenPorts:
             "planner": self.planner,
             "credentials": self.credentials,
             "telemetry": self.telemetry,
+            "models": self.models,
         }
         given = {name: () if port is None else (port,) for name, port in one_each.items()}
         for name, ports in {**given, "adapters": self.adapters}.items():

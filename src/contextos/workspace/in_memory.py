@@ -14,9 +14,10 @@ from typing import Any, Final
 from contextos.adapters.directory import FileDirectory, tenants_of
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.ports.credentials import Credentials
+from contextos.contracts.ports.models import ModelProvider
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.planning import Planner
-from contextos.control.artifacts import PACK_TYPE
+from contextos.control.artifacts import PACK_TYPE, PROFILE_TYPE, ROUTING_TYPE
 from contextos.deployment.acts.act import Actor
 from contextos.deployment.acts.facts import write_facts
 from contextos.deployment.acts.governance import initialise_tenant
@@ -136,6 +137,8 @@ def in_memory(
     directory: Mapping[str, Any],
     facts: Mapping[str, Any] | None = None,
     planner: Planner | None = None,
+    models: ModelProvider | None = None,
+    artifacts: Sequence[Mapping[str, Any]] = (),
     credentials: Credentials | None = None,
     clock: MovableClock | None = None,
     limits: RunLimits | None = None,
@@ -146,7 +149,8 @@ def in_memory(
 
     `packs` are whole packs, or packs that `contextos.pack` declared, which bring their adapters. `directory` has the
     form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. Each entering
-    begins with nothing. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues the
+    begins with nothing. `models` answers calls of models, and `artifacts` are the profiles and routing rules that the
+    packs name. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues the
     credentials of calls. Without `lint` a pack comes into force that `contextos apply` would refuse, for a test of what
     its calls are refused then.
 
@@ -161,6 +165,7 @@ def in_memory(
         keys=KeyRing.from_seed(hashlib.sha256(b"contextos.testing").digest()),
         adapters=(*adapters, *(adapter for one in packs if isinstance(one, DeclaredPack) for adapter in one.adapters)),
         planner=planner,
+        models=models,
         credentials=credentials,
         clock=moved,
         dev=True,
@@ -170,7 +175,7 @@ def in_memory(
     settings = Settings(Path.cwd(), packs=(), witness="off", limits=limits, egress=reached)
     whole = tuple(one.expansion.document if isinstance(one, DeclaredPack) else one for one in packs)
     declared = tuple(one.expansion for one in packs if isinstance(one, DeclaredPack))
-    return InMemory(settings, given, whole, declared if lint else None, dict(facts or {}))
+    return InMemory(settings, given, (*artifacts, *whole), declared if lint else None, dict(facts or {}))
 
 
 class InMemory(Opening):
@@ -200,7 +205,7 @@ class InMemory(Opening):
 
     async def _begin(self, app: App) -> None:
         by = Person(TEST_OPERATOR).actor()
-        envelopes = [seal(PACK_TYPE, canonical(dict(pack)), app.keys, "pack") for pack in self._packs]
+        envelopes = [seal(_type_of(one), canonical(dict(one)), app.keys, "pack") for one in self._packs]
         for tenant_id in app.tenants():
             named = [one for one in envelopes if app.tenant_named(one) in (None, tenant_id)]
             if self._declared is not None:
@@ -209,6 +214,11 @@ class InMemory(Opening):
             nodes, edges = self._facts.get("nodes", ()), self._facts.get("edges", ())
             if nodes or edges:
                 await write_facts(app.deployment, tenant_id, nodes, edges, by=by)
+
+
+def _type_of(artifact: Mapping[str, Any]) -> str:
+    of_models = {"profile_id": PROFILE_TYPE, "rules_id": ROUTING_TYPE}
+    return next((kind for name, kind in of_models.items() if name in artifact), PACK_TYPE)
 
 
 def _with_people(tenant: Mapping[str, Any]) -> dict[str, Any]:

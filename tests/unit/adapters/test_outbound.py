@@ -9,13 +9,14 @@ import pytest
 from contextos.adapters.outbound import (
     OutboundClient,
     OutboundRequest,
+    OutboundStream,
     destination,
     is_internal,
     is_public,
     system_resolve,
 )
-from contextos.errors import InvalidInput, Unavailable
-from tests.raw_http import raw_server
+from contextos.errors import InvalidInput, LostReply, Unavailable
+from tests.raw_http import RawServer, raw_server
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,71 @@ def test_a_name_that_does_not_resolve_is_unavailable_and_a_method_is_checked() -
         asyncio.run(ask("GET"))
     with pytest.raises(InvalidInput):
         asyncio.run(ask("CONNECT"))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nX-Kind: events\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def stream(server: RawServer, timeout_s: float = 20, max_bytes: int | None = None) -> OutboundStream:
+    endpoint = f"127.0.0.1:{server.port}"
+    request = OutboundRequest("POST", f"http://{endpoint}/", body=b"{}")
+    client = OutboundClient(internal=[endpoint])
+    return client.stream(request, egress=[endpoint], timeout_s=timeout_s, max_bytes=max_bytes)
+
+
+def test_an_answer_is_read_while_its_end_is_not_there_yet_and_the_connection_ends_with_the_context() -> None:
+    async def ask() -> None:
+        async with raw_server(HEAD, b"2\r\nab\r\n", hangs=True) as server:
+            async with stream(server) as answer:
+                assert (answer.status, answer.headers["x-kind"], await anext(answer)) == (200, "events", b"ab")
+            await asyncio.wait_for(server.open[0][0], 20)  # The server reads the end of the connection.
+
+    asyncio.run(ask())
+
+
+def test_each_part_does_not_begin_the_time_limit_again() -> None:
+    async def ask() -> None:
+        async def trickle() -> None:
+            while True:
+                server.open[0][1].write(b"1\r\na\r\n")
+                await asyncio.sleep(0.02)
+
+        async with raw_server(HEAD, hangs=True) as server, stream(server, timeout_s=0.3) as answer:
+            sender = asyncio.create_task(trickle())
+            with pytest.raises(LostReply, match=r"more than 0\.3 s"):
+                b"".join([part async for part in answer])
+            sender.cancel()
+
+    asyncio.run(ask())
+
+
+def test_a_stream_can_have_a_limit_of_its_own() -> None:
+    async def read(max_bytes: int) -> bytes:
+        body = (b"2\r\nab\r\n", b"2\r\ncd\r\n0\r\n\r\n")
+        async with raw_server(HEAD, *body) as server, stream(server, max_bytes=max_bytes) as answer:
+            return b"".join([part async for part in answer])
+
+    assert asyncio.run(read(4)) == b"abcd"
+    with pytest.raises(LostReply, match="more than 3 bytes"):
+        asyncio.run(read(3))
+
+
+def test_a_request_that_was_given_up_tells_whether_it_was_sent() -> None:
+    async def given_up(opened: OutboundStream) -> bool:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2), opened:
+                raise AssertionError("there is no answer")
+        return opened.sent
+
+    async def ask() -> None:
+        async with raw_server(hangs=True) as server:
+            assert await given_up(stream(server))
+
+        async def never(_host: str, _port: int) -> list[str]:
+            return await asyncio.Future()
+
+        client = OutboundClient(resolve=never)
+        request = OutboundRequest("GET", "https://api.example/")
+        assert not await given_up(client.stream(request, egress=["api.example"], timeout_s=20))
+
+    asyncio.run(ask())

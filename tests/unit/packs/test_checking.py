@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import HeldRoles
@@ -14,6 +15,7 @@ from contextos.packs.checking import KnownHere, artifact_problems, read_unsigned
 from contextos.packs.expansion import expand
 from contextos.packs.reading import write_declaration
 from contextos.trust.seal import KeyRing, seal
+from tests.modelled import profile, rules
 from tests.unit.packs.deploying import DEFINITIONS, TENANT, declared
 
 SHORT = write_declaration(declared(tools=["ci_status", "rollback", "scale"])).encode()
@@ -26,6 +28,19 @@ def test_the_short_form_the_whole_one_and_its_envelope_are_one_pack() -> None:
     read = [read_unsigned(one, lambda: DEFINITIONS) for one in forms]
     assert {artifact.to_json()["pack_meta"]["pack_id"] for artifact, _ in read} == {"deploy"}
     assert [expansion is not None for _, expansion in read] == [True, False, False]
+
+
+def test_a_profile_and_rules_of_models_are_read_from_yaml_too() -> None:
+    quoted = yaml.safe_dump(rules(), default_style='"').encode()
+    for document, raws in (
+        (profile(), [yaml.safe_dump(profile()).encode(), json.dumps(profile()).encode()]),
+        (rules(), [yaml.safe_dump(rules()).encode(), quoted]),
+    ):
+        for raw in raws:
+            artifact, expansion = read_unsigned(raw, lambda: DEFINITIONS)
+            assert (artifact.to_json(), expansion) == (document, None)
+    with pytest.raises(InvalidInput, match="line 2, column 1"):
+        read_unsigned(b"profile_id: model.large\nversion: 1\n", lambda: DEFINITIONS)
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"{", b"5", b'{"payloadType": "x", "payload": ""}'])

@@ -15,6 +15,7 @@ from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import Entry
 from contextos.deployment.acts.ended_runs import reopen_run
 from contextos.telemetry.ended_run import EndedRunEntries, ended_run
+from tests.modelled import FALLING_BACK, OF_THREE, modelled
 from tests.world import TENANT, TestWorld, open_world, request
 
 
@@ -61,8 +62,15 @@ _DRIVES = {"small": _small, "approved": _approved, "denied": _denied, "reopened"
 
 @cache
 def entries(name: str) -> tuple[Entry, ...]:
-    """The entries of a refund: `small`, `approved`, `denied`, or `reopened` after a limit was exhausted."""
-    return tuple(recorded(_DRIVES[name]))
+    """The entries of a refund: `small`, `approved`, `denied`, `reopened` after a limit was exhausted, or `planned` by
+    models.
+    """
+    return _planned() if name == "planned" else tuple(recorded(_DRIVES[name]))
+
+
+def _planned() -> tuple[Entry, ...]:
+    with modelled(artifacts=OF_THREE, script=FALLING_BACK) as world:
+        return tuple(world.journal(world.run()))
 
 
 def account(name: str) -> tuple[str, RunAccount]:

@@ -9,11 +9,12 @@ import pytest
 from contextos.telemetry import genai
 from contextos.telemetry.events import AXES, REDACTION_EVENT, run_events
 from contextos.telemetry.spans import run_spans
+from tests.modelled import modelled, profile, rules
 from tests.unit.telemetry import runs
 from tests.world import TestWorld, request
 
 
-@pytest.mark.parametrize("name", ["small", "approved", "denied", "reopened"])
+@pytest.mark.parametrize("name", ["small", "approved", "denied", "reopened", "planned"])
 def test_every_event_names_a_span_of_its_run(name: str) -> None:
     run = runs.ended(name)
     known = {one.span_id for one in run_spans(run)}
@@ -88,3 +89,25 @@ def test_the_event_of_a_redaction_has_its_kind_and_never_its_place(tmp_path: Pat
         "contextos.redaction.rules",
     }
     assert "note" not in repr(told)
+
+
+def test_a_model_that_does_not_answer_or_whose_answer_is_not_taken_is_a_warning() -> None:
+    run = runs.ended("planned")
+    told = [one for one in run_events(run) if one.name.startswith("contextos.model.")]
+    assert [(one.name, one.severity) for one in told] == [
+        ("contextos.model.answered", "warn"),
+        ("contextos.model.judged", "warn"),
+    ]
+    assert told[0].attributes["contextos.model.outcome"] == "overloaded"
+    chats = [one.span_id for one in run_spans(run) if one.name.startswith("chat ")]
+    assert [one.span_id for one in told] == chats[:2]
+    assert "JSON" not in str(told)
+
+
+def test_a_question_that_no_model_can_be_asked_is_a_warning() -> None:
+    with modelled(artifacts=[profile("large", data_class="PUBLIC"), rules()]) as world:
+        run = runs.read(world.journal(world.run()))
+    (told,) = [one for one in run_events(run) if one.name.startswith("contextos.model.")]
+    assert (told.name, told.severity) == ("contextos.model.routed", "warn")
+    assert told.attributes["contextos.model.operation"] == "judge.plan"
+    assert told.attributes["contextos.model.rules"] == "routing.support@1.0.0"

@@ -16,6 +16,7 @@ from contextos.telemetry.measurements import (
     replay_measurement,
     run_measurements,
 )
+from tests.modelled import modelled, plan
 from tests.unit.telemetry import runs
 
 
@@ -23,7 +24,7 @@ def measured(run: EndedRunEntries, name: str) -> list[Measurement]:
     return [one for one in run_measurements(run) if one.name == name]
 
 
-@pytest.mark.parametrize("name", ["small", "approved", "denied", "reopened"])
+@pytest.mark.parametrize("name", ["small", "approved", "denied", "reopened", "planned"])
 def test_every_measurement_has_an_instrument_and_a_tenant(name: str) -> None:
     found = [*run_measurements(runs.ended(name)), replay_measurement("t", equal=True), dropped_measurement("t", 2)]
     assert {one.name for one in found} <= INSTRUMENTS.keys()
@@ -96,3 +97,35 @@ def test_counters_add_up_by_their_attributes_and_histograms_keep_every_value() -
 def test_a_replay_is_equal_or_different() -> None:
     results = [replay_measurement("t", equal=equal).attributes["contextos.result"] for equal in (True, False)]
     assert results == ["equal", "different"]
+
+
+def test_calls_of_models_are_measured_by_profile_and_outcome() -> None:
+    run = runs.ended("planned")
+    calls = [
+        (one.attributes["contextos.model.profile"], one.attributes["contextos.model.outcome"])
+        for one in measured(run, "contextos.model.duration")
+    ]
+    assert calls == [
+        ("model.first@1.0.0", "overloaded"),
+        ("model.spare@1.0.0", "not_taken"),
+        ("model.first@1.0.0", "answered"),
+    ]
+    assert sum(one.value for one in measured(run, "contextos.model.cost")) == pytest.approx(0.12)
+    tokens = Counter[object]()
+    for one in measured(run, "contextos.model.tokens"):
+        tokens[one.attributes["contextos.model.token_kind"]] += int(one.value)
+    assert tokens == {"input": 200, "output": 40}
+
+
+def test_a_prompt_that_is_billed_far_from_its_estimate_is_counted() -> None:
+    """The script bills 100 tokens for some three thousand."""
+    drifted = measured(runs.ended("planned"), "contextos.model.drift")
+    assert [(one.attributes["contextos.model.billed"], one.value) for one in drifted] == [("fewer", 1), ("fewer", 1)]
+    estimate = runs.ended("planned").first("model.asked")["input_tokens"]
+    for billed, said in ((estimate, []), (estimate * 5 // 4, []), (estimate * 2, ["more"])):
+        with modelled({"text": plan(), "usage": {"input": billed, "output": 20}}) as world:
+            run = runs.read(world.journal(world.run()))
+        found = [one.attributes["contextos.model.billed"] for one in measured(run, "contextos.model.drift")]
+        asked = run.first("model.asked")["input_tokens"]
+        assert abs(asked - estimate) < estimate / 10
+        assert found == said or billed == estimate * 5 // 4

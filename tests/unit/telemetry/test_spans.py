@@ -12,10 +12,11 @@ from contextos.contracts.ids import SPAN
 from contextos.telemetry import genai, spans
 from contextos.telemetry.spans import Span, call_span_id, run_spans
 from tests.attached_files import NOTE, attaching, decided
+from tests.modelled import modelled, plan
 from tests.unit.telemetry import runs
 from tests.world import TENANT, run
 
-NAMES = ("small", "approved", "denied", "reopened")
+NAMES = ("small", "approved", "denied", "reopened", "planned")
 
 
 def by_id(found: list[Span]) -> dict[str, Span]:
@@ -137,3 +138,38 @@ def test_every_kind_of_entry_has_its_place() -> None:
     planes = {component.partition(".")[0] for component in components}
     assert planes == {"control", "intelligence", "slots", "context", "decision", "action", "trust"}
     assert genai.COMPONENT_OPERATIONS.keys() <= components
+
+
+def test_each_call_of_a_model_has_a_span_with_the_names_of_the_conventions() -> None:
+    run = runs.ended("planned")
+    found = by_id(run_spans(run))
+    first, spare, again = (one for one in found.values() if one.name.startswith("chat "))
+    assert (first.name, spare.name, again.name) == ("chat first", "chat spare", "chat first")
+    assert spare.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.request.model": "spare",
+        "gen_ai.request.max_tokens": 2_000,
+        "gen_ai.response.model": "spare",
+        "gen_ai.response.id": "scripted_0",
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 20,
+        "contextos.model.operation": "judge.plan",
+        "contextos.model.profile": "model.spare@1.0.0",
+        "contextos.model.rule": "R_0",
+        "contextos.model.outcome": "not_taken",
+        "contextos.model.cost_usd_cents": 0.06,
+        "error.type": "not_taken",
+    }
+    assert (first.failed, first.attributes[genai.ERROR_TYPE]) == (True, "overloaded")
+    assert (again.failed, genai.ERROR_TYPE in again.attributes) == (False, False)
+    assert {found[one.parent_id or ""].name for one in (first, spare, again)} == {"action.model_gateway"}
+    assert "sorry" not in str(found)
+
+
+def test_the_span_of_a_call_of_a_model_is_the_one_that_the_call_sends_outside() -> None:
+    with modelled({"text": plan()}) as world:
+        view = world.run()
+        (call,) = world.models.asked
+        (sent,) = [one for one in run_spans(runs.read(world.journal(view))) if one.name == "chat large"]
+    assert call.headers["traceparent"].split("-")[2] == sent.span_id

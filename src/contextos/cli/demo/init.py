@@ -22,6 +22,7 @@ from contextos.errors import InvalidInput, Problem
 
 WORKSPACE_TEMPLATES: Final[Mapping[str, Callable[[Path], object]]] = {
     "deploy": partial(copy_template, "deploy_rollback"),
+    "agent": partial(copy_template, "deploy_rollback", over="deploy_by_model"),
     "refund": make_workspace,
     "empty": partial(copy_template, "empty"),
 }

@@ -93,13 +93,16 @@ def _check_place(path: Path, place: Path) -> None:
         raise _refused(path, "the current directory cannot be replaced", "name a new directory in it")
 
 
-def copy_template(name: str, path: Path) -> None:
-    """Make a workspace in `path` from the shipped folder `name`. Raises as `new_workspace`."""
+def copy_template(name: str, path: Path, over: str | None = None) -> None:
+    """Make a workspace in `path` from the shipped folder `name`, with the files of `over` in place of its own. Raises
+    as `new_workspace`.
+    """
     from contextos.workspace import make_keys
 
     with new_workspace(path) as made:
         copied = shutil.ignore_patterns("__pycache__", KEYS_FOLDER)
-        shutil.copytree(example_folder(name), made, dirs_exist_ok=True, ignore=copied)
+        for folder in (name, *((over,) if over else ())):
+            shutil.copytree(example_folder(folder), made, dirs_exist_ok=True, ignore=copied)
         (made / PACKS_FOLDER).mkdir(exist_ok=True)
         make_keys(made / KEYS_FOLDER)
         directory = json.loads((made / DIRECTORY_FILE).read_text("utf-8"))

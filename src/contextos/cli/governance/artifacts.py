@@ -28,7 +28,9 @@ SHOWN_DRIFT = 5
 def lint_command(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="PACK...", help="Packs, short or whole, and the catalogs they need; signed or not."),
+        typer.Argument(
+            metavar="PACK...", help="Packs, short or whole, and the artifacts that they name; signed or not."
+        ),
     ],
     adapters: Annotated[
         bool, typer.Option("--adapters", help="Check against the workspace's adapters and roles too.")

@@ -109,29 +109,32 @@ def whole_pack(path: Path, workspace: Path | None) -> Any:
 
 
 def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False) -> tuple[str, Any]:
-    """Return the payload type and the JSON of a pack, catalog, policy or adapter file that has the form of its kind: a
-    short form is expanded, and an envelope is left off, whose own payload type counts. One `to_sign` is read whole.
+    """Return the payload type and the JSON of an artifact or an adapter file that has the form of its kind: a short
+    form is expanded, and an envelope is left off, whose own payload type counts. One `to_sign` is read whole.
     """
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import canonical
     from contextos.contracts.encoding.yaml_text import lines_in, read_document
     from contextos.control.artifacts import ADAPTER_TYPE, PACK_TYPE, read_artifact
-    from contextos.packs.checking import payload_type_of
+    from contextos.packs.checking import payload_type_of, yaml_of_models
     from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
     from contextos.workspace.adapter_files import refuse_adapter_content
 
     raw = read_file(path)
-    is_json = raw.lstrip()[:1] in (b"{", b"[")
     with about(path), lines_in(raw):
-        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if is_json else read_document(raw)
+        is_json = raw.lstrip()[:1] in (b"{", b"[")
+        of_models = None if is_json else yaml_of_models(raw)
+        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if is_json else of_models or read_document(raw)
         given = value if isinstance(value, dict) else {}
-        if "name" not in given and (is_json or not given):
+        if "name" not in given and (is_json or of_models or not given):
             payload_type = payload_type_of(given)
             if "payloadType" in given:
                 payload_type, value = str(given["payloadType"]), loads(decode_base64(given.get("payload")))
             if payload_type is None:
-                detail = "it is not a pack, a policy bundle, a catalog or an adapter file"
-                remedy = "name a file that is one of these; `contextos pack new` and `contextos adapters add` write one"
+                detail = "it is neither an artifact nor an adapter file"
+                remedy = (
+                    "name a pack, a policy bundle, a catalog, a profile or routing rules of models, or an adapter file"
+                )
                 raise InvalidInput(Problem("", "unknown_kind", detail, remedy))
             try:
                 if payload_type == ADAPTER_TYPE:

@@ -8,7 +8,8 @@ from contextos.cli.terminal import print_result
 
 def policies_facts_command(as_json: JsonOption = False) -> int:
     """List the facts that policy rules can read."""
-    from contextos.contracts.facts import CALLED_POINTS, ENVIRONMENTS, FACTS
+    from contextos.contracts.envelopes.policy import POINTS
+    from contextos.contracts.facts import ENVIRONMENTS, FACTS
     from contextos.service.operations.policies import RULE_FACTS
 
     width = max(len(fact.path) for fact in FACTS)
@@ -19,7 +20,7 @@ def policies_facts_command(as_json: JsonOption = False) -> int:
     ]
     body = {
         "facts": [fact.to_json() for fact in RULE_FACTS],
-        "points": list(CALLED_POINTS),
+        "points": list(POINTS),
         "environments": list(ENVIRONMENTS),
     }
     print_result(body, lines, as_json=as_json)

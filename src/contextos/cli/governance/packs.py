@@ -81,7 +81,7 @@ def publish_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Publish a signed pack, catalog or policy bundle.
+    """Publish a signed pack, catalog or policy bundle, or a profile or routing rules of models.
 
     The publisher cannot approve what depends on it. Nothing uses it before it is pinned or activated.
     """
@@ -107,7 +107,7 @@ def publish_command(
 
 def sign_command(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A pack, short or whole, policy, catalog or adapter file.")
+        Path, typer.Argument(metavar="FILE", help="A pack, short or whole, another artifact or an adapter file.")
     ],
     key: Annotated[
         Path, typer.Option("--key", metavar="FILE", help="File with the author's private key, as `key new` makes it.")
@@ -118,7 +118,7 @@ def sign_command(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Sign a pack, policy bundle, catalog or adapter file with the key of its author.
+    """Sign a pack or another artifact, or an adapter file, with the key of its author.
 
     What is signed is the whole pack: a short form is expanded for the tools of the workspace. A deployment publishes it
     if `runtime.json` lists the public key for the purpose `pack`, and loads an adapter file if `adapter_authors` of the
@@ -154,7 +154,7 @@ def published_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List what is published: packs, policy bundles and catalogs. With REF print one of them.
+    """List the artifacts that are published. With REF print one of them.
 
     Who published each is who signed the act; its author signed the content.
     """

@@ -10,7 +10,8 @@ Source: Reference Architecture, "The three ledgers"; API Contracts, "run_budget"
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any
@@ -22,19 +23,39 @@ from contextos.contracts.model import UNITS_PER_CENT, final_fields
 @final_fields
 class Usage:
     """What a run has used: tokens, calls, cost in 1/10,000 US cent, and wall clock time without waiting, in
-    microseconds.
+    microseconds. `tokens` are those of the prompts that the compiler made; `model_tokens` are those that models billed
+    in `model_calls` calls.
     """
 
     tokens: int
     tool_calls: int
     cost_units: int
     wall_clock_us: int
+    model_tokens: int = 0
+    model_calls: int = 0
 
     @property
     def cost_cents(self) -> float | int:
         """Return the cost in US cents, with at most 4 decimals."""
-        whole, rest = divmod(self.cost_units, UNITS_PER_CENT)
-        return whole if rest == 0 else self.cost_units / UNITS_PER_CENT
+        return cents(self.cost_units)
+
+
+@dataclass(slots=True)
+class RoutedCall:
+    """One route, and what became of its call so far. `profile` is None where no profile was eligible.
+
+    `outcome` is None until the call is answered, and `not_taken` where its answer was not taken. `cost_units` is what
+    the call reserves until its answer says what it cost; `is_unpriced` then says that it is still what was reserved.
+    `tokens` has the tokens that the provider bills, by kind.
+    """
+
+    operation: str
+    rules: str
+    profile: str | None
+    outcome: str | None = None
+    cost_units: int = 0
+    is_unpriced: bool = False
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 class LedgerSoFar:
@@ -66,7 +87,7 @@ class RunAccount:
     `effects` has what the run did to other systems by call, in the order of the calls; the last word about a call
     counts. `decisions` has the policy decisions in order, `controls` what they raised by name, and `matched_rules` the
     rules that matched in any of them. `instructing` names the content that speaks to an agent: `tool:<id>` or
-    `attachment`, each once, in order.
+    `attachment`, each once, in order. `routes` has the routes to models by the key of their entries, in order.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -75,6 +96,7 @@ class RunAccount:
         self.began_us = self.now_us = self.waited_us = 0
         self.tokens = self.tool_calls = 0
         self.cost_units: dict[str, int] = {}
+        self.routes: dict[str, RoutedCall] = {}
         self.effects: dict[str, dict[str, Any]] = {}
         self.evidence: dict[str, Sequence[str]] = {}
         self.decisions: list[dict[str, Any]] = []
@@ -99,7 +121,14 @@ class RunAccount:
         states the actual cost.
         """
         wall_us = self.now_us - self.began_us - self.waited_us
-        return Usage(self.tokens, self.tool_calls, sum(self.cost_units.values()), wall_us)
+        model_tokens = sum(sum(one.tokens.values()) for one in self.routes.values())
+        units = sum(self.cost_units.values())
+        return Usage(self.tokens, self.tool_calls, units, wall_us, model_tokens, self.model_calls)
+
+    @property
+    def model_calls(self) -> int:
+        """Return how many calls of models were answered, or are known to be lost."""
+        return sum(one.profile is not None and one.outcome is not None for one in self.routes.values())
 
     def ledger_heads(self) -> dict[str, dict[str, Any]]:
         """Return the three ledgers as a record names them."""
@@ -137,9 +166,15 @@ class RunAccount:
         return next(reversed(undone.items()), None)
 
 
-def cost_units(cents: float | int) -> int:
+def cost_units(of_cents: float | int) -> int:
     """Convert US cents to whole units of 1/10,000 cent."""
-    return round(cents * UNITS_PER_CENT)
+    return round(of_cents * UNITS_PER_CENT)
+
+
+def cents(units: int) -> float | int:
+    """Convert units of 1/10,000 cent to US cents, with at most 4 decimals."""
+    whole, rest = divmod(units, UNITS_PER_CENT)
+    return whole if rest == 0 else units / UNITS_PER_CENT
 
 
 def answered_call(account: RunAccount, entry: Logged) -> None:

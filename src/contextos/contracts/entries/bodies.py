@@ -37,6 +37,7 @@ ACT_ARGUMENTS: Final[dict[str, Any]] = {
     "approval.reasked": shared.ReaskedQuestion,
     "run.retried": shared.RetriedRun,
     "capability.released": shared.ReleasedCapability,
+    "model.checked": shared.CheckedModelProfile,
     "run.reopened": shared.ReopenedByOperator,
     "decision.resolved": shared.ResolvedDecision,
     "decision.closed": shared.ClosedDecision,

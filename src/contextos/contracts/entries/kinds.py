@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from contextos.contracts.entries import of_context, of_decision, of_effect, of_run
+from contextos.contracts.entries import of_context, of_decision, of_effect, of_model, of_run
 from contextos.contracts.entries.account import LedgerSoFar, RunAccount
 from contextos.contracts.entries.row import Kind
 from contextos.contracts.journal import LEDGERS, NONE, Entry, Logged
@@ -16,6 +16,7 @@ from contextos.contracts.journal import LEDGERS, NONE, Entry, Logged
 KINDS: Final[dict[str, Kind]] = {
     **of_run.RUN_KINDS,
     **of_context.CONTEXT_KINDS,
+    **of_model.MODEL_KINDS,
     **of_decision.DECISION_KINDS,
     **of_effect.EFFECT_KINDS,
 }

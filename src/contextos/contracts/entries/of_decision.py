@@ -212,7 +212,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
     ),
     "call.asked": _recorded(
         recorded.AskedCall,
-        "open>compiled",
+        "open>compiled compiled",
         author="agent",
         wakes=True,
         component=AGENT_SESSION,
@@ -222,7 +222,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
     ),
     "plan.proposed": _derived(
         Plan,
-        "compiled>planning",
+        "compiled,open>planning",
         component="decision.planner",
         told=lambda body: {
             "revision": body["revision"],
@@ -259,7 +259,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
     ),
     "call.answered": _derived(
         derived.AnsweredCall,
-        "resolved>open compiled>open verifying>open executing>open scoring>open",
+        "resolved>open compiled>open verifying>open executing>open scoring>open open",
         component=AGENT_SESSION,
         told=picked("status", "step", "failures"),
         story={"allowed": _is_answered},

@@ -29,7 +29,7 @@ def _received(entry: Logged, _: StoryReader) -> Lines:
 
 
 def _asked(body: Any) -> Iterator[tuple[str, str]]:
-    request = body["request"]
+    request = body.get("request", {})
     yield "user", request.get("user", {}).get("user_id")
     yield "agent", request.get("agent", {}).get("agent_id")
     yield "mode", request.get("mode")

@@ -16,7 +16,7 @@ Naming = Callable[[Any], Iterator[tuple[str, str]]]
 """Yields the terms of a body, by which a search finds its run: the name of a criterion, and a value."""
 Chapter = Literal["asked", "knew", "allowed", "did", "approved", "came"]
 """A part of the story of a run."""
-Topic = Literal["shown", "policy", "gate", "fact", "authority", "call"]
+Topic = Literal["shown", "policy", "gate", "fact", "authority", "model", "call"]
 """What a reason is about (`deployment.why`)."""
 Because = Iterator[tuple[Topic, str | None, str]]
 """Reasons of one entry: the topic, the tool that it is about or None for the whole run, and the sentence."""

@@ -9,7 +9,7 @@ from pydantic import Field, Strict
 from contextos.contracts.acts import PackPin
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.ids import Digest
-from contextos.contracts.model import Count, Map, Model, Name, NonEmpty, Number, Positive, Seq, Text
+from contextos.contracts.model import Cents, Count, Map, Model, Name, NonEmpty, Number, Positive, Seq, Text
 
 
 class IndexedRun(Model):
@@ -146,6 +146,16 @@ class ReleasedCapability(Model):
     capability_id: Name
     incidents: NonEmpty[Text]
     reason: Text
+
+
+class CheckedModelProfile(Model):
+    """Arguments of `model.checked`: a model profile is called once outside of any run, at most at this cost. `at_us` is
+    when the operator stated it, in Unix microseconds.
+    """
+
+    profile: Name
+    max_cost_cents: Cents
+    at_us: Count
 
 
 class ErasedEntry(Model):

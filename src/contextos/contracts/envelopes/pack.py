@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from contextos.contracts.envelopes.evidence import Classification, EvidencePath
+from contextos.contracts.envelopes.models import ModelOperation, ModelRef
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, Subject, TaskTemplate
 from contextos.contracts.envelopes.policy import ApprovalMode, ArgConstraint, PolicyBundle
 from contextos.contracts.envelopes.run import RunBudget
@@ -246,8 +247,20 @@ class ToolingLayer(Model):
     """
 
 
+class ModelUse(Model):
+    """One thing that runs of the pack ask a model for. Without an entry for an operation no model is called for it."""
+
+    operation: ModelOperation
+    """What a model is asked for; `judge.plan` makes plans, and chooses the calls of templates with `chosen_by` `model`.
+    """
+    rules: ModelRef
+    """The routing rules that choose the model, as `<id>@<x.y.z>`; each run pins them and their profiles."""
+    prompt_fragment: Text = ""
+    """What the author tells the model beside the compiled context, at the end of its instructions."""
+
+
 class DecisionLayer(Model):
-    """Layer 7: the decision specs, intents and task templates of the pack."""
+    """Layer 7: the decision specs, intents and task templates of the pack, and what its runs ask models for."""
 
     decision_specs: Seq[DecisionSpec]
     """The kinds of decisions that the pack can make; a tool that changes something belongs to one."""
@@ -255,6 +268,8 @@ class DecisionLayer(Model):
     """The kinds of requests that the pack serves."""
     task_templates: Seq[TaskTemplate] = ()
     """The plans with parameters from which intents choose."""
+    models: Seq[ModelUse] = ()
+    """What models are asked for, each operation once; by default no model is called."""
 
 
 class MemoryLayer(Model):

@@ -215,7 +215,8 @@ class TaskTemplate(Model):
 
     With `chosen_by` `agent` its runs are sessions: the steps are the tools that an agent can call, one after the other,
     in any order and any number of times, each with arguments of its own. Such steps have no `params` and depend on
-    nothing, and one checkpoint before the first step governs those that can change anything.
+    nothing, and one checkpoint before the first step governs those that can change anything. With `model` it is the
+    same, and the runtime asks a model for the calls, as `judge.plan` in `decision_layer.models` says.
 
     Only slots listed in `context_slots` are filled. `outputs` are the bindings whose values become the outputs of the
     record, and `subjects` name the entities that the record is about.
@@ -227,8 +228,10 @@ class TaskTemplate(Model):
     """The version of the template, for records."""
     intent: Name
     """The id of the intent that the template serves; lint refuses a template whose intent does not list it."""
-    chosen_by: Literal["template", "agent"] = "template"
-    """With `template` the steps are a plan, and with `agent` they are the tools that an agent can call in a session."""
+    chosen_by: Literal["template", "agent", "model"] = "template"
+    """With `template` the steps are a plan; with `agent` they are the tools that an agent can call in a session, and
+    with `model` those that the runtime offers a model.
+    """
     plan_timeout_ms: int = Field(default=15_000, ge=5_000, le=30_000)
     """How long a planner can take, in milliseconds, from 5,000 to 30,000."""
     steps: Steps
@@ -243,6 +246,11 @@ class TaskTemplate(Model):
     """The outputs of the record by name, each bound to a value."""
     memory: Seq[MemoryTemplate] = ()
     """The memories that a completed run proposes; by default none."""
+
+    @property
+    def is_session(self) -> bool:
+        """Return whether the calls of its runs are chosen one after the other, by an agent or by a model."""
+        return self.chosen_by != "template"
 
 
 class DecisionSpec(Model):

@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Literal, get_args
 
 from contextos.contracts.envelopes.compiled import RuntimeControls
 from contextos.contracts.envelopes.identity import Chain
+from contextos.contracts.envelopes.models import AskedOutcome, ModelOperation, ModelRef
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.envelopes.verdicts import (
     DecisionStatus,
@@ -164,6 +165,10 @@ class BudgetUsage(Model):
     """The cost of calls, in US cents with at most four decimals."""
     wall_clock_ms: Amount
     """The time that the run worked in milliseconds, without waiting for people."""
+    model_tokens: Count | None = None
+    """The tokens that models billed, of prompts and of answers; absent if no model was called."""
+    model_calls: Count | None = None
+    """The calls of models; absent if there was none."""
 
 
 class SessionCheckpoint(Model):
@@ -195,6 +200,27 @@ class LedgerHead(Model):
     """The number of entries of the ledger."""
     head: Digest
     """The digest over the hashes of these entries."""
+
+
+class AskedModelQuestion(Model):
+    """A question that the run had for a model: how it was routed and what became of it. It is never a decision of the
+    run.
+    """
+
+    operation: ModelOperation
+    """What a model was asked for."""
+    rules: ModelRef
+    """The routing rules that chose."""
+    profile: ModelRef | None
+    """The profile that was asked last; null if none was eligible."""
+    attempts: Count
+    """The calls that were made."""
+    outcome: AskedOutcome | Literal["not_taken", "no_route"] | None
+    """What became of the last call: `answered`, `not_taken` if the answer did not fit, or why there was none. It is
+    `no_route` if no call was made, and null if the call is still open.
+    """
+    cost_usd_cents: Cents
+    """What the calls cost, in US cents with at most four decimals."""
 
 
 UNSAFE_OBSERVED: Final = "unsafe_observed"
@@ -229,7 +255,9 @@ class Lineage(Model):
     asserted: Seq[Name] = ()
     """The facts of the caller that policy accepted without proof."""
     routing_decisions: Seq[RoutingId] = ()
-    """The ids of choices of a model; this version routes none, so it is empty."""
+    """The ids of the choices of a model in the journal (`model.routed`), in order; absent if there was none."""
+    models: Seq[AskedModelQuestion] = ()
+    """What was asked of models, in order; absent if nothing was."""
 
 
 class ReplayHandle(Model):

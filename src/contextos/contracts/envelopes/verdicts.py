@@ -25,6 +25,8 @@ FailureCode = Literal[
     "approval_denied",
     "approval_void",
     "no_model_route",
+    "model_failed",
+    "judge_objects",
     "unsafe_output",
     "output_disagrees",
     "effect_uncertain",

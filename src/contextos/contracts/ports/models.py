@@ -1,71 +1,110 @@
-"""The `Models` port: language models behind one request and one answer, whichever provider serves them."""
+"""The `ModelProvider` port: one call of a language model goes out, and what came back has one of several outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
-from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.envelopes.models import ModelOutcome, ModelProfile, TokenKind
+
+OnText = Callable[[str], None]
+"""Is called with each piece of text as it arrives. What it got before the end is not an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedCall:
+    """A call of a tool that a model proposes. `args` is a JSON object. The model can make none itself."""
+
+    call_id: str
+    tool: str
+    args: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMessage:
-    """One message of a conversation with a language model: who says it, and its text."""
+    """One message of a conversation. An `assistant` has text, `calls` or both; a `tool` answers the call `call_id`."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    text: str
+    text: str = ""
+    calls: tuple[ProposedCall, ...] = ()
+    call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """One request to a language model. `route` names a configured model, never a provider's URL or key.
+class ModelTool:
+    """A tool that a model can propose to call. `input_schema` is a JSON Schema of an object."""
 
-    `output_schema` is a JSON Schema that the answer must satisfy as JSON, or None for free text. `seed` makes sampling
-    repeatable with providers that support it.
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call of a model. `profile` says where and how.
+
+    `output_schema` is a JSON Schema that the answer has to satisfy as JSON; None for free text or calls of tools.
+    `tool_choice`: whether the model can propose a call or has to. `timeout_ms` holds for all of it, to the last byte,
+    and `first_token_ms` to its first piece. `egress` lists the endpoints that can be reached. `key` is the secret of
+    the profile's credential, or None. `headers` are those of the trace.
     """
 
-    tenant_id: str
-    run_id: str
-    route: str
-    messages: tuple[ModelMessage, ...]
+    profile: ModelProfile
+    messages: tuple[ModelMessage, ...] = field(repr=False)
     max_output_tokens: int
     timeout_ms: int
-    output_schema: Mapping[str, JsonValue] | None = None
-    seed: int | None = None
+    first_token_ms: int
+    egress: tuple[str, ...]
+    key: str | None = field(default=None, repr=False)
+    tools: tuple[ModelTool, ...] = ()
+    tool_choice: Literal["auto", "required"] = "auto"
+    output_schema: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAnswer:
-    """The complete answer of a language model. `model` is the provider's name and version of it; costs are in US
-    cents.
+class ModelUsage:
+    """What the provider says that it bills, by kind, each token counted in one kind only. `tier` is the service tier
+    that it names, or empty. `reported` is the provider's own object, as it was sent.
     """
 
-    text: str
-    model: str
-    finish: Literal["stop", "length", "refused"]
-    input_tokens: int
-    output_tokens: int
-    cost_cents: float
+    counts: Mapping[TokenKind, int]
+    tier: str = ""
+    reported: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Models(Protocol):
-    """Calls language models. A model sees the request's messages only and cannot call anything."""
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What became of one call.
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Return the complete answer to one request.
+    `model` is the name and version that the provider states, and `reply_id` its id of the answer. `usage` is None where
+    the provider stated none. `billed`: whether the provider can have billed something; False where nothing was sent, or
+    it refused the call. `retry_after_ms` is when an overloaded provider says to come again; 0 where it does not say.
+    `detail` is a sentence for people, without anything of the prompt, of the key or of what the provider wrote.
+    """
+
+    outcome: ModelOutcome
+    text: str = ""
+    calls: tuple[ProposedCall, ...] = ()
+    model: str = ""
+    reply_id: str = ""
+    usage: ModelUsage | None = None
+    billed: bool = True
+    retry_after_ms: int = 0
+    detail: str = ""
+
+
+class ModelProvider(Protocol):
+    """One protocol of model providers. It sends what it is given once, and never on its own a second time."""
+
+    async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
+        """Send one call and return what became of it, whatever that is: no failure of a provider is an exception.
+
+        With `on_text` the answer is streamed.
 
         Raises:
-            InvalidInput: the route does not exist, or the request does not fit it.
-            Unavailable: the model did not answer within `timeout_ms`; a retry is safe.
-            Overloaded: the provider accepts no more requests now; retry after `retry_after_ms`.
-        """
-        ...
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
-        """Yield pieces of the answer's text as they arrive, and finally the whole `ModelAnswer`.
-
-        Closing the iterator early cancels the request. Iteration raises the same errors as `complete`; text received
-        before an error must not be used as an answer.
+            InvalidInput: the call cannot be expressed in this protocol, or its endpoint is not in `egress`; nothing
+                was sent.
         """
         ...

@@ -81,7 +81,7 @@ def _published(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
     payload = loads(base64.b64decode(envelope["payload"], validate=True))
     kind = envelope["payloadType"].removeprefix("application/vnd.contextos.").removesuffix("+json").replace("-", "_")
     meta = payload.get("pack_meta") or payload.get("bundle") or payload
-    [name] = [meta[one] for one in ("pack_id", "bundle_id", "catalog_id") if one in meta]
+    [name] = [meta[one] for one in ("pack_id", "bundle_id", "catalog_id", "profile_id", "rules_id") if one in meta]
     ref = f"{name}@{meta['pack_version'] if 'pack_version' in meta else payload['version']}"
     return [_act(sent, "artifact.published", {"ref": ref, "kind": kind, "digest": content_address(payload)}, 0)]
 
@@ -226,6 +226,11 @@ def _reviewed(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
     return [_act(sent, "memory.reviewed", arguments, 1)]
 
 
+def _checked_model(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
+    stated = {"profile": sent["ref"], **{name: sent[name] for name in ("max_cost_cents", "at_us")}}
+    return [_act(sent, "model.checked", stated, 0)]
+
+
 def _answered(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
     answer, offer = sent["answer"], sent["offer"]
     origin, slot = offer["origin"], offer["slot"]
@@ -284,6 +289,7 @@ ACT_ROUTES: Final[Mapping[str, Callable[[Sent, Acts], list[dict[str, Any]]]]] = 
     "facts/retract": lambda sent, acts: _graph(sent, acts, [], _shown(sent)),
     "facts/load": _loaded,
     "memories/{proposal}/review": _reviewed,
+    "models/{ref}/check": _checked_model,
     "runs/{run}/slot": _answered,
     "runs/{run}/cancel": _on_run("run.cancelled", "request_id", "reason"),
     "runs/{run}/reask": _on_run("approval.reasked", "binding_digest", "reason"),

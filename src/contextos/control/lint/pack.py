@@ -37,6 +37,7 @@ from contextos.control.lint.graph import (
     place_of,
     request_has,
 )
+from contextos.control.lint.models import lint_model_templates
 from contextos.control.lint.parameters import lint_parameters
 from contextos.control.lint.templates import lint_templates
 from contextos.errors import Problem
@@ -83,6 +84,7 @@ def _lint(
         _targets(pack, edges),
         _memory(pack),
         lint_templates(merged, edges),
+        lint_model_templates(merged, edges),
         lint_egress(merged, definitions),
         lint_evidence(merged, edges),
     )

@@ -57,7 +57,7 @@ class _TemplateLint:
             yield from self._tool(step, here)
             yield from self._params(step, here)
             seen.add(step.id)
-        yield from self._of_session() if self.template.chosen_by == "agent" else self._observed()
+        yield from self._of_session() if self.template.is_session else self._observed()
         yield from self._slots()
         yield from self._checkpoints()
         yield from self._results(seen)
@@ -174,7 +174,7 @@ class _TemplateLint:
                 remedy = "name a property of its input schema"
                 yield no_such(at, f"argument of `{step.tool}`", name, remedy, properties)
             yield from self._value(value, at, frozenset(self.before.get(step.id, ())))
-        of_agent = self.template.chosen_by == "agent"
+        of_agent = self.template.is_session
         for name in declared.input_schema.get("required", ()) if declared is not None and not of_agent else ():
             if name not in step.params:
                 detail = f"`{step.tool}` requires the argument `{name}`"

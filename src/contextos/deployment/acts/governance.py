@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contextos.contracts.acts import PackPin
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import ENVIRONMENTS, name_remedy
 from contextos.control.artifact_repository import ActiveArtifacts
+from contextos.control.artifacts import GovernedArtifact
 from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_commit
 from contextos.deployment.acts.blind_limits import refuse_blind_limits
 from contextos.deployment.acts.unmatched_rules import other_versions, refuse_unmatched, version_of
@@ -132,8 +134,9 @@ async def initialise_tenant(
     catalog = app.catalog(tenant_id)
     done: list[str] = []
     packs: list[ContextPack] = []
-    for envelope in envelopes:
-        artifact = catalog.opened(envelope)
+    # What another artifact names comes before it.
+    opened = sorted(((catalog.opened(one), one) for one in envelopes), key=lambda each: _names_others(each[0]))
+    for artifact, envelope in opened:
         ref, proposed = await catalog.publication(envelope)
         if proposed:
             await app.refuse_retired(tenant_id, envelope)
@@ -152,6 +155,11 @@ async def initialise_tenant(
         if not keep:
             done += await _withdraw_others(app, tenant_id, pack, by)
     return done
+
+
+def _names_others(artifact: GovernedArtifact) -> int:
+    """Rank what is published first: profiles, then routing rules, which name them, then all that can name these."""
+    return 0 if isinstance(artifact, ModelProfile) else 1 if isinstance(artifact, RoutingRules) else 2
 
 
 def newest_packs(packs: Sequence[ContextPack]) -> list[ContextPack]:

@@ -75,6 +75,8 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "unpinned_ref": "an operator pins it; then open a new session",
     "unknown_ref": "finish the session and open a new one; what it was admitted with changed or was withdrawn",
     "no_model_route": "an operator corrects the pack; then open a new session",
+    "model_failed": "the session is over; an operator looks at the models of the pack",
+    "judge_objects": "do not ask for the same call again; take another way, or finish the session",
     "approval_mode_mismatch": "the author of the pack corrects the step; take another way, or finish the session",
     "violates_decision_spec": "do not try it again; take another way, or finish the session",
     "loop_guard": "do not repeat the same call; take another way, or finish the session",

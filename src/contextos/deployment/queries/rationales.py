@@ -15,7 +15,8 @@ from contextos.errors import Integrity
 
 if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
-    from contextos.control.catalog import Catalog, LoadedArtifacts
+    from contextos.control.catalog import Catalog
+    from contextos.control.loading import LoadedArtifacts
     from contextos.deployment.queries.checked_run import CheckedRun
 
 DECIDED: Final = "policy.decided"

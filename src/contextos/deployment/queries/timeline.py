@@ -13,10 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.contracts.entries.account import cents
 from contextos.contracts.entries.kinds import KINDS, account_of
 from contextos.contracts.entries.reading import logged
 from contextos.contracts.entries.row import Aside, StoryReader, filled
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
+from contextos.deployment.queries.model_costs import add_calls
 
 if TYPE_CHECKING:
     from contextos.contracts.entries.account import RunAccount
@@ -125,6 +127,9 @@ def _costs(run: RunAccount) -> Iterator[str]:
             _of_limit(f"{used['wall_clock_ms']:.1f}", limits.get("wall_clock_ms"), "ms without waiting"),
         ]
         yield ", ".join(amounts)
+    for (profile, operation), one in sorted(add_calls(run.routes.values(), {}).items()):
+        calls = f"{one.calls} calls, {one.taken} answers taken, {sum(one.tokens.values())} tokens"
+        yield f"{displayed(profile)} for {operation}: {calls}, {cents(one.cost_units):g} US cents"
 
 
 def _replay(log: Sequence[Logged], run: RunAccount) -> Iterator[str]:

@@ -9,7 +9,8 @@ from contextos.deployment.why.explaining import NO_RULES, PinnedRules, RunReason
 from contextos.errors import Integrity
 
 if TYPE_CHECKING:
-    from contextos.control.catalog import Catalog, LoadedArtifacts
+    from contextos.control.catalog import Catalog
+    from contextos.control.loading import LoadedArtifacts
     from contextos.deployment.queries.checked_run import CheckedRun
 
 

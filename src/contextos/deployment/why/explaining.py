@@ -44,7 +44,8 @@ class RunReason:
 
     It rests on the entry of the run with the number `entry` and the kind `kind`. Topics: `shown` (why a tool was shown
     or hidden), `policy` (what policy said of it), `gate` (why a person was asked), `fact` (which facts decided),
-    `authority` (who acted, and who authorised) and `call` (what became of a call).
+    `authority` (who acted, and who authorised), `model` (why a model was asked or passed over, and what it answered)
+    and `call` (what became of a call).
     """
 
     topic: Topic

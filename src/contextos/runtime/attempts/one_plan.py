@@ -23,7 +23,9 @@ from contextos.contracts.model import changed
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
+from contextos.decision.judging import SCORE, VERIFY
 from contextos.decision.observing import observe_plan
+from contextos.decision.planners.model import MODEL_PLANNER
 from contextos.decision.planners.template import PLANNER
 from contextos.errors import InvalidInput
 from contextos.runtime.admission import AdmittedRun, within_token_budget
@@ -32,6 +34,7 @@ from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.inputs.slot_steps import fill_slots
+from contextos.runtime.models import judge_plan, judge_score
 from contextos.runtime.wiring import build_gateway, call_ports, decide_exposure, decide_plan_steps, facts_by_name
 from contextos.trust.policy.constraints import check_args
 
@@ -89,7 +92,7 @@ def compile_surface(
     controls = admitted.scope.controls.with_compiled(decisions)
     facts = facts_by_name(admitted.items, admitted.scope)
     steps, sources = tuple[KnownStep, ...](), dict[str, Any]()
-    if template.chosen_by != "agent":
+    if not template.is_session:
         sources = _sources(admitted, facts)
         steps = known_steps(admitted.prepared.templates[template.template_id], sources)
     announced = announce_steps(admitted, steps, facts)
@@ -119,7 +122,7 @@ def compile_surface(
     )
     compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
     if not isinstance(compiled, Failure):
-        is_read = template.chosen_by != "agent" and environment.deployment.planner_name != PLANNER
+        is_read = not template.is_session and admitted.planner not in (PLANNER, MODEL_PLANNER)
         journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
         if environment.at_compiled is not None:
             environment.at_compiled(str(revision), compiled)
@@ -152,7 +155,7 @@ async def try_plan(
     """
     journal, policy, revision = environment.journal, admitted.policy, plan.revision or 0
     tools = admitted.scope.tools.capabilities
-    is_of_template = template.chosen_by == "agent" or environment.deployment.planner_name == PLANNER
+    is_of_template = template.is_session or admitted.planner == PLANNER
     try:
         filled = plan_with_defaults(plan, tools, surface.steps)
     except InvalidInput as error:
@@ -171,6 +174,11 @@ async def try_plan(
         controls=surface.controls.with_planned(revision, decisions),
     )
     verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(known), environment)  # 10
+    if plan.planner == MODEL_PLANNER and not template.is_session:
+        verified = critic.sent_back(verified)
+    if verified.verdict == "ok" and VERIFY in scope.pinned.models and not scope.observes:
+        assert not isinstance(surface.compiled, Failure), "a plan is made from a compiled context"
+        verified = critic.verdict_on(await judge_plan(admitted, plan, surface.compiled, environment))
     if scope.observes:
         verified = observe_plan(
             verified, plan, (*decisions.values(), *surface.decisions.values()), policy.above, journal
@@ -200,8 +208,11 @@ async def score_attempt(
     environment: RunEnvironment,
     *,
     finished: bool | None = None,
+    compiled: Mapping[str, Any] | None = None,
 ) -> Attempt:
-    """Step 13: score what was done. `finished`: whether the agent of a session finished it; None for a plan."""
+    """Step 13: score what was done. `finished`: whether the agent of a session finished it; None for a plan. Where the
+    pack names `judge.score`, a model reads what was done, with the context `compiled`.
+    """
     used = environment.used()
     done = sum(result.status in ("ok", "completed") for result in execution.results.values())
     steps = len(plan.steps) if plan else 0
@@ -218,7 +229,12 @@ async def score_attempt(
         failures=failures,
         acted=has_acted(environment),
         instructions=list(environment.journal.account.instructing),
+        again=critic.SENT_BACK if plan is not None and plan.planner == MODEL_PLANNER else scoring.REPLANNED,
     )
+    is_judged = SCORE in admitted.scope.pinned.models and not admitted.scope.observes
+    if card["verdict"] == "accept" and compiled is not None and is_judged:
+        card, ended = await judge_score(admitted, card, execution.results, compiled, environment)
+        failures = (*failures, *ended)
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
     return Attempt(plan, execution, failures, card, controls, revision)

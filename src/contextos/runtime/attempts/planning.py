@@ -11,9 +11,11 @@ from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.planning import PlanRequest
 from contextos.decision.planners.foreign import ask_planner, plan_of_answer
+from contextos.decision.planners.model import MODEL_PLANNER
 from contextos.decision.planners.template import PLANNER, propose_plan
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.environment import RunEnvironment, look_for_cancel
+from contextos.runtime.models import propose_by_model
 from contextos.runtime.redaction import cleanse_text
 
 
@@ -24,17 +26,24 @@ async def propose(
     gates: Mapping[str, Sequence[str]],
     evidence: Iterable[str],
     revision: int,
+    wrong: Sequence[Failure],
     environment: RunEnvironment,
 ) -> Plan | Failure:
     """Return the plan that the run's planner proposes, or the failure if its answer is not a valid plan. `gates` are
-    those that are announced for steps of the template, by step id.
+    those that are announced for steps of the template, by step id. `wrong` is why the plan before was not accepted: a
+    model learns it.
 
     The template planner's plan is computed again in a replay. The answer of any other planner is recorded, so that a
     replay needs no planner.
     """
-    run_id, planner = environment.journal.run_id, environment.deployment.planner_name
+    run_id, planner = environment.journal.run_id, admitted.planner
     if planner == PLANNER:
         return propose_plan(run_id, template, compiled, gates, revision)
+    if planner == MODEL_PLANNER:
+        timeout_ms, _ = _time_left(admitted, template, environment)
+        return await propose_by_model(
+            admitted, template, compiled, sorted(evidence), revision, timeout_ms, wrong, environment
+        )
     eligible = (template, *(one for one in admitted.templates if one is not template))
     names = tuple(f"{one.template_id}@{one.version}" for one in eligible)
     request = PlanRequest(run_id, revision, own_copy(dict(compiled)), names, tuple(sorted(evidence)))

@@ -18,7 +18,7 @@ def unmet(admitted: AdmittedRun) -> tuple[Failure, ...]:
     """Return what the request lacks for its intent: each parameter that nothing gives, and each tool of the steps that
     its delegation does not give the agent, where no task template does without one.
     """
-    if admitted.templates[0].chosen_by == "agent":
+    if admitted.templates[0].is_session:
         return ()
     scope = admitted.scope
     values = take_parameters(admitted.intent.parameters, scope.received.fields)
@@ -59,6 +59,6 @@ def _with_values(
 ) -> AdmittedRun | RunOutcome:
     environment.journal.derive("parameters.taken", key, values.to_json())
     taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
-    if values.failure and admitted.templates[0].chosen_by != "agent":
+    if values.failure and not admitted.templates[0].is_session:
         return refuse(*(unmet(admitted) if key == "request" else values.faults.values()))
     return changed(admitted, scope=changed(admitted.scope, parameters=taken)) if values.taken else admitted

@@ -143,12 +143,14 @@ async def post_lint(
 
 async def _known_here(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
     """What lint knows of a deployment beside its tools, as the child reads it."""
-    policies = await policies_in_force(deployment.catalog(tenant_id))
+    catalog = deployment.catalog(tenant_id)
+    policies, models = await policies_in_force(catalog), await catalog.models()
     return {
         "roles": (await deployment.ports.directory.held_roles(tenant_id)).to_json(),
         "egress": deployment.config.egress.get(tenant_id, ()),
         "deployed": Deployed.by(deployment).to_json(),
         "policies": [one.to_json() for one in policies.values()],
+        "models": [one.to_json() for one in models],
     }
 
 

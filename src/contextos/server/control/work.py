@@ -21,6 +21,7 @@ from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.contracts.envelopes.identity import HeldRoles, Principals
+from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import PACK_TYPE, GovernedArtifact, tenant_of
@@ -87,7 +88,10 @@ def _lint(task: _Task) -> _Answer:
         by_id = {one.adapter_id: one for one in definitions}
         held, deployed = HeldRoles.model_validate(told["roles"]), Deployed.model_validate(told["deployed"])
         policies = tuple(map(PolicyArtifact.model_validate, told["policies"]))
-        here = KnownHere(by_id, {tenant: held}, {tenant: tuple(told["egress"])}, {tenant: policies}, deployed)
+        of_model = [(RoutingRules if "rules_id" in one else ModelProfile, one) for one in told["models"]]
+        models = {tenant: [kind.model_validate(one) for kind, one in of_model]}
+        egress = {tenant: tuple(told["egress"])}
+        here = KnownHere(by_id, {tenant: held}, egress, {tenant: policies}, deployed, models=models)
     found = tuple(artifact_problems(artifact, others, here))
     raw = _raw(task["document"])
     return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else in_lines(found, raw))
@@ -96,15 +100,16 @@ def _lint(task: _Task) -> _Answer:
 def _beside(
     index: int, text: str, artifact: GovernedArtifact, task: _Task, definitions: Sequence[AdapterDefinition]
 ) -> GovernedArtifact:
-    """The catalog or policy that a pack is checked with. Raises `InvalidInput`, which names its place in `beside`."""
+    """What a pack, or what routing rules are checked with. Raises `InvalidInput`, which names its place in `beside`."""
     at = f"/beside/{index}"
     try:
         other, _ = read_unsigned(_raw(text), lambda: definitions)
         _require_tenant(tenant_of(other), task)
     except InvalidInput as error:
         raise InvalidArtifact(*(replace(one, pointer=at + one.pointer) for one in error.problems)) from None
-    if isinstance(other, ContextPack) or not isinstance(artifact, ContextPack):
-        detail = "a pack is checked with catalogs and policies, and nothing else is checked with another artifact"
+    of_rules = isinstance(artifact, RoutingRules) and isinstance(other, ModelProfile)
+    if isinstance(other, ContextPack) or not (of_rules or isinstance(artifact, ContextPack)):
+        detail = "a pack is checked with what it names, routing rules with profiles, and nothing else with another one"
         raise InvalidArtifact(Problem(at, "not_beside", detail, "check each alone"))
     return other
 

@@ -7,6 +7,7 @@ from typing import Final
 from contextos.service.operations.audits import AUDIT_OPERATIONS
 from contextos.service.operations.facts import FACT_OPERATIONS
 from contextos.service.operations.memories import MEMORY_OPERATIONS
+from contextos.service.operations.models import MODEL_OPERATIONS
 from contextos.service.operations.operation import Operation
 from contextos.service.operations.packs import PACK_OPERATIONS
 from contextos.service.operations.pins import PIN_OPERATIONS
@@ -25,4 +26,5 @@ OPERATION_TABLE: Final[tuple[Operation, ...]] = (
     *POLICY_OPERATIONS,
     *FACT_OPERATIONS,
     *MEMORY_OPERATIONS,
+    *MODEL_OPERATIONS,
 )

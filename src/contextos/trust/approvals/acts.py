@@ -55,6 +55,7 @@ ACT_ROLES: Final[Mapping[str, str]] = {
     "approval.reasked": OPERATOR_ROLE,
     "run.retried": OPERATOR_ROLE,
     "capability.released": OPERATOR_ROLE,
+    "model.checked": OPERATOR_ROLE,
     "run.reopened": OPERATOR_ROLE,
     "decision.resolved": OPERATOR_ROLE,
     "decision.closed": OPERATOR_ROLE,

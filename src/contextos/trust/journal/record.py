@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import resolve_pointer
-from contextos.contracts.entries.account import RunAccount, Usage
+from contextos.contracts.entries.account import RunAccount, Usage, cents
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
@@ -127,7 +128,7 @@ def build_record(
             "alternatives_considered": list(outcome.alternatives),
             "failures": [failure.to_json() for failure in outcome.failures],
         },
-        "budget_usage": _budget_usage(account.used()),
+        "budget_usage": budget_usage(account.used()),
         "lineage": {
             "pack_version": pinned.pack_ref if pinned else request.context_pack_refs[0][:200],
             "snapshot_version": pinned.snapshot if pinned else "none",
@@ -139,6 +140,7 @@ def build_record(
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
             **({"unsafe_stated_by": list(unsafe_stated_by)} if unsafe_stated_by else {}),
             "asserted": account.raised("asserted"),
+            **_models(account),
         },
         "trace_id": request.trace.trace_id,
         "revision": revision,
@@ -152,13 +154,38 @@ def build_record(
     return body
 
 
-def _budget_usage(used: Usage) -> dict[str, Any]:
+def budget_usage(used: Usage) -> dict[str, Any]:
+    """Return what a run has used as a `BudgetUsage`. What models used is in it where one was called."""
+    models = {"model_tokens": used.model_tokens, "model_calls": used.model_calls} if used.model_calls else {}
     return {
         "tokens": used.tokens,
         "tool_calls": used.tool_calls,
         "cost_usd_cents": used.cost_cents,
         "wall_clock_ms": used.wall_clock_us / 1_000,
+        **models,
     }
+
+
+def _models(account: RunAccount) -> dict[str, Any]:
+    """The part of a lineage about models: nothing for a run that had no question for one."""
+    if not account.routes:
+        return {}
+    asked = list[dict[str, Any]]()
+    ids = [derive("route_", account.run_id, "route", key) for key in account.routes]
+    for _, routes in groupby(account.routes.items(), key=lambda one: one[0].rpartition("/")[0]):
+        calls = [call for _, call in routes]
+        last = next((one for one in reversed(calls) if one.profile is not None), calls[-1])
+        asked.append(
+            {
+                "operation": last.operation,
+                "rules": last.rules,
+                "profile": last.profile,
+                "attempts": sum(one.profile is not None for one in calls),
+                "outcome": last.outcome,
+                "cost_usd_cents": cents(sum(one.cost_units for one in calls)),
+            }
+        )
+    return {"routing_decisions": ids, "models": asked}
 
 
 def _agent_identity(identity: RunIdentity) -> dict[str, Any]:

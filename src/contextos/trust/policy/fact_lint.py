@@ -11,7 +11,7 @@ from typing import Any
 
 from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.policy import AppliesTo
+from contextos.contracts.envelopes.policy import POINTS, AppliesTo
 from contextos.contracts.facts import TRACED_ROOTS, Vocabulary, nearest_name
 from contextos.errors import Problem
 from contextos.trust.policy.conditions import FactPath
@@ -21,10 +21,11 @@ from contextos.trust.policy.operators import EQUALITIES, JsonPath, compatible, o
 def lint_facts(
     facts: Sequence[FactPath], condition: Any, applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath
 ) -> Iterator[Problem]:
-    """Yield the facts that do not exist, have another type, or are not known at the rule's point.
+    """Yield the facts that do not exist, have another type, or are not known at the rule's point or at one point.
 
     `at` is the path of the rule's `condition`. Each problem names the nearest fact that exists.
     """
+    known_at = set(POINTS)
     for fact in facts:
         where = pointer(_place(condition, fact.path, at))
         declared = vocabulary.find(fact.path, applies.capability)
@@ -38,6 +39,10 @@ def lint_facts(
             points = ", ".join(f"`{point}`" for point in declared.points)
             detail = f"`{fact.path}` is not known at `{applies.point}`"
             yield Problem(where, "unknown_at_point", detail, f"drop `point`, or use one of {points}")
+        elif not (known_at := known_at.intersection(declared.points)):
+            detail = f"`{fact.path}` is never known together with the other facts, so the rule would never be asked"
+            yield Problem(where, "unknown_at_point", detail, "write a rule of its own about it")
+            return
     for path, text, place in compared_texts(condition, at):
         values = vocabulary.values(path)
         if values and text not in values:
@@ -79,11 +84,7 @@ def _texts(path: str | None, compared: Any, at: JsonPath) -> Iterator[tuple[str,
 
 
 def lint_scope(applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath) -> Iterator[Problem]:
-    """Yield the problems of a rule's `applies_to` (at the path `at`): a point nobody asks, an unknown environment."""
-    if applies.point is not None and applies.point not in vocabulary.points:
-        detail = f"nothing asks policy at `{applies.point}` in this version, so the rule would never count"
-        remedy = f"use one of {', '.join(vocabulary.points)}, or drop `point`"
-        yield Problem(pointer((*at, "point")), "point_not_asked", detail, remedy)
+    """Yield the problem of a rule's `applies_to` (at the path `at`): an unknown environment."""
     if applies.environment is not None and applies.environment not in vocabulary.environments:
         near = nearest_name(applies.environment, vocabulary.environments)
         remedy = f"write `{near}`" if near else f"use one of {', '.join(vocabulary.environments)}"

@@ -31,7 +31,7 @@ from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.decision_combining import combine, resolve_verdict
 from contextos.trust.policy.rule_evaluation import RuleOutcome
 from contextos.trust.policy.rule_index import RuleIndex, kept
-from contextos.trust.policy.rules import CompiledRule, add_guardrails, compile_rules
+from contextos.trust.policy.rules import CompiledRule, add_guardrails, compile_rules, own_point
 
 __all__ = ["CapabilityView", "LeveledBundle", "PolicySet", "check_args", "compile_policy"]
 
@@ -89,10 +89,7 @@ class PolicySet:
         self._index = RuleIndex(self.rules.values())
         self._verdicts: dict[tuple[Any, ...], dict[str, Any]] = {}
         paths = [fact.segments for rule in self.rules.values() for fact in rule.facts]
-        self._named_points = frozenset(
-            "memory" if any(fact.segments[0] == "memory" for fact in rule.facts) else rule.applies_to.point
-            for rule in self.rules.values()
-        )
+        self._named_points = frozenset(own_point(rule.applies_to, rule.facts) for rule in self.rules.values())
         above = [rule for rule in self.rules.values() if rule.above_pack and rule.bundle_enforces]
         self.above = RulesAbove(
             frozenset(rule.rule_id for rule in above),

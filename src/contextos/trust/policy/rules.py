@@ -20,10 +20,11 @@ from contextos.contracts.envelopes.policy import (
     AppliesTo,
     ArgConstraint,
     LeveledBundle,
+    Point,
     PolicyBundle,
     Rule,
 )
-from contextos.contracts.facts import Vocabulary, declared_fact
+from contextos.contracts.facts import OWN_POINTS, Vocabulary, declared_fact
 from contextos.errors import Problem
 from contextos.trust.policy.conditions import ConditionAnalysis, FactPath, analyse_condition
 from contextos.trust.policy.constraints import is_bounding, lint_constraint
@@ -35,6 +36,13 @@ MAX_RULES: Final = 10_000
 MAX_GUARDRAILS: Final = 100
 GUARD_PREFIX: Final = "R_GUARD_"
 """Start of the rule id of a guardrail condition; the first digits of the condition's digest follow."""
+
+_OF_CALLS: Final = ("prohibits", "arg_constraints", "approval_mode")
+WITHOUT_CALL: Final[Mapping[Point | None, tuple[str, Collection[str]]]] = {
+    "memory": ("a memory", _OF_CALLS),
+    "model": ("the question to a model", (*_OF_CALLS, "requires", "requires_approval_gate")),
+}
+"""The points at which no tool is called: what is asked about there, and the effects of a rule that it cannot have."""
 
 MODE_RANK: Final[dict[str, int]] = {mode: rank for rank, mode in enumerate(APPROVAL_MODES)}
 
@@ -228,20 +236,23 @@ def _lint_rule(
             detail = f"it depends on `{path}`, which only the caller asserts"
             remedy = "read a verified fact, or list the path in `accept_asserted`"
             yield Problem(pointer((*at, "if")), "asserted_fact", detail, remedy)
-    yield from _lint_mode(rule, declared, at)
-    if applies.point == "memory" or any(fact.segments[0] == "memory" for fact in facts):
-        yield from _lint_memory_rule(rule, at)
+    asked = WITHOUT_CALL.get(own_point(applies, facts))
+    yield from _lint_mode(rule, declared, at) if asked is None else _lint_rule_without_call(rule, asked, at)
     for name, constraint in then.arg_constraints.items():
         yield from lint_constraint(constraint, pointer((*at, "then", "arg_constraints", name)))
 
 
-def _lint_memory_rule(rule: Rule, at: JsonPath) -> Iterator[Problem]:
-    """At `memory` there is no call, so what is about one has nothing to bind."""
-    named = rule.applies_to.capability is not None
-    unused = [("applies_to", "capability")] if named else []
-    unused += [("then", name) for name in ("prohibits", "arg_constraints") if getattr(rule.then, name)]
-    for place, name in unused:
-        detail = f"`{name}` is about a call, and a memory is none"
+def own_point(applies: AppliesTo, facts: Sequence[FactPath]) -> Point | None:
+    """Return the point that a rule is only about: the one of a fact that is known nowhere else, or the one it names."""
+    return next((OWN_POINTS[one.segments[0]] for one in facts if one.segments[0] in OWN_POINTS), applies.point)
+
+
+def _lint_rule_without_call(rule: Rule, asked: tuple[str, Collection[str]], at: JsonPath) -> Iterator[Problem]:
+    """Where no tool is called, what is about one has nothing to bind."""
+    what, unused = asked
+    named = [("applies_to", "capability")] if rule.applies_to.capability is not None else []
+    for place, name in (*named, *(("then", name) for name in unused if getattr(rule.then, name))):
+        detail = f"`{name}` is about a call of a tool, and {what} is not one"
         yield Problem(pointer((*at, place, name)), "not_enforced", detail, f"drop `{name}`")
 
 

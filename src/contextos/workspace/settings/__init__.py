@@ -45,6 +45,7 @@ from contextos.workspace.settings.calls import AdapterSetting, AttachmentsSettin
 from contextos.workspace.settings.directory import OidcDirectorySetting, SignedDirectorySetting
 from contextos.workspace.settings.keys import Pkcs8KeysSetting, RemoteKeysSetting
 from contextos.workspace.settings.logins import ApprovalLoginsSetting, BrowserLoginsSetting
+from contextos.workspace.settings.models import ModelsSetting
 from contextos.workspace.settings.outbox import OutboxSetting
 from contextos.workspace.settings.reading import check_value, invalid_setting, read_table
 from contextos.workspace.settings.telemetry import TelemetrySetting
@@ -57,6 +58,7 @@ MAX_DOTS_PER_LINE: Final = 256
 UNSAFE_PORTS: Final[Mapping[str, str]] = {
     "unsafe_local_directory": "a directory file",
     "unsafe_local_keys": "a key file",
+    "unsafe_scripted_models": "a script in place of models",
 }
 """The stand-ins that are ports; records name those in use."""
 DEFAULT_PACKS: Final = ("packs",)
@@ -230,6 +232,7 @@ class Settings(SettingTable):
         Annotated[TokenExchangeSetting, OneOfKinds(TokenExchangeSetting)] | None,
         means("who issues the credentials of calls whose auth mode is `exchange`"),
     ] = None
+    models: Annotated[ModelsSetting | None, means("how the models of published profiles are reached")] = None
     attachments: Annotated[AttachmentsSetting | None, means("where the files are that a request can name")] = None
     telemetry: Annotated[
         TelemetrySetting | None, means("what is reported to OpenTelemetry and Prometheus (extra `telemetry`)")

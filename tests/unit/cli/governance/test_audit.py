@@ -127,6 +127,7 @@ def test_verify_lists_unprovable_claims_and_finds_a_removed_run_against_a_witnes
         shop.path,
         "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'",
         "DELETE FROM heads",
+        "DELETE FROM run_terms",
         "DELETE FROM documents WHERE collection IN ('leases', 'requests')",
     )
     said = shop.say("verify", "--json")

@@ -133,9 +133,9 @@ WITH_LINES = """{
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "it is not a pack, a policy bundle, a catalog or an adapter file; name a file that is one of these; "),
-        ("[]", "it is not a pack, a policy bundle, a catalog or an adapter file; name a file that is one of these; "),
-        ('{"a": 1}', "it is not a pack, a policy bundle, a catalog or an adapter file; name a file that is one of"),
+        ("", "it is neither an artifact nor an adapter file; name a pack, a policy bundle, a catalog, "),
+        ("[]", "it is neither an artifact nor an adapter file; name a pack, a policy bundle, a catalog, "),
+        ('{"a": 1}', "it is neither an artifact nor an adapter file; name a pack, a policy bundle, a catalog, "),
         (WITH_LINES, "line 5, column 3: there is no `operatons` here; did you mean `operations`?"),
         (
             WITH_LINES.replace("file.v1", "file.v2"),

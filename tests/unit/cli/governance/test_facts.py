@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextos.contracts.facts import CALLED_POINTS, ENVIRONMENTS, FACTS
+from contextos.contracts.envelopes.policy import POINTS
+from contextos.contracts.facts import ENVIRONMENTS, FACTS
 
 
 def test_facts_are_printed_as_declared(say) -> None:
@@ -10,6 +11,6 @@ def test_facts_are_printed_as_declared(say) -> None:
     assert [(one["path"], one["type"], tuple(one["points"])) for one in printed["facts"]] == [
         (fact.path, fact.type, fact.points) for fact in FACTS
     ]
-    assert (printed["points"], printed["environments"]) == ([*CALLED_POINTS], [*ENVIRONMENTS])
+    assert (printed["points"], printed["environments"]) == ([*POINTS], [*ENVIRONMENTS])
     lines = say("policies", "facts").out.splitlines()
     assert [line.split()[0] for line in lines] == [fact.path for fact in FACTS]

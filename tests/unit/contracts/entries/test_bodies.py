@@ -14,6 +14,7 @@ from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.of_context import CONTEXT_KINDS
 from contextos.contracts.entries.of_decision import DECISION_KINDS
 from contextos.contracts.entries.of_effect import EFFECT_KINDS
+from contextos.contracts.entries.of_model import MODEL_KINDS
 from contextos.contracts.entries.of_run import RUN_KINDS
 from contextos.contracts.journal import CONTEXT, CONTROL, DECISION, EFFECT, INDEX, NONE
 
@@ -34,7 +35,8 @@ def test_the_arguments_of_an_act_are_checked_too() -> None:
 
 
 def test_every_row_is_in_the_module_of_its_ledger() -> None:
-    ledgers = {NONE: RUN_KINDS, CONTEXT: CONTEXT_KINDS, DECISION: DECISION_KINDS, EFFECT: EFFECT_KINDS}
+    context = {**CONTEXT_KINDS, **MODEL_KINDS}
+    ledgers = {NONE: RUN_KINDS, CONTEXT: context, DECISION: DECISION_KINDS, EFFECT: EFFECT_KINDS}
     for ledger, rows in ledgers.items():
         assert {row.ledger for row in rows.values()} == {ledger}
     assert len(KINDS) == sum(map(len, ledgers.values()))

@@ -56,6 +56,8 @@ def test_what_differs_is_named(acts: list[dict[str, Any]], envelope: Any, fault:
 def test_each_kind_of_artifact_is_named_as_the_catalog_names_it() -> None:
     payloads = {
         "context_pack": {"pack_meta": {"pack_id": "p", "pack_version": "1.0.0"}, "version": "9.9.9"},
+        "model_profile": {"profile_id": "p", "version": "1.0.0"},
+        "routing_rules": {"rules_id": "p", "version": "1.0.0", "rules": []},
         "policy_bundle": {"version": "1.0.0", "bundle": {"bundle_id": "p"}},
     }
     for payload_type, model in MODELS.items():

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.envelopes.identity import DirectoryLimits
 from contextos.server.control import work
+from tests.modelled import profile, rules
 from tests.unit.packs.deploying import DEFINITIONS
 from tests.unit.service.operations.test_packs import SHORT
 
@@ -64,6 +66,24 @@ def test_the_process_reads_one_task_and_writes_its_answer() -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert "deploy.rollback" in json.loads(ran.stdout)["declaration"]
+
+
+def test_routing_rules_are_checked_with_the_profiles_that_are_published_and_those_beside_them() -> None:
+    limits = DirectoryLimits().to_json()
+    deployed = {"limits": limits, "runtime_version": "0.1.0", "now_s": 0, "logins": False, "unproved": False}
+    here = {"roles": {}, "egress": [], "policies": [], "models": [profile(), rules()], "deployed": deployed}
+    task = {**TASK, "work": "lint", "here": here}
+
+    def problems(document: Any, *beside: Any, **of: Any) -> list[str]:
+        texts = {"document": json.dumps(document), "beside": [json.dumps(one) for one in beside]}
+        return [one["code"] for one in work.answered({**task, **texts, **of})["problems"]]
+
+    other = profile("small", capabilities=[])
+    assert problems(rules()) == problems(rules(), here=None) == []
+    assert problems(rules(profiles=("model.small@1.0.0",))) == ["not_published"]
+    assert problems(rules(profiles=("model.small@1.0.0",)), other) == ["never_eligible"]
+    assert problems(profile(wire="openai", endpoint="https://models.example")) == ["egress_not_allowed"]
+    assert problems(profile(), rules()) == ["not_beside"]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ ACT_OF = {
     "facts.retract": "graph.withdrawn",
     "facts.load": "graph.written",
     "memories.review": "memory.reviewed",
+    "models.check": "model.checked",
 }
 """The act that each governed operation with a role signs."""
 OF_WHO_SEES_THE_RUN = {"runs.cancel": "run.cancelled", "runs.reask": "approval.reasked", "slots.select": SLOT_ANSWER}

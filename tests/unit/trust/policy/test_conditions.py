@@ -35,7 +35,7 @@ def nested(depth: int) -> Any:
         (var(1), "computed_path"),
         (var(""), "unknown_fact"),
         (var("user..role"), "unknown_fact"),
-        (var("model.name"), "unknown_fact"),
+        (var("mood.name"), "unknown_fact"),
         ({"missing": ["user.role"]}, "not_a_condition"),
         ({"!": [{"missing": [N]}]}, "computed_path"),
         ({"!": [{"missing_some": ["user.role"]}]}, "argument_count"),

@@ -38,10 +38,18 @@ def test_another_type_and_a_point_at_which_a_fact_is_not_known_are_found() -> No
     assert [code for _, code, _ in found({"==": [{"var": "args.n"}, 5]}, point="compile")] == ["unknown_at_point"]
 
 
-def test_a_scope_names_points_and_environments_that_exist() -> None:
+def test_facts_that_are_never_known_together_are_found() -> None:
+    def both(one: str, other: str) -> list[str]:
+        return [code for _, code, _ in found({"and": [{"==": [{"var": path}, "x"]} for path in (one, other)]})]
+
+    assert both("memory.entity", "args.n") == ["unknown_at_point"]
+    assert both("model.model", "memory.entity") == ["unknown_at_point"]
+    assert both("model.model", "user.role") == both("args.n", "capability.capability_id") == []
+
+
+def test_a_scope_names_environments_that_exist() -> None:
     def codes(**applies: Any) -> list[str]:
         return [one.code for one in lint_scope(AppliesTo(**applies), Vocabulary(), ("applies_to",))]
 
     assert codes(point="execute", environment="prod") == []
-    assert codes(point="model") == ["point_not_asked"]
     assert codes(environment="service") == ["unknown_environment"]

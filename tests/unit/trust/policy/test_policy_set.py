@@ -253,7 +253,7 @@ def test_facts_that_were_made_of_others_are_as_those_that_were_made_anew():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"capability": {}}, {"model": {}}, {"user": {"score": float("nan")}}, {"user": {"n": 2**60}}]
+    "bad", [{"capability": {}}, {"mood": {}}, {"user": {"score": float("nan")}}, {"user": {"n": 2**60}}]
 )
 def test_facts_that_are_no_facts_are_refused(bad):
     with pytest.raises(InvalidInput):

@@ -1,0 +1,171 @@
+"""A provider of models is foreign code: whatever it does becomes a `ModelReply` that fits into the journal.
+
+It can raise anything, answer something that is not a reply, or state usage that nobody can have used. An answer that
+cannot be on record as it is, is not an answer. Usage that is not believed counts as none, so what was reserved is
+settled.
+Source: docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, get_args
+
+from contextos.action.foreign_code import ReportFault
+from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, check_size, own_copy
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.secret_shapes import without_secrets
+from contextos.contracts.envelopes.models import TOKEN_KINDS, ModelOutcome, ModelProfile
+from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
+from contextos.contracts.ports.models import ModelCall, ModelProvider, ModelReply, ModelUsage, OnText
+from contextos.contracts.ports.models import ProposedCall as Proposed
+from contextos.errors import InvalidInput
+
+MAX_PROPOSED_CALLS: Final = 100
+"""The most calls of tools in one answer."""
+MAX_USAGE_COUNT: Final = 1_000_000_000
+"""The highest count of tokens or requests that is believed."""
+MAX_REPORTED_BYTES: Final = 16_384
+"""The most bytes of a provider's own object of usage that are kept."""
+MAX_RETRY_MS: Final = 86_400_000
+MAX_STATED_CHARS: Final = 2_000
+_CALL_ID: Final = re.compile(r"[!-~]{0,256}")
+"""The id of a call of a tool is a part of keys in the journal."""
+_OUTCOMES: Final[frozenset[Any]] = frozenset(get_args(ModelOutcome))
+
+
+class _Caught(AbstractContextManager[None]):
+    """Ends a block of foreign code at any exception, which is in `error` then."""
+
+    error: BaseException | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.error = error
+        return kind is not None and issubclass(kind, Exception)
+
+
+async def provider_reply(
+    provider: ModelProvider, call: ModelCall, on_text: OnText | None, report: Callable[[BaseException], None]
+) -> ModelReply:
+    """Call a provider once, and return a reply that is safe to record. `report` gets what it raised."""
+    reply: object = None
+    with (caught := _Caught()):
+        reply = await provider.complete(_own(call), on_text)
+    if caught.error is None:
+        return _checked(reply)
+    if type(caught.error) is InvalidInput:
+        return ModelReply("rejected", billed=False, detail=_stated(str(caught.error.problems[0])))
+    report(caught.error)
+    return ModelReply("unavailable", detail=f"its provider has a defect: it raised `{type(caught.error).__name__}`")
+
+
+def _own(call: ModelCall) -> ModelCall:
+    """The call with copies of its objects: a provider can change what it is handed, and definitions are the run's."""
+    schema = call.output_schema
+    return replace(
+        call,
+        profile=call.profile.model_copy(deep=True),
+        messages=tuple(replace(one, calls=tuple(map(_own_call, one.calls))) for one in call.messages),
+        tools=tuple(replace(one, input_schema=own_copy(dict(one.input_schema))) for one in call.tools),
+        output_schema=None if schema is None else own_copy(dict(schema)),
+        headers=dict(call.headers),
+    )
+
+
+def _own_call(made: Proposed) -> Proposed:
+    return replace(made, args=own_copy(dict(made.args)))
+
+
+def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callable[[BaseException], None]:
+    """Return what reports the exceptions of a provider with the profile that was called."""
+
+    def reported(error: BaseException) -> None:
+        # A handler of the embedding application is foreign code too.
+        with suppress(Exception):
+            report(error, {"tenant": tenant, "profile": profile.pin})
+
+    return reported
+
+
+def _checked(reply: object) -> ModelReply:
+    checked = ModelReply("malformed", detail=f"its provider answered a `{type(reply).__name__}`, not a reply")
+    if not isinstance(reply, ModelReply):
+        return checked
+    usage = None
+    with _Caught():
+        usage = _usage(reply.usage)
+    checked = ModelReply("malformed", usage=usage, detail="its answer cannot be on record")
+    with _Caught():
+        checked = _as_recorded(reply, usage)
+    return checked
+
+
+def _as_recorded(reply: ModelReply, usage: ModelUsage | None) -> ModelReply:
+    stated = {"model": _stated(reply.model), "reply_id": _stated(reply.reply_id), "detail": _stated(reply.detail)}
+    retry = reply.retry_after_ms if type(reply.retry_after_ms) is int else 0
+    outcome, text, calls, fault = reply.outcome, "", tuple[Proposed, ...](), ""
+    if outcome not in _OUTCOMES:
+        outcome, fault = "malformed", "its outcome is not one of the protocol"
+    elif outcome == "answered":
+        text, calls = reply.text, tuple(reply.calls)
+        fault = _fault(text, calls)
+    if fault:
+        outcome, text, calls, stated = "malformed", "", (), {**stated, "detail": fault}
+    return ModelReply(
+        outcome,
+        text,
+        tuple(Proposed(one.call_id, one.tool, own_copy(dict(one.args))) for one in calls),
+        usage=usage,
+        billed=reply.billed is not False,
+        retry_after_ms=min(max(retry, 0), MAX_RETRY_MS),
+        **stated,
+    )
+
+
+def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
+    """Why an answer cannot be on record, or an empty text. Raises where it cannot even be read."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
+        return f"its text is not a text of at most {MAX_TEXT_CHARS} characters"
+    if len(calls) > MAX_PROPOSED_CALLS:
+        return f"it calls {len(calls)} tools at once, and {MAX_PROPOSED_CALLS} are the most"
+    for one in calls:
+        if not isinstance(one.call_id, str) or not _CALL_ID.fullmatch(one.call_id):
+            return "the id of a call of a tool is not a text of printable ASCII"
+        if not isinstance(one.tool, str) or len(one.tool) > MAX_NAME_CHARS:
+            return f"the name of a tool is not a text of at most {MAX_NAME_CHARS} characters"
+        if not isinstance(one.args, Mapping):
+            return "the arguments of a call of a tool are not an object"
+    raw = canonical([text, *([one.call_id, one.tool, dict(one.args)] for one in calls)])
+    if len(raw) > MAX_BYTES:
+        return f"it has more than {MAX_BYTES} bytes"
+    check_size(raw, MAX_DEPTH, MAX_NODES)
+    return ""
+
+
+def _usage(usage: object) -> ModelUsage | None:
+    """The usage that is believed: whole numbers of known kinds, and a tier."""
+    if not isinstance(usage, ModelUsage) or not isinstance(usage.tier, str) or len(usage.tier) > MAX_NAME_CHARS:
+        return None
+    counts = dict(usage.counts)
+    for kind, count in counts.items():
+        if kind not in TOKEN_KINDS or type(count) is not int or not 0 <= count <= MAX_USAGE_COUNT:
+            return None
+    reported: Any = {}
+    with _Caught():
+        raw = canonical(dict(usage.reported))
+        check_size(raw, MAX_DEPTH, MAX_NODES)
+        reported = own_copy(dict(usage.reported)) if len(raw) <= MAX_REPORTED_BYTES else {}
+    return ModelUsage(counts, usage.tier.encode(errors="replace").decode(), reported)
+
+
+def _stated(text: object) -> str:
+    """A text that a provider states beside its answer. Its secrets are redacted first, so that none is cut in two."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
+        return ""
+    return without_secrets(text.encode(errors="replace").decode())[:MAX_STATED_CHARS]

@@ -1,0 +1,74 @@
+"""What a call of a model costs: at the worst before it is sent, and by its usage afterwards.
+
+A cost is a whole number of 1/10,000 US cent (`UNITS_PER_CENT`), which is also the number of US dollars per million
+tokens that one token costs. The sum of a call is exact and is rounded once: to the nearest unit, half to even, where it
+is settled, and up where it is reserved.
+Source: Runtime Architecture, "AI Gateway / LLM Router"; API Contracts, "run_budget".
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import Final
+
+from contextos.contracts.envelopes.models import ModelPrices, ModelProfile, TokenKind
+from contextos.contracts.model import MAX_COUNT, UNITS_PER_CENT
+from contextos.contracts.ports.models import ModelUsage
+
+UNITS_PER_DOLLAR: Final = 100 * UNITS_PER_CENT
+BASE_TIERS: Final = frozenset({"", "standard", "default"})
+"""What providers call the service tier whose prices a profile states, where `tiers` does not list it."""
+_PROMPT: Final[tuple[TokenKind, ...]] = ("input", "cached_input", "cache_write", "cache_write_1h")
+_ANSWER: Final[tuple[TokenKind, ...]] = ("output", "reasoning")
+
+
+def settled_units(usage: ModelUsage, prices: ModelPrices) -> int | None:
+    """Return what a call cost by its usage, in units; None where a kind that was used, or the tier, has no price, or
+    where the sum is above what can be on record.
+
+    A call is one request, also where its usage does not count it. Requests without a price cost nothing.
+
+    >>> prices = ModelPrices(currency="USD", as_of="2026-11-30", prices={"input": "3", "output": "15"})
+    >>> settled_units(ModelUsage({"input": 1_200, "output": 80}), prices)
+    4800
+    """
+    factor = _factor(usage.tier, prices)
+    counts = {"requests": 1, **usage.counts}
+    if factor is None or any(count < 0 for count in counts.values()):
+        return None
+    total = Fraction(0)
+    for kind, count in counts.items():
+        price = prices.price(kind)
+        if count and price is None:
+            return None
+        total += Fraction(price or 0) * count
+    units = round(total * factor * UNITS_PER_DOLLAR)
+    return units if units <= MAX_COUNT else None
+
+
+def worst_case_units(profile: ModelProfile, input_tokens: int, max_output_tokens: int) -> int:
+    """Return the most that a call can cost, in units: each token of the prompt and of the answer at the dearest price
+    of its kinds, one request, and the dearest tier. Requests of the provider's own tools are not in it: none is asked
+    for.
+
+    `input_tokens` is the most that the prompt can have, and `max_output_tokens` the most that the answer can have.
+    """
+    prices = profile.prices
+    total = _dearest(prices, _PROMPT) * input_tokens + _dearest(prices, _ANSWER) * max_output_tokens
+    total += Fraction(prices.price("requests") or 0)
+    factor = max(map(Fraction, ("1", *prices.tiers.values())))
+    return ceil(total * factor * UNITS_PER_DOLLAR)
+
+
+def _dearest(prices: ModelPrices, kinds: tuple[TokenKind, ...]) -> Fraction:
+    """The highest price of one token among these kinds."""
+    return Fraction(max(price for kind in kinds if (price := prices.price(kind)) is not None))
+
+
+def _factor(tier: str, prices: ModelPrices) -> Fraction | None:
+    """By what a tier multiplies every price; None for one whose prices are not known."""
+    listed = prices.tiers.get(tier)
+    if listed is not None:
+        return Fraction(listed)
+    return Fraction(1) if tier in BASE_TIERS else None

@@ -1,0 +1,258 @@
+"""The LLM router: which profile one call of a model goes to, and what decided about each other candidate.
+
+Pure: the same question, rules, profiles and state give the same decision on every machine. The first rule that applies
+decides. No limit of it is passed by a canary or a fallback, because both are candidates like the others.
+Source: Reference Architecture, "LLM Router"; Thaler and Ravishankar, "Using name-based mappings to increase hit rates"
+(rendezvous hashing); Schindelhauer and Schomaker, "Weighted distributed hash tables" (the weights).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from contextos.action.models.prices import worst_case_units
+from contextos.contracts.envelopes.evidence import Classification
+from contextos.contracts.envelopes.models import (
+    LEAST_TIME_MS,
+    NEEDED_CAPABILITIES,
+    ModelCapability,
+    ModelOperation,
+    ModelProfile,
+    RoutedCandidate,
+    RouteReason,
+    RoutingDecision,
+    RoutingRule,
+    RoutingRules,
+)
+from contextos.contracts.envelopes.policy import ApprovalMode
+from contextos.contracts.model import UNITS_PER_CENT, final_fields
+
+BY_THE_RULE: Final = ", by the rule"
+"""What the detail of a reason ends with where a limit of the rule decides, and none of the run."""
+WONT_CHANGE: Final = frozenset({"unauthorized", "unknown_model", "too_large"})
+"""After these outcomes the same profile is not asked the same question again."""
+
+_HASH_BITS: Final = 64
+_HASHES: Final = 1 << _HASH_BITS
+
+RouteFault = tuple[RouteReason, str]
+"""Why a candidate is not eligible, and what did not fit."""
+
+
+@final_fields
+class RouteQuestion:
+    """What a model is asked, as far as it decides which one.
+
+    `data_class` is the highest classification of what the call shows. `input_tokens` is an estimate,
+    `most_input_tokens` what the prompt can have at most, and `output_tokens` the most that is wanted. `units_left` is
+    what the run can still spend, in 1/10,000 US cent. `tried` has (profile, outcome) of each call that was made for
+    this question, in order; an outcome is a `ModelOutcome`, or `lost`.
+    """
+
+    run_id: str
+    operation: ModelOperation
+    intent: str
+    risk_class: ApprovalMode
+    data_class: Classification
+    input_tokens: int
+    most_input_tokens: int
+    output_tokens: int
+    units_left: int
+    time_left_ms: int
+    capabilities: frozenset[ModelCapability] = frozenset()
+    media_types: frozenset[str] = frozenset()
+    tried: tuple[tuple[str, str], ...] = ()
+
+
+@final_fields
+class RouteState:
+    """What is recorded of profiles when a call is routed, each by the reference of the profile.
+
+    `open_until_us`: when its circuit admits the next call, in Unix microseconds. `exhausted`: the name of the limit
+    that its calls have reached. `refused`: the policy rules that refuse it. `withdrawn`: those that were withdrawn
+    after the run was admitted, by themselves or with the rules that name them.
+    """
+
+    open_until_us: Mapping[str, int] = field(default_factory=dict)
+    exhausted: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    withdrawn: frozenset[str] = frozenset()
+
+
+@final_fields
+class _Offer:
+    """One candidate of a rule, and what a call of it would be limited to. `profile` is None if the run does not pin it,
+    and `in_share` is False for the canary of other runs.
+    """
+
+    pin: str
+    profile: ModelProfile | None
+    in_share: bool = True
+    output_tokens: int = 0
+    timeout_ms: int = 0
+    units: int = 0
+
+
+def rule_of(question: RouteQuestion, rules: RoutingRules) -> RoutingRule | None:
+    """Return the first rule that applies to a question, or None."""
+    for rule in rules.rules:
+        fits = (
+            (rule.intents, question.intent),
+            (rule.risk_classes, question.risk_class),
+            (rule.data_classes, question.data_class),
+        )
+        if rule.operation == question.operation and all(not listed or one in listed for listed, one in fits):
+            return rule
+    return None
+
+
+def _offers(question: RouteQuestion, rule: RoutingRule, profiles: Mapping[str, ModelProfile]) -> list[_Offer]:
+    """Each candidate of a rule once, in the order in which the run prefers them: the canary, then by weight."""
+    weights = {one.profile: one.weight for one in reversed(rule.candidates)}
+    order = sorted(weights, key=lambda pin: (weights[pin] == 0, _score(question.run_id, pin, weights[pin]), pin))
+    outside = set[str]()
+    if rule.canary is not None:
+        pin = rule.canary.profile
+        if _in_share(question.run_id, rule.rule_id, rule.canary.share):
+            order = [pin, *(one for one in order if one != pin)]
+        elif pin not in weights:
+            order, outside = [*order, pin], {pin}
+    return [_offer(question, rule, pin, profiles.get(pin), pin not in outside) for pin in order]
+
+
+def route(
+    question: RouteQuestion, rules: RoutingRules, profiles: Mapping[str, ModelProfile], state: RouteState
+) -> RoutingDecision:
+    """Decide which profile is asked. `profiles` are those that the run pins, by reference.
+
+    After earlier calls, the candidates that were asked least often come first.
+    """
+    rule = rule_of(question, rules)
+    if rule is None:
+        return RoutingDecision(operation=question.operation, rules=rules.pin)
+    offers = _offers(question, rule, profiles)
+    faults = {one.pin: _fault(question, rule, one, state) for one in offers}
+    times = Counter(pin for pin, _ in question.tried)
+    chosen = min((one for one in offers if not faults[one.pin]), key=lambda one: times[one.pin], default=None)
+    granted: dict[str, Any] = {}
+    if chosen is not None:
+        granted = {"profile": chosen.pin, "output_tokens": chosen.output_tokens, "timeout_ms": chosen.timeout_ms}
+        granted["reserved_units"] = chosen.units
+    candidates = tuple(_candidate(one.pin, faults[one.pin] or _other(one, chosen, times)) for one in offers)
+    return RoutingDecision(
+        operation=question.operation, rules=rules.pin, rule_id=rule.rule_id, candidates=candidates, **granted
+    )
+
+
+def _offer(
+    question: RouteQuestion, rule: RoutingRule, pin: str, profile: ModelProfile | None, in_share: bool
+) -> _Offer:
+    if profile is None:
+        return _Offer(pin, None, in_share)
+    tokens = min(question.output_tokens, profile.max_output_tokens, rule.max_output_tokens or profile.max_output_tokens)
+    timeout_ms = max(0, min(profile.timeout_ms, rule.max_latency_ms or profile.timeout_ms, question.time_left_ms))
+    units = worst_case_units(profile, question.most_input_tokens, tokens)
+    return _Offer(pin, profile, in_share, tokens, timeout_ms, units)
+
+
+def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: RouteState) -> RouteFault | None:
+    """The first limit that a candidate does not meet, or None: it is eligible."""
+    if not offer.in_share:
+        assert rule.canary is not None, "only a canary has a share"
+        return "share", f"{rule.canary.share} of the runs"
+    if offer.profile is None:
+        return "unknown", ""
+    if offer.pin in state.withdrawn:
+        return "unknown", "withdrawn after the run was admitted"
+    return (
+        _unable(question, rule, offer.profile)
+        or _unavailable(offer.pin, state)
+        or _too_much(question, rule, offer, offer.profile)
+        or _asked_enough(question, rule, offer.pin)
+    )
+
+
+def _unable(question: RouteQuestion, rule: RoutingRule, profile: ModelProfile) -> RouteFault | None:
+    """What the profile cannot do, read or see, whatever is recorded of it."""
+    needed = NEEDED_CAPABILITIES.get(question.operation)
+    capabilities = question.capabilities | ({needed} if needed else set())
+    if lacking := sorted(capabilities.difference(profile.capabilities)):
+        return "capability", ", ".join(lacking)
+    if unread := sorted(question.media_types.difference(profile.media_types)):
+        return "media_type", ", ".join(unread)
+    if rule.regions and (beyond := sorted(set(profile.regions).difference(rule.regions))):
+        return "region", ", ".join(beyond)
+    if not profile.may_see(question.data_class):
+        return "data_class", f"{question.data_class} is above {profile.data_class}"
+    return None
+
+
+def _unavailable(pin: str, state: RouteState) -> RouteFault | None:
+    if pin in state.refused:
+        return "policy", ", ".join(state.refused[pin])
+    if pin in state.open_until_us:
+        return "health", f"open until {state.open_until_us[pin]}"
+    if pin in state.exhausted:
+        return "quota", state.exhausted[pin]
+    return None
+
+
+def _too_much(question: RouteQuestion, rule: RoutingRule, offer: _Offer, profile: ModelProfile) -> RouteFault | None:
+    needed = max(question.input_tokens + offer.output_tokens, rule.min_context_tokens or 0)
+    if needed > profile.context_window:
+        return "context_size", f"{needed} tokens of {profile.context_window}"
+    if offer.units > question.units_left:
+        return "cost", f"{offer.units} units of {question.units_left}"
+    if rule.max_cost_cents is not None and offer.units > (most := round(rule.max_cost_cents * UNITS_PER_CENT)):
+        return "cost", f"{offer.units} units of {most}{BY_THE_RULE}"
+    if offer.timeout_ms < LEAST_TIME_MS:
+        return "latency", f"{offer.timeout_ms} ms of at least {LEAST_TIME_MS}"
+    return None
+
+
+def _asked_enough(question: RouteQuestion, rule: RoutingRule, pin: str) -> RouteFault | None:
+    """Whether another call is permitted after those that were made."""
+    if question.tried and (last := question.tried[-1][1]) not in rule.fallback_on:
+        return "attempts", f"none after `{last}`"
+    if len(question.tried) >= rule.max_attempts:
+        return "attempts", f"{len(question.tried)} of {rule.max_attempts}"
+    final = next((outcome for asked, outcome in question.tried if asked == pin and outcome in WONT_CHANGE), None)
+    return ("tried", f"it was `{final}`") if final else None
+
+
+def _other(offer: _Offer, chosen: _Offer | None, times: Mapping[str, int]) -> RouteFault:
+    """What decided about an eligible candidate."""
+    assert chosen is not None, "one of the eligible candidates is chosen"
+    if offer is chosen:
+        return "chosen", ""
+    return ("tried", "") if times[offer.pin] > times[chosen.pin] else ("weight", "")
+
+
+def _candidate(pin: str, fault: RouteFault) -> RoutedCandidate:
+    reason, detail = fault
+    stated = {"detail": detail} if detail else {}
+    return RoutedCandidate(profile=pin, reason=reason, **stated)
+
+
+def _hashed(*words: str) -> int:
+    return int.from_bytes(hashlib.sha256("\n".join(words).encode()).digest()[: _HASH_BITS // 8])
+
+
+def _in_share(run_id: str, rule_id: str, share: float) -> bool:
+    return _hashed("canary", run_id, rule_id) < Fraction(share) * _HASHES
+
+
+def _score(run_id: str, pin: str, weight: int) -> Decimal:
+    """-ln(u) / weight, where u is between 0 and 1 and follows from run and profile. The lowest is preferred.
+
+    `Decimal` rounds a logarithm correctly, so it is the same on every platform.
+    """
+    exact = Context(prec=17)
+    u = exact.divide(Decimal(2 * _hashed("candidate", run_id, pin) + 1), Decimal(2 * _HASHES))
+    return exact.divide(-exact.ln(u), Decimal(weight or 1))

@@ -1,0 +1,132 @@
+"""`ModelSender`: the calls of models that one process makes: their providers, keys, circuits, and limits of rate.
+
+Nothing here is recorded. What a run learns of it is an answer that it records.
+Source: Runtime Architecture, "AI Gateway / LLM Router".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from contextos.action.breaker import CircuitBreakers
+from contextos.action.foreign_code import ReportFault, ignore_fault
+from contextos.action.models.foreign_provider import provider_reply, reporter
+from contextos.contracts.envelopes.models import ModelOutcome, ModelProfile, ModelWire
+from contextos.contracts.ports.concurrency import Concurrency, ForeignExit
+from contextos.contracts.ports.models import ModelCall, ModelProvider, ModelReply, OnText
+from contextos.contracts.ports.outside import Clock
+from contextos.errors import InvalidInput
+
+MINUTE_US: Final = 60_000_000
+FAILED: Final[frozenset[ModelOutcome]] = frozenset({"unavailable", "timed_out", "cut", "malformed", "overloaded"})
+"""The outcomes that count against the circuit of a profile."""
+KeyOf = Callable[[str], str]
+"""Returns the secret of a credential by its name. Raises `InvalidInput` where the deployment has none of that name."""
+
+
+class ModelSender:
+    """Sends calls of models for all runs of one process.
+
+    `pause` waits for so many microseconds. `report_fault` receives what a provider raises. A profile counts as
+    `failed` while its circuit is open, and as `busy` while its `max_concurrent` or `calls_per_minute` is used up.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[ModelWire, ModelProvider],
+        key_of: KeyOf,
+        clock: Clock,
+        breakers: CircuitBreakers,
+        concurrency: Concurrency,
+        pause: Callable[[int], Awaitable[None]],
+        report_fault: ReportFault = ignore_fault,
+    ) -> None:
+        self._providers, self._key_of, self._clock = providers, key_of, clock
+        self._breakers, self._concurrency, self._pause = breakers, concurrency, pause
+        self._report_fault = report_fault
+        self._running: dict[tuple[str, str], int] = {}
+        self._begun: dict[tuple[str, str], deque[int]] = {}
+
+    def unavailable(self, tenant: str, profiles: Iterable[ModelProfile]) -> dict[str, dict[str, int]] | None:
+        """Return the profiles that cannot be called now, each with when it can (Unix microseconds); None if all can."""
+        now_us = self._clock.now_us()
+        failed, busy = dict[str, int](), dict[str, int]()
+        for profile in profiles:
+            if until_us := self._breakers.open_until_us((tenant, "model", profile.pin), now_us):
+                failed[profile.pin] = until_us
+            elif (free_us := self._busy_until_us(tenant, profile, now_us)) is not None:
+                busy[profile.pin] = free_us
+        found = {"failed": failed, "busy": busy}
+        return {name: one for name, one in found.items() if one} or None
+
+    def _busy_until_us(self, tenant: str, profile: ModelProfile, now_us: int) -> int | None:
+        place = (tenant, profile.pin)
+        if profile.max_concurrent is not None and self._running.get(place, 0) >= profile.max_concurrent:
+            return now_us
+        if profile.calls_per_minute is None:
+            return None
+        begun = self._begun.setdefault(place, deque())
+        while begun and now_us - begun[0] >= MINUTE_US:
+            begun.popleft()
+        return begun[0] + MINUTE_US if len(begun) >= profile.calls_per_minute else None
+
+    async def send(
+        self, tenant: str, call: ModelCall, not_before_us: int = 0, on_text: OnText | None = None
+    ) -> ModelReply:
+        """Send one call, not before a time (Unix microseconds), and return what became of it within its time limit."""
+        profile, began_us = call.profile, self._clock.now_us()
+        over_us = began_us + call.timeout_ms * 1_000
+        if not_before_us > over_us:
+            return ModelReply("overloaded", billed=False, detail="it accepts no call before the time of this one ends")
+        if not_before_us > began_us:
+            await self._pause(not_before_us - began_us)
+        left_ms = (over_us - self._clock.now_us()) // 1_000
+        if left_ms <= 0:
+            return ModelReply("timed_out", billed=False, detail="its time was over before it was sent")
+        provider = self._providers.get(profile.wire)
+        if provider is None:
+            detail = f"this deployment speaks no `{profile.wire}`; install the extra of that name"
+            return ModelReply("unavailable", billed=False, detail=detail)
+        try:
+            key = self._key_of(profile.credential) if profile.credential is not None else None
+        except InvalidInput as error:
+            return ModelReply("unauthorized", billed=False, detail=str(error))
+        place, circuit_key = (tenant, profile.pin), (tenant, "model", profile.pin)
+        now_us = self._clock.now_us()
+        if self._busy_until_us(tenant, profile, now_us) is not None:
+            return ModelReply("overloaded", billed=False, detail="its limit of calls was used up meanwhile")
+        circuit, admitted, _ = self._breakers.admit(circuit_key, now_us)
+        if not admitted:
+            return ModelReply("unavailable", billed=False, detail="its circuit opened meanwhile")
+        self._running[place] = self._running.get(place, 0) + 1
+        if profile.calls_per_minute is not None:
+            self._begun.setdefault(place, deque()).append(now_us)
+        try:
+            timed = replace(call, key=key, timeout_ms=left_ms, first_token_ms=min(call.first_token_ms, left_ms))
+            reply = await self._within(tenant, provider, timed, on_text)
+        finally:
+            left = self._running[place] - 1
+            if left:
+                self._running[place] = left
+            else:
+                del self._running[place]
+        self._breakers.report(circuit_key, circuit.changes, self._clock.now_us(), answer=reply.outcome not in FAILED)
+        return reply
+
+    async def _within(
+        self, tenant: str, provider: ModelProvider, call: ModelCall, on_text: OnText | None
+    ) -> ModelReply:
+        report = reporter(self._report_fault, tenant, call.profile)
+        try:
+            return await self._concurrency.within(
+                call.timeout_ms, lambda: provider_reply(provider, call, on_text, report)
+            )
+        except TimeoutError:
+            return ModelReply("timed_out", detail=f"it did not answer in {call.timeout_ms} ms")
+        except ForeignExit as error:
+            raised = error.__cause__ or error
+            report(raised)
+            return ModelReply("unavailable", detail=f"its provider has a defect: it raised `{type(raised).__name__}`")

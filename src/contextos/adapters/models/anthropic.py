@@ -1,0 +1,144 @@
+"""`AnthropicMessages`: the wire `anthropic`, which is the Messages protocol of Anthropic and of servers that speak it.
+
+The official SDK sends the request and splits the answer into events. What they hold is read here, since the SDK
+validates nothing of it. The version of the API is stated, so that another release of the SDK changes nothing. The
+endpoint is stated with or without `/v1`.
+Source: Anthropic, "Messages", "Streaming messages", "Errors" (API version 2026-10-21); docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+import httpx2
+import orjson
+from anthropic import AnthropicError, AsyncAnthropic, AsyncStream
+
+from contextos.adapters.models.anthropic_answer import StreamedMessage, message_reply
+from contextos.adapters.models.anthropic_request import MessagesRequest, messages_request
+from contextos.adapters.models.transport import Answer, ModelTransport, NotTheProtocol, Sdk, exchange, streams
+from contextos.adapters.outbound import OutboundClient
+from contextos.contracts.envelopes.models import ModelOutcome
+from contextos.contracts.ports.models import ModelCall, ModelReply, OnText
+from contextos.errors import InvalidInput, Problem
+
+API_VERSION: Final = "2026-10-21"
+_BY_TYPE: Final[Mapping[str, ModelOutcome]] = {
+    "api_error": "unavailable",
+    "authentication_error": "unauthorized",
+    "billing_error": "unauthorized",
+    "not_found_error": "unknown_model",
+    "overloaded_error": "overloaded",
+    "permission_error": "unauthorized",
+    "rate_limit_error": "overloaded",
+    "request_too_large": "too_large",
+    "timeout_error": "unavailable",
+}
+"""`invalid_request_error` is not one of them: the API uses it for several statuses, which tell more."""
+_TOO_LARGE: Final = ("prompt is too long", "exceed context limit", "context window", "maximum context length")
+"""The API states no code where the prompt does not fit, and one of these phrases."""
+_SPEND_LIMIT: Final = "spend_limit_reached"
+"""The end of the codes of a spend limit, which come with the statuses of a wrong request and of too many calls."""
+
+
+class AnthropicMessages:
+    """Calls models by Messages (`ModelProvider`)."""
+
+    def __init__(self, client: OutboundClient) -> None:
+        self._client = client
+
+    async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
+        request = messages_request(call)
+        body = _body(request)
+
+        async def read(answer: Answer) -> ModelReply:
+            if streams(call):
+                return await _streamed(body, answer, request)
+            reply = message_reply(await _whole(body), answer, request)
+            answer.hand_on(reply.text)
+            return reply
+
+        path = "/messages" if call.profile.endpoint.rstrip("/").endswith("/v1") else "/v1/messages"
+        return await exchange(self._client, call, _SDK, read, path=path, headers=_headers(call), on_text=on_text)
+
+
+def messages_outcome(body: Mapping[str, Any]) -> ModelOutcome | None:
+    """Return the outcome that the object of an error states: `{"type": "error", "error": {...}}`."""
+    error = body.get("error")
+    if not isinstance(error, Mapping):
+        return None
+    details, message = error.get("details"), error.get("message")
+    code = details.get("error_code") if isinstance(details, Mapping) else None
+    if isinstance(code, str) and code.endswith(_SPEND_LIMIT):
+        return "overloaded"
+    if isinstance(message, str) and any(phrase in message for phrase in _TOO_LARGE):
+        return "too_large"
+    return _BY_TYPE.get(str(error.get("type")))
+
+
+_SDK: Final = Sdk((AnthropicError,), messages_outcome)
+
+
+@cache
+def _client() -> AsyncAnthropic:
+    """Return the SDK. Whatever it takes from the environment is stated here, or is not sent by the transport."""
+    http = httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
+    return AsyncAnthropic(
+        api_key="not-sent",
+        webhook_key="",
+        base_url="https://endpoint.invalid",
+        max_retries=0,
+        timeout=None,
+        open_telemetry=False,
+        http_client=http,
+    )
+
+
+def _headers(call: ModelCall) -> Mapping[str, str]:
+    """The headers of the protocol. The key goes where the SDK sends it in this version of the API."""
+    key = {} if call.key is None else {"authorization": f"Bearer {call.key}"}
+    return {"anthropic-version": API_VERSION, **key}
+
+
+def _body(request: MessagesRequest) -> bytes:
+    try:
+        return orjson.dumps(request.body, default=dict)
+    except TypeError:
+        detail = "the call has half a character, a number that is too large, or a value that is not JSON"
+        raise InvalidInput(Problem("/messages", "not_json", detail, "send what JSON can express")) from None
+
+
+async def _whole(body: bytes) -> Mapping[str, Any]:
+    response = await _client().post("/", cast_to=httpx2.Response, content=body)
+    return _object(response.content)
+
+
+async def _streamed(body: bytes, answer: Answer, request: MessagesRequest) -> ModelReply:
+    message = StreamedMessage()
+    stream = await _client().post("/", cast_to=object, content=body, stream=True, stream_cls=AsyncStream[object])
+    async with stream:
+        async for sent in AsyncStream.raw_events(stream.response):
+            if not sent.data:
+                continue
+            event = _object(sent.data)
+            piece = message.add(event)
+            if not answer.reply_id:
+                answer.named(*message.named)
+            if message.failed:
+                outcome = messages_outcome(event) or "unavailable"
+                return answer.ended(outcome, "it sent an error instead of an answer", billed=message.begun)
+            if piece is not None:
+                answer.hand_on(piece)
+            if message.ended:
+                return message_reply(message.whole(), answer, request)
+    return answer.ended("cut", "the answer ended before its last event")
+
+
+def _object(sent: bytes | str) -> Mapping[str, Any]:
+    """The JSON object that came. Raises `ValueError` where it is not one."""
+    value = orjson.loads(sent)
+    if not isinstance(value, dict):
+        raise NotTheProtocol("what came is not a JSON object")
+    return value

@@ -1,0 +1,287 @@
+"""What the two protocols of OpenAI share: the SDK, errors, parameters, schemas, arguments and usage.
+
+The SDK sends the request and splits the answer into events. What they hold is read here, since the SDK validates
+nothing of it.
+Source: OpenAI API reference, "Errors", "Structured outputs", "Prompt caching"; docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import httpx2
+import orjson
+from openai import AsyncOpenAI, AsyncStream, OpenAIError
+
+from contextos.adapters.models.transport import Answer, ModelTransport, NotTheProtocol, Sdk
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.models import ModelOutcome, TokenKind
+from contextos.contracts.ports.models import ModelCall, ModelUsage, ProposedCall
+from contextos.errors import InvalidInput, MalformedJson, Problem
+
+MAX_TOKENS: Final = 1_000_000_000
+"""A count above it is not one."""
+MAX_WIRE_CALLS: Final = 128
+"""The most calls of tools in one answer."""
+_STRICT_DEPTH: Final = 10
+_STRICT_PROPERTIES: Final = 5_000
+_STRICT_ENUM: Final = 1_000
+_STRICT_WORDS: Final = frozenset(
+    {
+        "$defs",
+        "$ref",
+        "additionalProperties",
+        "anyOf",
+        "const",
+        "description",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "items",
+        "maxItems",
+        "maximum",
+        "minItems",
+        "minimum",
+        "multipleOf",
+        "pattern",
+        "properties",
+        "required",
+        "title",
+        "type",
+    }
+)
+_STRICT_FORMATS: Final = frozenset(
+    {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
+)
+
+_BY_CODE: Final[Mapping[str, ModelOutcome]] = {
+    "context_length_exceeded": "too_large",
+    "string_above_max_length": "too_large",
+    "request_too_large": "too_large",
+    "content_filter": "refused",
+    "content_policy_violation": "refused",
+    "invalid_prompt": "refused",
+    "bio_policy": "refused",
+    "cyber_policy_violation": "refused",
+    "misalignment_policy_violation": "refused",
+    "insufficient_quota": "overloaded",
+    "rate_limit_exceeded": "overloaded",
+    "model_not_found": "unknown_model",
+    "DeploymentNotFound": "unknown_model",
+    "invalid_api_key": "unauthorized",
+    "data_residency_mismatch": "rejected",
+    "server_error": "unavailable",
+}
+_TOO_LARGE: Final = ("maximum context length", "context window", "context length")
+"""Compatible servers state no code where the prompt does not fit, and one of these phrases."""
+
+
+def error_outcome(body: Mapping[str, Any]) -> ModelOutcome | None:
+    """Return the outcome that the object of an error states: `{"error": {...}}`, or what is in it."""
+    error = body.get("error") if isinstance(body.get("error"), Mapping) else body
+    assert isinstance(error, Mapping), "one of both is an object"
+    for key in ("code", "type"):
+        if isinstance(stated := error.get(key), str) and stated in _BY_CODE:
+            return _BY_CODE[stated]
+    message = error.get("message")
+    if isinstance(message, str) and any(phrase in message for phrase in _TOO_LARGE):
+        return "too_large"
+    return None
+
+
+OPENAI: Final = Sdk((OpenAIError,), error_outcome)
+
+
+@cache
+def _client() -> AsyncOpenAI:
+    """Return the SDK. Whatever it takes from the environment is stated here, or is not sent by the transport."""
+    http = httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
+    return AsyncOpenAI(
+        api_key="not-sent",
+        admin_api_key="not-sent",
+        organization="",
+        project="",
+        webhook_secret="",
+        base_url="https://endpoint.invalid",
+        max_retries=0,
+        timeout=None,
+        http_client=http,
+    )
+
+
+async def whole_answer(path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Send a request, and return its answer that is not streamed."""
+    return a_mapping((await _client().post(path, cast_to=httpx2.Response, body=body)).json(), "the answer")
+
+
+async def answer_events(path: str, body: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+    """Send a request, and yield the events of its answer as they arrive."""
+    stream = await _client().post(path, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object])
+    async for event in stream:
+        yield a_mapping(event, "an event")
+
+
+def key_headers(call: ModelCall) -> Mapping[str, str]:
+    """Return the header with the key; none without one. Azure takes the same one."""
+    return {} if call.key is None else {"authorization": f"Bearer {call.key}"}
+
+
+def parameters(call: ModelCall, known: Mapping[str, Callable[[object], Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the parameters of sampling of a profile as a protocol spells them.
+
+    Raises:
+        InvalidInput: the protocol has no such parameter, or the runtime states it.
+    """
+    fields = dict[str, Any]()
+    for name, value in call.profile.parameters.items():
+        if name not in known:
+            detail = f"the wire `{call.profile.wire}` has no parameter `{name}`"
+            raise InvalidInput(
+                Problem(f"/parameters/{name}", "unknown_parameter", detail, f"use one of {', '.join(sorted(known))}")
+            )
+        fields |= known[name](value)
+    return fields
+
+
+def answer_format(call: ModelCall) -> dict[str, Any]:
+    """Return how the JSON Schema of an answer is stated: its name, itself, and whether the provider holds to it."""
+    assert call.output_schema is not None, "a schema is asked for"
+    return {"name": "answer", "schema": call.output_schema, "strict": is_strict(call.output_schema)}
+
+
+def is_strict(schema: Mapping[str, Any]) -> bool:
+    """Return whether a JSON Schema is in the subset that OpenAI can hold an answer to.
+
+    The root is an object. Every object lists all its properties as `required` and allows no other; of the words of JSON
+    Schema only some are known, and references stay in the schema.
+
+    >>> is_strict({"type": "object", "properties": {}, "required": [], "additionalProperties": False})
+    True
+    >>> is_strict({"type": "object"})
+    False
+    """
+    counts = {"properties": 0, "enum": 0}
+    within = schema.get("type") == "object" and "anyOf" not in schema and _is_strict(schema, 1, counts)
+    return within and counts["properties"] <= _STRICT_PROPERTIES and counts["enum"] <= _STRICT_ENUM
+
+
+def _is_strict(schema: object, depth: int, counts: dict[str, int]) -> bool:
+    if not isinstance(schema, Mapping) or depth > _STRICT_DEPTH or not schema.keys() <= _STRICT_WORDS:
+        return False
+    if not str(schema.get("$ref", "#")).startswith("#") or schema.get("format", "date") not in _STRICT_FORMATS:
+        return False
+    if not schema.keys() & {"type", "$ref", "anyOf", "enum", "const"}:
+        return False
+    properties = schema.get("properties", {})
+    is_object = "object" in (kinds if isinstance(kinds := schema.get("type"), list) else [kinds])
+    if is_object and (
+        schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(properties)
+    ):
+        return False
+    counts["properties"] += len(properties)
+    counts["enum"] += len(schema.get("enum", ()))
+    deeper = [*properties.values(), *schema.get("anyOf", ()), *schema.get("$defs", {}).values()]
+    if "items" in schema:
+        deeper.append(schema["items"])
+    return all(_is_strict(one, depth + 1, counts) for one in deeper)
+
+
+def a_mapping(value: object, what: str) -> Mapping[str, Any]:
+    """Return a JSON object. Raises `NotTheProtocol` for anything else."""
+    if not isinstance(value, Mapping):
+        raise NotTheProtocol(f"{what} is not a JSON object")
+    return value
+
+
+def a_list(value: object, what: str) -> Sequence[Any]:
+    """Return a list; an absent one is empty. Raises `NotTheProtocol` for anything else."""
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise NotTheProtocol(f"{what} is not a list")
+    return value
+
+
+def a_text(value: object, what: str) -> str:
+    """Return a text; an absent one is empty. Raises `NotTheProtocol` for anything else."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise NotTheProtocol(f"{what} is not text")
+    return value
+
+
+def proposed(calls: Sequence[tuple[str, str, str]], own: Callable[[str], str]) -> tuple[ProposedCall, ...]:
+    """Return the calls of tools of an answer, given as id, name and JSON of the arguments.
+
+    Raises:
+        NotTheProtocol: one has no id, no name or arguments that are not a JSON object; two have the same id; or there
+            are too many.
+    """
+    if len(calls) > MAX_WIRE_CALLS:
+        raise NotTheProtocol(f"the answer has more than {MAX_WIRE_CALLS} calls of tools")
+    found = list[ProposedCall]()
+    for call_id, name, written in calls:
+        if not call_id or not name:
+            raise NotTheProtocol("a call of a tool has no id or no name")
+        try:
+            args = loads(written or "{}")
+        except MalformedJson:
+            raise NotTheProtocol("the arguments of a call are not JSON") from None
+        found.append(ProposedCall(call_id, own(name), a_mapping(args, "the value of the arguments of a call")))
+    if len({call.call_id for call in found}) < len(found):
+        raise NotTheProtocol("two calls of tools have the same id")
+    return tuple(found)
+
+
+def json_arguments(call: ProposedCall) -> str:
+    """Return the arguments of an earlier call as JSON."""
+    return orjson.dumps(dict(call.args)).decode()
+
+
+def keep_usage(answer: Answer, reported: object, tier: object, names: tuple[str, str]) -> None:
+    """Keep the usage that a provider reports, each token in one kind; `names` are those of its two totals.
+
+    The prompt holds what was read from a cache and written to it, and the completion holds the reasoning. What
+    disagrees with itself, or counts what has no kind, is kept as no usage, with the reason.
+    """
+    if reported is None:
+        return
+    try:
+        answer.usage, answer.usage_fault = _usage(a_mapping(reported, "the usage"), tier, *names), ""
+    except NotTheProtocol as fault:
+        answer.usage, answer.usage_fault = None, f"its usage is not used: {fault}"
+
+
+def _usage(reported: Mapping[str, Any], tier: object, prompt_name: str, completion_name: str) -> ModelUsage:
+    prompt, completion = (_count(reported, name, required=True) for name in (prompt_name, completion_name))
+    of_prompt, of_completion = (
+        a_mapping(reported.get(f"{name}_details") or {}, "a part of the usage")
+        for name in (prompt_name, completion_name)
+    )
+    cached, written = _count(of_prompt, "cached_tokens"), _count(of_prompt, "cache_write_tokens")
+    reasoning = _count(of_completion, "reasoning_tokens")
+    if cached + written > prompt or reasoning > completion:
+        raise NotTheProtocol("a part of it is larger than the whole")
+    if "total_tokens" in reported and _count(reported, "total_tokens") != prompt + completion:
+        raise NotTheProtocol("its total is not the sum of its parts")
+    by_time = a_mapping(of_prompt.get("cache_write_tokens_details") or {}, "a part of the usage")
+    if any(_count(part, "audio_tokens") for part in (of_prompt, of_completion)) or _count(by_time, "ttl_12h_tokens"):
+        raise NotTheProtocol("it counts tokens of a kind that has no price")
+    parts: Mapping[TokenKind, int] = {"cached_input": cached, "cache_write": written, "reasoning": reasoning}
+    counts: dict[TokenKind, int] = {"input": prompt - cached - written, "output": completion - reasoning, "requests": 1}
+    counts |= {kind: count for kind, count in parts.items() if count}
+    stated = tier if isinstance(tier, str) and tier != "default" else ""
+    return ModelUsage(counts, stated, dict(reported))
+
+
+def _count(usage: Mapping[str, Any], name: str, *, required: bool = False) -> int:
+    count = usage.get(name)
+    if count is None and not required:
+        return 0
+    if type(count) is not int or not 0 <= count <= MAX_TOKENS:
+        raise NotTheProtocol("one of its counts is not a number of tokens")
+    return count

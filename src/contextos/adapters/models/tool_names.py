@@ -1,0 +1,53 @@
+"""The names of tools as a provider takes them, and back: `crm.read_order` has a dot, which no provider allows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from contextos.contracts.ports.models import ModelCall
+
+MAX_TOOL_NAME_CHARS: Final = 64
+_ALLOWED: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolNames:
+    """The tools of one call, also those that only its conversation names. No two have the same sent name.
+
+    >>> names = ToolNames(["crm.read_order", "crm_read_order"])
+    >>> names.sent("crm.read_order"), names.own("crm_read_order_2"), names.own("delete_all")
+    ('crm_read_order_2', 'crm.read_order', 'delete_all')
+    """
+
+    def __init__(self, tools: Iterable[str]) -> None:
+        ordered = list(dict.fromkeys(tools))
+        self._sent = {name: name for name in ordered if _ALLOWED.fullmatch(name)}
+        taken = set(self._sent)
+        for name in ordered:
+            if name in self._sent:
+                continue
+            spelled = base = _OTHER.sub("_", name)[:MAX_TOOL_NAME_CHARS] or "tool"
+            number = 1
+            while spelled in taken:
+                number += 1
+                suffix = f"_{number}"
+                spelled = base[: MAX_TOOL_NAME_CHARS - len(suffix)] + suffix
+            self._sent[name] = spelled
+            taken.add(spelled)
+        self._own = {spelled: name for name, spelled in self._sent.items()}
+
+    @classmethod
+    def of(cls, call: ModelCall) -> ToolNames:
+        """Return the names of the tools that a call offers, or that its messages have called."""
+        called = (proposed.tool for message in call.messages for proposed in message.calls)
+        return cls([*(tool.name for tool in call.tools), *called])
+
+    def sent(self, name: str) -> str:
+        """Return the name that the provider gets."""
+        return self._sent[name]
+
+    def own(self, spelled: str) -> str:
+        """Return the name that a provider means; one that was not sent is kept as it is."""
+        return self._own.get(spelled, spelled)

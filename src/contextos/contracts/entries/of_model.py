@@ -1,0 +1,283 @@
+"""The kinds of entries about calls of models: which route was taken and why, what was asked, and what came back.
+
+They belong to the ledger of the context: a route is never a decision of the run. What a call can cost at most is
+reserved when it is asked, and settled when it is answered; one without an answer stays reserved.
+Source: Runtime Architecture, "AI Gateway / LLM Router"; docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.entries.account import RoutedCall, RunAccount, cents
+from contextos.contracts.entries.row import Aside, Because, Kind, Lines, StoryReader, picked
+from contextos.contracts.envelopes.models import (
+    TOKEN_KINDS,
+    AskedOutcome,
+    ModelRef,
+    ModelWire,
+    RouteReason,
+    RoutingDecision,
+)
+from contextos.contracts.ids import Digest
+from contextos.contracts.journal import CONTEXT, Logged
+from contextos.contracts.model import Count, Map, Model, Name, OpenObject, Seq, Text
+
+MODEL_GATEWAY: Final = "action.model_gateway"
+OUTCOME_TEXTS: Final[Mapping[AskedOutcome, str]] = {
+    "answered": "answered",
+    "truncated": "stopped at the token limit of its answer",
+    "refused": "declined to answer",
+    "malformed": "sent an answer that is not valid",
+    "cut": "broke off its answer",
+    "timed_out": "did not answer in time",
+    "overloaded": "accepts no more calls now",
+    "unavailable": "failed or could not be reached",
+    "rejected": "refused the request as wrong",
+    "too_large": "refused the prompt as too long",
+    "unauthorized": "refused the key",
+    "unknown_model": "is not known to its provider",
+    "lost": "can have answered a process that ended before the answer was recorded",
+}
+"""What to tell a person about a model by the outcome of its call."""
+REASON_TEXTS: Final[Mapping[RouteReason, str]] = {
+    "chosen": "it meets every limit and comes first",
+    "share": "the run is outside the share of this canary",
+    "unknown": "its profile is not pinned by the run",
+    "capability": "it lacks a capability",
+    "media_type": "it cannot read a media type",
+    "region": "it can handle a call in a region that the rule excludes",
+    "data_class": "what the call shows is classified above its limit",
+    "policy": "policy refuses it",
+    "health": "its circuit is open, because it failed too often in a row",
+    "quota": "a limit of its calls is reached",
+    "context_size": "the prompt and the answer exceed its context window",
+    "cost": "its highest cost exceeds what is left",
+    "latency": "too little time is left",
+    "attempts": "no further call is allowed",
+    "tried": "it was asked before",
+    "weight": "the chosen one comes before it",
+}
+"""What to tell a person about a candidate by the reason of its route."""
+_STATES: Final = "compiled open planning executing scoring"
+
+
+class UnavailableModels(Model):
+    """Body of `model.unavailable`: the profiles that cannot be called now, each with the time when it can (Unix
+    microseconds): those that failed too often in a row, and those whose rate or number of calls at once is used up; and
+    those that were withdrawn after the run was admitted.
+    """
+
+    failed: Map[Count] = {}
+    busy: Map[Count] = {}
+    withdrawn: Seq[ModelRef] = ()
+
+
+class AskedModel(Model):
+    """Body of `model.asked`: what the model of the route before was asked, and what it can cost.
+
+    `request_digest` is that of the messages, the tools and the schema, which follow from the entries before and the
+    pins. `wire` and `model` are those of the profile. `input_tokens` is the estimate and `most_input_tokens` what the
+    prompt can have at most. `reserved_units` is the cost at the worst, in 1/10,000 US cent.
+    """
+
+    request_digest: Digest
+    wire: ModelWire
+    model: Name
+    input_tokens: Count
+    most_input_tokens: Count
+    reserved_units: Count
+
+
+class StatedCallOfModel(Model):
+    """A call of a tool that a model proposes: its id in the answer, the tool, and the arguments."""
+
+    call_id: Name
+    tool: Name
+    args: OpenObject
+
+
+class BilledUsage(Model):
+    """What the provider says that it bills, by kind, with its service tier and its own object."""
+
+    counts: Map[Count]
+    tier: Text = ""
+    reported: OpenObject = {}
+
+
+class AnsweredModel(Model):
+    """Body of `model.answered`: what became of one call of a model. Its key is that of `model.asked`.
+
+    `cost_units` is what it cost, in 1/10,000 US cent: by the usage that the provider reports, or what was reserved
+    where it reports none that has a price (`unpriced`). `retry_at_us` is when the provider can be asked again.
+    """
+
+    outcome: AskedOutcome
+    cost_units: Count
+    unpriced: bool = False
+    text: Text = ""
+    calls: Seq[StatedCallOfModel] = ()
+    model: Text = ""
+    reply_id: Text = ""
+    usage: BilledUsage | None = None
+    retry_at_us: Count = 0
+    detail: Text = ""
+
+
+class JudgedAnswer(Model):
+    """Body of `model.judged`: why an answer of a model was not taken; it is asked again with these findings."""
+
+    findings: Seq[Text]
+
+
+def _routed(account: RunAccount, entry: Logged) -> None:
+    body = entry.body
+    profile = body.get("profile")
+    account.routes[entry.key] = RoutedCall(body["operation"], body["rules"], profile, None if profile else "no_route")
+
+
+def _asked(account: RunAccount, entry: Logged) -> None:
+    _settle(account, entry.key, entry.body["reserved_units"])
+
+
+def _answered(account: RunAccount, entry: Logged) -> None:
+    body = entry.body
+    if (call := _settle(account, entry.key, body["cost_units"])) is not None:
+        counts: Mapping[str, int] = (body.get("usage") or {}).get("counts", {})
+        call.outcome, call.is_unpriced = body["outcome"], body.get("unpriced", False)
+        call.tokens = {kind: count for kind, count in counts.items() if not kind.endswith("requests")}
+
+
+def _judged(account: RunAccount, entry: Logged) -> None:
+    if (call := account.routes.get(entry.key)) is not None:
+        call.outcome = "not_taken"
+
+
+def _settle(account: RunAccount, key: str, cost_units: int) -> RoutedCall | None:
+    """Note what a call costs, and return its route; None if that was erased."""
+    account.cost_units[f"model/{key}"] = cost_units
+    if (call := account.routes.get(key)) is not None:
+        call.cost_units = cost_units
+    return call
+
+
+def _route(entry: Logged, _: StoryReader) -> Lines:
+    body = entry.body
+    operation, rule = body["operation"], _rule_text(body)
+    if (profile := body.get("profile")) is not None:
+        yield f"{displayed(profile)} is asked for {operation}, by {rule}"
+    else:
+        yield f"no model can be asked for {operation}, by {rule}"
+    for one in body.get("candidates", ()):
+        if one["reason"] != "chosen":
+            yield Aside(f"passed over {displayed(one['profile'])}: {_reason_text(one)}")
+
+
+def _route_because(entry: Logged) -> Because:
+    body = entry.body
+    operation = body["operation"]
+    if not body.get("candidates"):
+        yield "model", None, f"no model was asked for {operation}: {_rule_text(body)}"
+    for one in body.get("candidates", ()):
+        asked = "was asked" if one["reason"] == "chosen" else "was not asked"
+        by = f" ({_rule_text(body)})" if one["reason"] == "chosen" else ""
+        yield "model", None, f"`{displayed(one['profile'])}` {asked} for {operation}: {_reason_text(one)}{by}"
+
+
+def _rule_text(body: Mapping[str, Any]) -> str:
+    rules = displayed(body["rules"])
+    rule = body.get("rule_id")
+    return f"no rule of {rules}" if rule is None else f"rule {displayed(rule)} of {rules}"
+
+
+def _reason_text(candidate: Mapping[str, Any]) -> str:
+    text = REASON_TEXTS[candidate["reason"]]
+    return f"{text} ({displayed(candidate['detail'])})" if candidate.get("detail") else text
+
+
+def _reply(entry: Logged, reader: StoryReader) -> Lines:
+    call = reader.run.routes.get(entry.key)
+    who = displayed(call.profile) if call is not None and call.profile else "the model"
+    yield f"{who} {_reply_text(entry.body)}"
+
+
+def _reply_because(entry: Logged) -> Because:
+    yield "model", None, f"the model {_reply_text(entry.body)}"
+
+
+def _reply_text(body: Mapping[str, Any]) -> str:
+    detail = f" ({displayed(body['detail'])})" if body.get("detail") else ""
+    counts = (body.get("usage") or {}).get("counts", {})
+    billed = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in TOKEN_KINDS if counts.get(kind)]
+    reserved = ", which is what was reserved" if body.get("unpriced") else ""
+    said = [*billed, f"{cents(body['cost_units']):g} US cents{reserved}"]
+    return f"{OUTCOME_TEXTS[body['outcome']]}{detail}: {', '.join(said)}"
+
+
+def _judged_lines(entry: Logged, _: StoryReader) -> Lines:
+    yield f"its answer was not taken: {'; '.join(map(displayed, entry.body['findings']))}"
+
+
+def _judged_because(entry: Logged) -> Because:
+    yield "model", None, f"the answer was not taken: {'; '.join(map(displayed, entry.body['findings']))}"
+
+
+def _route_told(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = ("operation", "profile", "rules", "rule_id", "reserved_units")
+    return {
+        **picked(*names)(body),
+        "candidates": [picked("profile", "reason", "detail")(one) for one in body.get("candidates", ())],
+    }
+
+
+def _reply_told(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    counts = (body.get("usage") or {}).get("counts")
+    told = picked("outcome", "model", "cost_units", "unpriced")(body)
+    return {**told, "usage": counts} if counts else told
+
+
+def _reply_noted(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"model.outcome": body["outcome"], **picked("model")(body)}
+
+
+_derived = partial(Kind, CONTEXT, component=MODEL_GATEWAY)
+
+MODEL_KINDS: Final[dict[str, Kind]] = {
+    "model.unavailable": _derived(
+        UnavailableModels, _STATES, recorded=True, told=picked("failed", "busy", "withdrawn")
+    ),
+    "model.routed": _derived(
+        RoutingDecision,
+        _STATES,
+        fold=_routed,
+        told=_route_told,
+        story={"knew": _route},
+        why=_route_because,
+        graded=lambda body: None if body.get("profile") else "warn",
+        noted=lambda body: {"model.operation": body["operation"], "model.rules": body["rules"]},
+    ),
+    "model.asked": _derived(AskedModel, _STATES, fold=_asked, told=picked("input_tokens")),
+    "model.answered": _derived(
+        AnsweredModel,
+        _STATES,
+        recorded=True,
+        fold=_answered,
+        told=_reply_told,
+        story={"knew": _reply},
+        why=_reply_because,
+        graded=lambda body: None if body["outcome"] == "answered" else "warn",
+        noted=_reply_noted,
+    ),
+    "model.judged": _derived(
+        JudgedAnswer,
+        _STATES,
+        severity="warn",
+        fold=_judged,
+        told=picked("findings"),
+        story={"knew": _judged_lines},
+        why=_judged_because,
+    ),
+}

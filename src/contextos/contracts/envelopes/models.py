@@ -1,0 +1,368 @@
+"""Which models a run can call and how one is chosen: `ModelProfile` and `RoutingRules`, two governed artifacts.
+
+A profile says what one model at one endpoint can do, may see and costs. Rules say, for each operation, which profiles
+are candidates. Both are signed, versioned and pinned by every run that uses them.
+Source: Runtime Architecture, "AI Gateway / LLM Router"; docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Final, Literal, Self, TypeAlias, get_args
+
+from pydantic import Field, model_validator
+
+from contextos.contracts.envelopes.evidence import CLASSIFICATION_LEVELS, Classification
+from contextos.contracts.envelopes.policy import ApprovalMode
+from contextos.contracts.ids import PIN, TenantId
+from contextos.contracts.model import Cents, Count, Map, Model, Name, NonEmpty, Number, Positive, Seq, Share, Text
+
+_SEMVER = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
+
+_ENDPOINT: Final = re.compile(
+    r"(https?)://([a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?)(?::([1-9][0-9]{0,4}))?(?:/[A-Za-z0-9._~!$&'()*+,;=:@/%-]*)?"
+)
+LEAST_TIME_MS: Final = 100
+"""A call that has less time than this is not sent."""
+
+ModelWire = Literal["openai", "openai_responses", "anthropic", "scripted"]
+"""The protocol of a provider: Chat Completions, Responses, Messages, or answers that a file lists."""
+
+MODEL_WIRES: Final[tuple[ModelWire, ...]] = get_args(ModelWire)
+
+ModelOperation = Literal[
+    "judge.plan",
+    "judge.verify",
+    "judge.score",
+    "eval.safety",
+    "classify.intent",
+    "summarize.trace",
+    "answer.compose",
+    "embed",
+]
+"""What a model is asked for. Rules choose a model for each operation."""
+KNOWN_MODEL_OPERATIONS: Final[tuple[ModelOperation, ...]] = get_args(ModelOperation)
+
+ASKED_OPERATIONS: Final[frozenset[ModelOperation]] = frozenset({"judge.plan", "judge.verify", "judge.score"})
+"""What runs ask models for in this version."""
+
+ModelCapability = Literal["structured_output", "tool_calls", "streaming", "embeddings"]
+
+NEEDED_CAPABILITIES: Final[Mapping[ModelOperation, ModelCapability]] = {
+    "judge.plan": "structured_output",
+    "judge.verify": "structured_output",
+    "judge.score": "structured_output",
+    "eval.safety": "structured_output",
+    "classify.intent": "structured_output",
+    "embed": "embeddings",
+}
+"""What a model has to be capable of, by operation. One that is not here needs nothing but text."""
+
+TokenKind = Literal[
+    "input", "cached_input", "cache_write", "cache_write_1h", "output", "reasoning", "requests", "tool_requests"
+]
+"""What a provider bills: tokens by kind, requests, and requests of tools that it runs itself."""
+TOKEN_KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
+
+ModelOutcome = Literal[
+    "answered",
+    "truncated",
+    "refused",
+    "malformed",
+    "cut",
+    "timed_out",
+    "overloaded",
+    "unavailable",
+    "rejected",
+    "too_large",
+    "unauthorized",
+    "unknown_model",
+]
+"""What became of a call. Only `answered` is an answer: text, calls of tools, or both, each whole.
+
+`truncated`: the answer stopped at its token limit. `refused`: the model or a filter of the provider declined.
+`malformed`: what came is not the protocol, or a call of a tool in it is not JSON. `cut`: the answer ended before its
+last event. `timed_out`: it was not there in time. `overloaded`: the provider accepts no more calls now. `unavailable`:
+it cannot be reached or failed. `rejected`: it says that the request is wrong. `too_large`: the prompt does not fit.
+`unauthorized`: the key is missing, wrong or has no right. `unknown_model`: it has no such model, or no longer.
+"""
+AskedOutcome: TypeAlias = ModelOutcome | Literal["lost"]
+"""What is recorded of a call. `lost`: the process that sent it ended before the answer was on record."""
+
+FallbackTrigger = Literal[
+    "overloaded", "unavailable", "timed_out", "cut", "malformed", "unauthorized", "unknown_model", "too_large", "lost"
+]
+"""The outcomes of a call after which the next candidate can be asked."""
+
+Retention = Literal["none", "transient", "stored"]
+"""What a provider keeps of a call."""
+
+Price = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,6})(\.[0-9]{1,9})?$")]
+"""US dollars as a decimal number in text, so that it is exact."""
+
+ModelRef = Annotated[str, PIN]
+"""The exact reference of a profile or of rules: `<id>@<x.y.z>`."""
+
+
+class ModelPrices(Model):
+    """What a provider bills, in US dollars: for each kind of token the price of a million, and for `requests` and
+    `tool_requests` the price of one.
+
+    `reasoning` without a price costs as `output`, and `requests` nothing. Usage of
+    any other kind that has no price is settled at the cost that was reserved.
+    """
+
+    currency: Literal["USD"]
+    """The currency; budgets are in US cents, so another one is refused."""
+    as_of: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+    """The day on which the prices were read, `YYYY-MM-DD`; it is compared with nothing."""
+    prices: Map[Price]
+    """The price by kind; `input` and `output` are required."""
+    tiers: Map[Price] = {}
+    """By the name of another service tier that the provider can answer with, the factor of every price, such as `0.5`
+    for `batch`; usage of a tier that is not listed is settled at the cost that was reserved. `standard` and `default`
+    need no entry. What the speed or the region of a call adds to the name comes after a `+`, such as `batch+us`.
+    """
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        for name in self.prices:
+            if name not in TOKEN_KINDS:
+                raise ValueError(f"`{name}` is not a kind of usage; use one of {', '.join(TOKEN_KINDS)}")
+        for name in ("input", "output"):
+            if name not in self.prices:
+                raise ValueError(f"the price of `{name}` is missing; state it in US dollars for a million tokens")
+        return self
+
+    def price(self, kind: TokenKind) -> Decimal | None:
+        """Return the price of one token or request of a kind in US dollars; None where there is none."""
+        stated = self.prices.get(kind)
+        if stated is None and kind == "reasoning":
+            stated = self.prices["output"]
+        if stated is None and kind == "requests":
+            stated = "0"
+        if stated is None:
+            return None
+        return Decimal(stated) if kind in ("requests", "tool_requests") else Decimal(stated) / 1_000_000
+
+
+class ModelProfile(Model):
+    """One model at one endpoint: how it is called, what it can do, what it may see, its limits and its prices."""
+
+    profile_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
+    """The name of the profile, the part of its pin before `@`."""
+    version: str = Field(pattern=_SEMVER)
+    """The version of the profile as `x.y.z`, the part of its pin after `@`."""
+    tenant: TenantId
+    """The tenant to which the profile belongs."""
+    wire: ModelWire
+    """The protocol of the provider."""
+    model: Name
+    """The name of the model as the provider calls it."""
+    endpoint: str = Field(default="", max_length=2_048, pattern=r"^(https?://[^?#\s]+)?$")
+    """The base address, such as `https://api.openai.com/v1`, in lower case up to its path; the egress list of the
+    tenant has to name its host. Only `scripted` has none.
+    """
+    credential: Name | None = None
+    """The name of the key in the settings of the deployment; absent, no key is sent."""
+    capabilities: Seq[ModelCapability] = ()
+    """What the model can do; an operation that needs more passes it over."""
+    context_window: Positive
+    """The most tokens of prompt and answer together."""
+    max_output_tokens: Positive
+    """The most tokens of one answer; each call reserves their price."""
+    regions: NonEmpty[Name]
+    """Every region in which the provider can handle a call, at least one."""
+    data_class: Classification
+    """The highest classification of what the model may see."""
+    retention: Retention
+    """What the provider keeps of a call: nothing, for a time, or for good; rules of policy read it."""
+    media_types: NonEmpty[Name] = ("text/plain",)
+    """The media types that the model can read."""
+    timeout_ms: int = Field(default=60_000, ge=LEAST_TIME_MS, le=600_000)
+    """How long one call can take, in milliseconds."""
+    first_token_ms: int | None = Field(default=None, ge=LEAST_TIME_MS, le=600_000)
+    """How long the first piece of a streamed answer can take, in milliseconds; by default as long as the call."""
+    max_concurrent: Positive | None = None
+    """The most calls at the same time from one process."""
+    calls_per_minute: Positive | None = None
+    """The most calls in a minute from one process."""
+    parameters: Map[Literal["low", "medium", "high"] | Number] = {}
+    """Parameters of sampling that the provider takes, such as `temperature`, sent as they are stated."""
+    prices: ModelPrices
+    """What the provider bills."""
+
+    @model_validator(mode="after")
+    def _has_endpoint(self) -> Self:
+        if (self.wire == "scripted") == bool(self.endpoint):
+            raise ValueError("`endpoint` is the address of the provider; only a `scripted` profile has none")
+        if self.endpoint and not self.egress:
+            raise ValueError(
+                "write `endpoint` as `https://host[:port]/path`, the host in lower case and no query behind"
+            )
+        if self.max_output_tokens >= self.context_window:
+            raise ValueError("`max_output_tokens` has to be less than `context_window`, which holds prompt and answer")
+        return self
+
+    @property
+    def pin(self) -> str:
+        """Return the exact reference of this profile: `<profile_id>@<version>`."""
+        return f"{self.profile_id}@{self.version}"
+
+    @property
+    def egress(self) -> tuple[str, ...]:
+        """Return each way in which an egress list can name the endpoint: `host:port`, and `host` where the port is that
+        of the scheme; nothing without an endpoint.
+        """
+        found = _ENDPOINT.fullmatch(self.endpoint)
+        if found is None:
+            return ()
+        scheme, host, port = found.groups()
+        own = "443" if scheme == "https" else "80"
+        return (f"{host}:{port or own}", *((host,) if port in (None, own) else ()))
+
+    def may_see(self, data_class: Classification) -> bool:
+        """Return whether the model may see what has this classification."""
+        return CLASSIFICATION_LEVELS.index(data_class) <= CLASSIFICATION_LEVELS.index(self.data_class)
+
+
+class RouteCandidate(Model):
+    """A profile that a rule can choose. Of the eligible ones of a call, each is the first choice in proportion to its
+    `weight`; one with the weight 0 is asked only where no other is eligible.
+    """
+
+    profile: ModelRef
+    """The profile as `<id>@<x.y.z>`; it has to be published."""
+    weight: int = Field(default=1, ge=0, le=1_000)
+    """The share of the calls, beside the weights of the others."""
+
+
+class Canary(Model):
+    """A profile that gets a share of the runs first; which runs is a function of their id."""
+
+    profile: ModelRef
+    """The profile as `<id>@<x.y.z>`; the limits of the rule hold for it as for every candidate."""
+    share: Share
+    """The share of the runs, from 0 to 1."""
+
+
+class RoutingRule(Model):
+    """Which profiles one operation can use. It applies to a call that it fits in every list that is not empty."""
+
+    rule_id: Name
+    """The name of the rule; a RoutingDecision states it."""
+    operation: ModelOperation
+    """What a model is asked for."""
+    intents: Seq[Name] = ()
+    """The intents of runs; by default every intent."""
+    risk_classes: Seq[ApprovalMode] = ()
+    """The risk classes of intents; by default every one."""
+    data_classes: Seq[Classification] = ()
+    """The classifications of what the call shows; by default every one."""
+    candidates: NonEmpty[RouteCandidate]
+    """The profiles that can be chosen, at least one."""
+    canary: Canary | None = None
+    """A profile that a share of the runs tries first."""
+    regions: Seq[Name] = ()
+    """The regions that are allowed; a profile with any other region is passed over. By default every region."""
+    max_cost_cents: Cents | None = None
+    """The highest cost of one call in US cents, at the worst; by default the budget of the run alone."""
+    max_latency_ms: int | None = Field(default=None, ge=LEAST_TIME_MS, le=600_000)
+    """The longest time of one call in milliseconds; it lowers the time limit of the profile."""
+    min_context_tokens: Positive | None = None
+    """The smallest `context_window` of a profile."""
+    max_output_tokens: Positive | None = None
+    """The most tokens of one answer; it lowers that of the profile."""
+    fallback_on: Seq[FallbackTrigger] = ("overloaded", "unavailable", "timed_out", "cut", "malformed", "lost")
+    """The outcomes after which another attempt is made, by the next eligible candidate or again by the same one."""
+    max_attempts: int = Field(default=3, ge=1, le=8)
+    """The most calls of providers for one question, from 1 to 8."""
+
+
+class RoutingRules(Model):
+    """The routing rules of a workflow, published without it. The first rule that applies to a call decides."""
+
+    rules_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
+    """The name of the rules, the part of their pin before `@`."""
+    version: str = Field(pattern=_SEMVER)
+    """The version of the rules as `x.y.z`."""
+    tenant: TenantId
+    """The tenant to which the rules belong."""
+    rules: NonEmpty[RoutingRule]
+    """The rules in order."""
+
+    @property
+    def pin(self) -> str:
+        """Return the exact reference of these rules: `<rules_id>@<version>`."""
+        return f"{self.rules_id}@{self.version}"
+
+    def profiles(self) -> tuple[str, ...]:
+        """Return the references of all profiles that the rules name, each once, in order."""
+        named = (
+            profile
+            for rule in self.rules
+            for profile in (*(one.profile for one in rule.candidates), *((rule.canary.profile,) if rule.canary else ()))
+        )
+        return tuple(dict.fromkeys(named))
+
+
+RouteReason = Literal[
+    "chosen",
+    "share",
+    "unknown",
+    "capability",
+    "media_type",
+    "region",
+    "data_class",
+    "policy",
+    "health",
+    "quota",
+    "context_size",
+    "cost",
+    "latency",
+    "attempts",
+    "tried",
+    "weight",
+]
+"""What decided about a candidate. `chosen` is the one that is asked. Each other is the first of the following that is
+true of it: everything up to `latency` is a limit that it does not meet, and the last three are about eligible ones.
+
+`share`: the canary, in a run that is not in its share. `unknown`: its profile is not pinned by the run, or was
+withdrawn since. `health`: its circuit is open. `quota`: a limit of its calls is reached. `latency`: too little time
+is left. `attempts`: the rule permits no further call. `tried`: it was asked more often than the chosen one. `weight`:
+the chosen one is before it.
+"""
+
+
+class RoutedCandidate(Model):
+    """What decided about one candidate of a call."""
+
+    profile: ModelRef
+    reason: RouteReason
+    detail: Text = ""
+    """What did not fit, and the limit; absent where the reason says it."""
+
+
+class RoutingDecision(Model):
+    """Which profile one call of a model goes to, and what decided about each other candidate.
+
+    `rule_id` is None where no rule applies, and `profile` where no candidate is eligible; then nothing is sent.
+    `candidates` has each candidate of the rule once, in the order in which the run prefers them. `output_tokens` and
+    `timeout_ms` limit the call, and `reserved_units` is the most that it can cost, in 1/10,000 US cent.
+    """
+
+    operation: ModelOperation
+    rules: ModelRef
+    rule_id: Name | None = None
+    profile: ModelRef | None = None
+    output_tokens: Count = 0
+    timeout_ms: Count = 0
+    reserved_units: Count = 0
+    candidates: Seq[RoutedCandidate] = ()
+
+    @property
+    def fallback_index(self) -> int:
+        """Return how many candidates the run prefers to the chosen one: 0 is the first choice."""
+        return next((at for at, one in enumerate(self.candidates) if one.reason == "chosen"), len(self.candidates))

@@ -1,0 +1,119 @@
+"""What calls of models cost, by profile and operation: of one run, and of the runs that began in a period.
+
+A run that does not verify, or whose entries about models were erased, is not added up; it is named instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from contextos.contracts.entries.kinds import account_of
+from contextos.contracts.entries.reading import logged
+from contextos.deployment.queries.checked_run import read_checked
+from contextos.deployment.queries.run_index import newest_runs
+
+if TYPE_CHECKING:
+    from contextos.contracts.entries.account import RoutedCall
+    from contextos.contracts.ports.outside import Keys
+    from contextos.contracts.ports.storage import Store
+
+MAX_LINES: Final = 10_000
+"""The most runs whose time is looked at for one page, also of those that began in no time asked for."""
+MAX_SKEW_US: Final = 3_600_000_000
+"""How far the clocks of two processes can be apart, so that a later line of the index has an earlier time."""
+ERASED_RUN: Final = "entries about its models were erased"
+
+CostPlace = tuple[str, str]
+"""A profile and an operation."""
+
+
+@dataclass(slots=True)
+class ModelCosts:
+    """What the calls of one profile for one operation came to. Of the `calls`, `taken` ended in an answer that was
+    taken. `unpriced` ones count with the cost that was reserved, because no usage with a price was reported, and so do
+    `open` ones, which have no answer yet. `tokens` are those that were billed, by kind.
+    """
+
+    runs: int = 0
+    calls: int = 0
+    taken: int = 0
+    unpriced: int = 0
+    open: int = 0
+    cost_units: int = 0
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    def add(self, call: RoutedCall) -> None:
+        """Add one call."""
+        self.calls += 1
+        self.taken += call.outcome == "answered"
+        self.unpriced += call.is_unpriced
+        self.open += call.outcome is None
+        self.cost_units += call.cost_units
+        for kind, count in call.tokens.items():
+            self.tokens[kind] = self.tokens.get(kind, 0) + count
+
+
+@dataclass(slots=True)
+class CostsOfRuns:
+    """What the `runs_read` runs of a page cost. `unread` says by run why it is not in it. `next_after` is the number
+    behind which the next page begins, or None if all runs of the period were looked at.
+    """
+
+    costs: dict[CostPlace, ModelCosts] = field(default_factory=dict)
+    runs_read: int = 0
+    unread: dict[str, str] = field(default_factory=dict)
+    next_after: int | None = None
+
+
+def add_calls(calls: Iterable[RoutedCall], costs: dict[CostPlace, ModelCosts]) -> Mapping[CostPlace, ModelCosts]:
+    """Add the calls of one run to `costs`, and return it. A route without a call adds nothing."""
+    seen = set[CostPlace]()
+    for call in calls:
+        if call.profile is not None:
+            place = (call.profile, call.operation)
+            costs.setdefault(place, ModelCosts()).add(call)
+            seen.add(place)
+    for place in seen:
+        costs[place].runs += 1
+    return costs
+
+
+async def read_costs(
+    store: Store,
+    tenant_id: str,
+    keys: Keys,
+    pause: Callable[[int], Awaitable[None]],
+    *,
+    began_from_us: int = 0,
+    began_before_us: int | None = None,
+    limit: int,
+    after: int = 0,
+) -> CostsOfRuns:
+    """Read at most `limit` runs that began in the period (Unix microseconds), newest first, behind the number `after`.
+
+    Raises:
+        ChainBroken: an entry of the index that was read is missing, moved or changed.
+    """
+    page, looked_at, last = CostsOfRuns(), 0, 0
+    async for line in newest_runs(store, tenant_id, after):
+        if line.at_us < began_from_us - MAX_SKEW_US:
+            return page
+        if looked_at == MAX_LINES or page.runs_read + len(page.unread) == limit:
+            page.next_after = last
+            return page
+        looked_at, last = looked_at + 1, line.seq
+        if line.at_us < began_from_us or (began_before_us is not None and line.at_us >= began_before_us):
+            continue
+        # Each run is read and verified at once; others have a turn in between.
+        await pause(0)
+        run = await read_checked(store, tenant_id, keys, line.key)
+        if run.fault is not None:
+            page.unread[line.key] = run.fault
+        elif any(one.body is None and one.kind.startswith("model.") for one in run.entries):
+            page.unread[line.key] = ERASED_RUN
+        else:
+            page.runs_read += 1
+            add_calls(account_of(line.key, logged(run.entries)).routes.values(), page.costs)
+    return page

@@ -1,0 +1,235 @@
+"""The calls of a session: each becomes a plan of its own, and what it came to is recorded for who asked for it.
+
+Several reads that a model asks for at once are one plan, and run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.contracts.bindings import binding_of
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.plan import DecisionCheckpoint, Plan, PlanStep, TaskTemplate
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode
+from contextos.contracts.ids import derive
+from contextos.contracts.journal import Logged
+from contextos.contracts.ports.gates import REFUSED_ARGS
+from contextos.contracts.scope import Fact, RunScope
+from contextos.intelligence.retrieval import drop_stale_names
+from contextos.runtime.admission import AdmittedRun
+from contextos.runtime.attempts.one_plan import Surface, try_plan
+from contextos.runtime.code_pins import recheck_preconditions
+from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.reopening import is_asked_again
+from contextos.runtime.wiring import facts_by_name
+
+AGENT_PLANNER: Final = "agent@1"
+"""The planner of a plan that an agent asked for."""
+
+MAX_STEP_NAME: Final = 60
+"""How much of the id of a step is in that of a read beside others."""
+
+OF_TOOL: Final[frozenset[FailureCode]] = frozenset({"tool_failed", "unsafe_output", "output_disagrees"})
+"""The failures of a call that the tool answered, or could not answer."""
+
+
+@dataclass(slots=True)
+class SessionProgress:
+    """What a session has done so far: the last result of each step, and the evidence of its calls, the oldest first.
+    `retrieved` is what was, and the facts that it states. `last_output` is what the tool of the last call answered,
+    and `compiled` the context of the session, once it is finished. `objected` are the calls to which a judge objected.
+    """
+
+    results: dict[str, ToolResultEnvelope] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)
+    retrieved: tuple[Sequence[EvidenceItem], Sequence[Fact]] = ((), ())
+    last_output: Any = None
+    compiled: Mapping[str, Any] | None = None
+    objected: set[str] = field(default_factory=set)
+
+    def known(self, retrieved: Sequence[EvidenceItem], scope: RunScope) -> tuple[Fact, ...]:
+        """All evidence, the oldest first: what was retrieved, and what the calls gave."""
+        if self.retrieved[0] != retrieved:
+            self.retrieved = retrieved, [*facts_by_name(retrieved, scope).values()]
+        return (*self.retrieved[1], *self.facts)
+
+
+async def make_call(
+    request: InvokeRequest,
+    admitted: AdmittedRun,
+    surface: Surface,
+    progress: SessionProgress,
+    asked: Logged,
+    revision: int,
+    environment: RunEnvironment,
+) -> tuple[Failure, ...]:
+    """Make one call that the agent asked for, record what it came to, and return the failures."""
+    environment.barrier.forget()
+    progress.last_output = None
+    template = admitted.templates[0]
+    planner = AGENT_PLANNER if template.chosen_by == "agent" else admitted.planner
+    plan = _plan(environment.journal.run_id, template, asked.body, revision, planner)
+    if isinstance(plan, Failure):
+        return _answered(asked, "refused", None, (plan,), environment)
+    step = plan.steps[0]
+    if progress.objected and _same_call(asked) in progress.objected:
+        detail = f"a judge objected to the same call of `{step.tool}` before"
+        objected = Failure(code="judge_objects", detail=detail, step_id=step.id, capability_id=step.tool)
+        return _answered(asked, "refused", None, (objected,), environment)
+    known_tool = admitted.scope.tools.capabilities.get(step.tool)
+    if known_tool is None or known_tool.definition.kind != "write":
+        # The gateway does so for each write.
+        changed, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
+        if changed:
+            return _answered(asked, "refused", None, (changed,), environment)
+    known = progress.known(fresh_items(admitted, environment), admitted.scope)
+    execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
+    progress.facts += execution.facts[len(known) :]
+    if any(one.code == "judge_objects" for one in failures):
+        progress.objected.add(_same_call(asked))
+    if is_asked_again(failures, revision, environment.journal):
+        return failures
+    result = execution.results.get(step.id)
+    if result is None:
+        return _answered(asked, "refused", None, failures, environment)
+    key = f"{revision}/{step.id}"
+    progress.last_output = result.output
+    if result.status in ("ok", "completed"):
+        progress.results[step.id] = result
+        return _answered(asked, "done", key, failures, environment)
+    return _answered(asked, _unmade(result, failures), key, failures, environment)
+
+
+def _same_call(asked: Logged) -> str:
+    """The digest by which two calls are the same."""
+    return content_address([asked.body["tool"], asked.body["args"]])
+
+
+async def make_reads(
+    request: InvokeRequest,
+    admitted: AdmittedRun,
+    surface: Surface,
+    progress: SessionProgress,
+    asked: Sequence[Logged],
+    revision: int,
+    environment: RunEnvironment,
+) -> tuple[list[tuple[Logged, Any]], tuple[Failure, ...], int]:
+    """Make several reads at the same time, and record what each came to. Returns each with what its tool answered, the
+    failures, and the revision of the last plan.
+
+    They are one plan. Where it is not accepted, those that are at fault are refused, and the others are another plan.
+    """
+    environment.barrier.forget()
+    template, run_id = admitted.templates[0], environment.journal.run_id
+    outputs, steps, failed = dict[str, Any](), dict[str, PlanStep](), list[Failure]()
+    of_template = dict[str, str]()
+    refused = dict[str, Failure]()
+    for number, one in enumerate(asked):
+        plan = _plan(run_id, template, one.body, revision, admitted.planner)
+        if isinstance(plan, Failure):
+            refused[one.key] = plan
+            continue
+        step = plan.steps[0]
+        tool, name = admitted.scope.tools.capabilities.get(step.tool), f"{step.id[:MAX_STEP_NAME]}-{number}"
+        gone, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{name}", tool)
+        if gone:
+            refused[one.key] = gone
+        else:
+            steps[one.key], of_template[name] = step.model_copy(update={"id": name}), step.id
+    for one in asked:
+        if one.key in refused:
+            _answered(one, "refused", None, (refused[one.key],), environment)
+    entries = {one.key: one for one in asked}
+    while steps:
+        known = progress.known(fresh_items(admitted, environment), admitted.scope)
+        plan = _plan_of(run_id, template, tuple(steps.values()), (), revision, admitted.planner)
+        execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
+        progress.facts += execution.facts[len(known) :]
+        failed += failures
+        faulty = {key for key, step in steps.items() if any(one.step_id == step.id for one in failures)}
+        is_over = bool(execution.results) or not faulty
+        for key in [*steps] if is_over else [*faulty]:
+            step = steps.pop(key)
+            own = tuple(one for one in failures if one.step_id == step.id)
+            result = execution.results.get(step.id)
+            if result is None:
+                _answered(entries[key], "refused", None, own or failures, environment)
+                continue
+            outputs[key], is_done = result.output, result.status in ("ok", "completed")
+            if is_done:
+                progress.results[of_template[step.id]] = result
+            status = "done" if is_done else _unmade(result, own)
+            _answered(entries[key], status, f"{revision}/{step.id}", own, environment)
+        revision += bool(steps)
+    return [(one, outputs.get(one.key)) for one in asked], tuple(failed), revision
+
+
+def _unmade(result: ToolResultEnvelope, failures: Sequence[Failure]) -> str:
+    """Whether a call that was not done failed at its tool, or was refused before."""
+    of_tool = result.status in ("error", "paused") or any(failure.code in OF_TOOL for failure in failures)
+    return "failed" if of_tool else "refused"
+
+
+def _answered(
+    asked: Logged, status: str, step: str | None, failures: tuple[Failure, ...], environment: RunEnvironment
+) -> tuple[Failure, ...]:
+    body = {"status": status, "step": step, "failures": [failure.to_json() for failure in failures]}
+    if environment.secret_values is not None and not environment.journal.on_tape:
+        environment.secret_values.forget(environment.journal.run_id, asked.body["args"])
+    environment.journal.derive("call.answered", asked.key, body)
+    return failures
+
+
+def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revision: int, planner: str) -> Plan | Failure:
+    """The plan of one step for the call that the agent asks for, with the approvals that the template requires."""
+    tool, args = asked["tool"], asked["args"]
+    step = next((one for one in template.steps if one.tool == tool), None)
+    if step is None:
+        names = ", ".join(f"`{one.tool}`" for one in template.steps)
+        return Failure(code="tool_not_in_manifest", detail=f"`{tool}` is no tool of this session; use one of {names}")
+    if REFUSED_ARGS in args:
+        detail = f"the call of `{tool}` could not be taken ({str(args[REFUSED_ARGS])[:40]})"
+        return Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=tool)
+    for name, value in args.items():
+        if _is_binding(value):
+            detail = f"argument `{name}` of `{tool}` refers to another value; send the value itself"
+            return Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=tool)
+    # A read can be what provides the evidence that the decision requires.
+    points = template.decision_checkpoints if step.approval_mode != "read_only" else ()
+    return _plan_of(run_id, template, (step.model_copy(update={"params": dict(args)}),), points, revision, planner)
+
+
+def _plan_of(
+    run_id: str,
+    template: TaskTemplate,
+    steps: tuple[PlanStep, ...],
+    points: tuple[DecisionCheckpoint, ...],
+    revision: int,
+    planner: str,
+) -> Plan:
+    return Plan(
+        plan_id=derive("plan_", run_id, "plan", revision),
+        intent=template.intent,
+        steps=steps,
+        decision_checkpoints=points,
+        revision=revision,
+        planner=planner,
+        template_id=f"{template.template_id}@{template.version}",
+    )
+
+
+def _is_binding(value: Any) -> bool:
+    try:
+        return binding_of(value) is not None
+    except ValueError:
+        return True
+
+
+def fresh_items(admitted: AdmittedRun, environment: RunEnvironment) -> Sequence[EvidenceItem]:
+    """What was retrieved, without the names of what has become too old."""
+    return drop_stale_names(admitted.items, admitted.query.named, environment.journal.now_us)

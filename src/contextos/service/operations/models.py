@@ -1,0 +1,259 @@
+"""Models: the profiles and routing rules that are published, what calls cost, and one call to learn if one answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, Strict
+
+from contextos.contracts.entries.account import cents
+from contextos.contracts.envelopes.evidence import Classification
+from contextos.contracts.envelopes.models import ModelOperation, ModelOutcome, ModelProfile, ModelWire, RoutingRules
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.model import MAX_COUNT, Cents, Count, Map, Model
+from contextos.control.artifacts import GovernedArtifact
+from contextos.deployment.acts.act import ActProposal
+from contextos.deployment.acts.models import CheckedModel, check_model
+from contextos.deployment.queries.model_costs import CostPlace, ModelCosts, read_costs
+from contextos.service.acts import check_stated_at
+from contextos.service.artifacts import CatalogArtifact
+from contextos.service.operations.operation import Asked, Operation, Paged, StatedAt, opened_cursor, sealed_cursor
+from contextos.service.operations.packs import REF
+from contextos.service.pages import MAX_PAGE_ITEMS
+from contextos.trust.approvals.acts import AUDITOR_ROLE
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
+
+MODEL_READERS: Final = (OPERATOR_ROLE, AUDITOR_ROLE)
+_KINDS: Final = ("model_profile", "routing_rules")
+_Moment = Annotated[int, Strict(False), Field(ge=0, le=MAX_COUNT)]
+
+
+class PublishedModel(Model):
+    """A published model profile, or published routing rules. `withdrawn`: nothing new uses it. `used_by` are the packs
+    with a pin that name it: rules for an operation, and a profile by such rules.
+
+    A profile has `wire`, `model`, `regions` and `data_class`; rules have `operations` and `profiles`.
+    """
+
+    ref: str
+    kind: Literal["model_profile", "routing_rules"]
+    withdrawn: bool
+    used_by: list[str]
+    wire: ModelWire | None
+    model: str | None
+    regions: list[str]
+    data_class: Classification | None
+    operations: list[ModelOperation]
+    profiles: list[str]
+
+
+class PublishedModelPage(Model):
+    """A page of profiles and rules, by reference. `cursor` asks for the next page; null after the last."""
+
+    items: list[PublishedModel]
+    cursor: str | None
+
+
+class CostQuery(Paged):
+    """Which runs are added up: those that began in the period, newest first, at most `limit` of them a page."""
+
+    limit: Annotated[int, Strict(False), Field(ge=1, le=MAX_PAGE_ITEMS, description="The most runs of the page.")] = 50
+    began_from: Annotated[_Moment | None, Field(description="Began at this Unix time (µs) or later.")] = None
+    began_before: Annotated[_Moment | None, Field(description="Began before this Unix time (µs).")] = None
+
+
+class ModelCostDocument(Model):
+    """What the calls of one profile for one operation came to in `runs` runs.
+
+    Of the `calls`, `taken` ended in an answer that was taken. `unpriced` ones count with the cost that was reserved,
+    because no usage with a price was reported, and so do `open` ones, which have no answer yet. `tokens` are those that
+    were billed, by kind.
+    """
+
+    profile: str
+    operation: str
+    runs: Count
+    calls: Count
+    taken: Count
+    unpriced: Count
+    open: Count
+    tokens: Map[Count]
+    cost_usd_cents: Cents
+
+
+class UnreadRun(Model):
+    """A run of the period that is not added up, and why."""
+
+    run_id: str
+    reason: str
+
+
+class ModelCostPage(Model):
+    """What the `runs_read` runs of the page cost. `unread` are its other runs, so the sums do not have what they cost.
+    `cursor` asks for the next page, whose sums are to be added; null after the last.
+    """
+
+    items: list[ModelCostDocument]
+    runs_read: Count
+    unread: list[UnreadRun]
+    cursor: str | None
+
+
+class ModelCheckDraft(Model):
+    """One call of a profile. It is refused if it can cost more than `max_cost_cents`. `at_us` is now, in Unix
+    microseconds, and counts for 15 minutes.
+    """
+
+    max_cost_cents: Cents
+    at_us: StatedAt
+
+
+class ModelCheckDocument(Model):
+    """What one call of a profile came to. `detail` says why there was no answer.
+
+    `model`, `reply_id` and `usage` are what the provider reported. `cost_usd_cents` follows from the usage; null where
+    none with a price was reported, and then it is at most `most_cost_usd_cents`.
+    """
+
+    profile: str
+    outcome: ModelOutcome
+    detail: str
+    latency_ms: Count
+    model: str
+    reply_id: str
+    usage: Map[Count] | None
+    cost_usd_cents: Cents | None
+    most_cost_usd_cents: Cents
+
+
+async def list_models(asked: Asked, page: Paged) -> PublishedModelPage:
+    """List the model profiles and routing rules that are published, with the packs that use them."""
+    artifacts = asked.app.artifacts
+    listed = await artifacts.list(asked.tenant_id, kinds=_KINDS, limit=page.limit, cursor=page.cursor)
+    users = await _users(asked)
+    items = [await _published(asked, one, sorted(users.get(one.ref, ()))) for one in listed.items]
+    return PublishedModelPage(items=items, cursor=listed.cursor)
+
+
+async def model_costs(asked: Asked, query: CostQuery) -> ModelCostPage:
+    """Add up what calls of models cost in the runs of a period, by profile and operation."""
+    of = (asked.tenant_id, "model costs", query.began_from, query.began_before)
+    ports, at = asked.app.deployment.ports, opened_cursor(of, query.cursor)
+    page = await read_costs(
+        ports.stores.tenant(asked.tenant_id),
+        asked.tenant_id,
+        ports.keys,
+        ports.pause,
+        began_from_us=query.began_from or 0,
+        began_before_us=query.began_before,
+        limit=query.limit,
+        after=int(at) if at.isdigit() else 0,
+    )
+    return ModelCostPage(
+        items=cost_documents(page.costs),
+        runs_read=page.runs_read,
+        unread=[UnreadRun(run_id=run_id, reason=reason) for run_id, reason in page.unread.items()],
+        cursor=sealed_cursor(of, None if page.next_after is None else str(page.next_after)),
+    )
+
+
+async def check(asked: Asked, draft: ModelCheckDraft) -> ActProposal[ModelCheckDocument]:
+    """Call a published profile once, with a prompt of one sentence, and say what it reports. It can be billed."""
+    check_stated_at(asked.app.deployment, draft.at_us)
+    proposal = await check_model.propose(
+        asked.app.deployment,
+        asked.tenant_id,
+        asked.name,
+        by=asked.by,
+        max_cost_cents=draft.max_cost_cents,
+        at_us=draft.at_us,
+    )
+
+    async def document(checked: CheckedModel) -> ModelCheckDocument:
+        return check_document(checked)
+
+    return proposal.then(document)
+
+
+def cost_documents(costs: Mapping[CostPlace, ModelCosts]) -> list[ModelCostDocument]:
+    """Return sums as models, by profile and operation."""
+    return [
+        ModelCostDocument(
+            profile=profile,
+            operation=operation,
+            runs=one.runs,
+            calls=one.calls,
+            taken=one.taken,
+            unpriced=one.unpriced,
+            open=one.open,
+            tokens=dict(sorted(one.tokens.items())),
+            cost_usd_cents=cents(one.cost_units),
+        )
+        for (profile, operation), one in sorted(costs.items())
+    ]
+
+
+def check_document(checked: CheckedModel) -> ModelCheckDocument:
+    """Return what a check came to as a model."""
+    reply = checked.reply
+    return ModelCheckDocument(
+        profile=checked.profile.pin,
+        outcome=reply.outcome,
+        detail=reply.detail,
+        latency_ms=checked.latency_ms,
+        model=reply.model,
+        reply_id=reply.reply_id,
+        usage=None if reply.usage is None else {str(kind): one for kind, one in reply.usage.counts.items()},
+        cost_usd_cents=None if checked.cost_units is None else cents(checked.cost_units),
+        most_cost_usd_cents=cents(checked.most_cost_units),
+    )
+
+
+async def _users(asked: Asked) -> Mapping[str, set[str]]:
+    """By the reference of rules or of a profile, the packs with a pin that use it."""
+    active, users = await asked.app.artifacts.active(asked.tenant_id), dict[str, set[str]]()
+    for ref in sorted({ref for pin in active.packs for ref in pin.refs} - active.withdrawn):
+        pack = await _artifact(asked, ref)
+        if not isinstance(pack, ContextPack):
+            continue
+        for use in pack.decision_layer.models:
+            users.setdefault(use.rules, set()).add(ref)
+            rules = await _artifact(asked, use.rules)
+            for profile in rules.profiles() if isinstance(rules, RoutingRules) else ():
+                users.setdefault(profile, set()).add(ref)
+    return users
+
+
+async def _artifact(asked: Asked, ref: str) -> GovernedArtifact | None:
+    stored = await asked.app.deployment.catalog(asked.tenant_id).repository.published(ref)
+    return None if stored is None else stored.artifact
+
+
+async def _published(asked: Asked, listed: CatalogArtifact, used_by: list[str]) -> PublishedModel:
+    artifact = await _artifact(asked, listed.ref)
+    about: dict[str, Any] = dict.fromkeys(("wire", "model", "data_class"))
+    about |= {"regions": [], "operations": [], "profiles": [], "kind": listed.kind}
+    if isinstance(artifact, ModelProfile):
+        about |= {"wire": artifact.wire, "model": artifact.model, "data_class": artifact.data_class}
+        about["regions"] = list(artifact.regions)
+    elif isinstance(artifact, RoutingRules):
+        about["operations"] = sorted({one.operation for one in artifact.rules})
+        about["profiles"] = list(artifact.profiles())
+    return PublishedModel(ref=listed.ref, withdrawn=listed.withdrawn, used_by=used_by, **about)
+
+
+MODEL_OPERATIONS: Final = (
+    Operation("models.list", ("GET", "/models"), MODEL_READERS, Paged, PublishedModelPage, list_models),
+    Operation("models.cost", ("GET", "/models/cost"), MODEL_READERS, CostQuery, ModelCostPage, model_costs),
+    Operation(
+        "models.check",
+        ("POST", "/models/{ref}/check"),
+        (OPERATOR_ROLE,),
+        ModelCheckDraft,
+        ModelCheckDocument,
+        check,
+        signs="call a model once",
+        about=REF,
+    ),
+)

@@ -1,0 +1,116 @@
+"""The providers of models that a deployment has, and the keys that they get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Final
+
+from contextos.action.breaker import CircuitBreakers
+from contextos.action.models.sending import ModelSender
+from contextos.adapters.encrypted_keys import read_secret
+from contextos.adapters.function.adapter import log_fault
+from contextos.adapters.models.scripted import ScriptedModels
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.models import MODEL_WIRES, ModelWire
+from contextos.contracts.ports.models import ModelProvider
+from contextos.contracts.ports.outside import Clock
+from contextos.errors import InvalidInput, MalformedJson, Problem
+from contextos.files import read_regular_file, why
+from contextos.workspace.engine.concurrency import AsyncioConcurrency
+from contextos.workspace.settings import Settings
+from contextos.workspace.settings.models import ModelKeySetting, ModelsSetting
+from contextos.workspace.settings.reading import invalid_setting
+
+MAX_MODEL_ANSWER_BYTES: Final = 8_388_608
+"""The largest answer of a provider that is read."""
+MAX_SCRIPT_BYTES: Final = 4_194_304
+_WIRES: Final[Mapping[ModelWire, tuple[str, str]]] = {
+    "openai": ("contextos.adapters.models.openai_chat", "OpenAIChat"),
+    "openai_responses": ("contextos.adapters.models.openai_responses", "OpenAIResponses"),
+    "anthropic": ("contextos.adapters.models.anthropic", "AnthropicMessages"),
+}
+
+
+class Providers(Mapping[ModelWire, ModelProvider]):
+    """The provider of each wire, made when it is asked for: the SDK of a provider takes a second to import.
+
+    A wire whose extra is not installed has none. `internal` lists the endpoints at private addresses.
+    """
+
+    def __init__(self, internal: Sequence[str], scripted: ModelProvider | None) -> None:
+        self._internal, self._made = internal, dict[ModelWire, ModelProvider]()
+        if scripted is not None:
+            self._made["scripted"] = scripted
+
+    def __getitem__(self, wire: ModelWire) -> ModelProvider:
+        if wire not in self._made:
+            module, name = _WIRES[wire]
+            try:
+                from contextos.adapters.outbound import OutboundClient
+
+                client = OutboundClient(internal=self._internal, max_response_bytes=MAX_MODEL_ANSWER_BYTES)
+                self._made[wire] = getattr(import_module(module), name)(client)
+            except ImportError as error:
+                raise KeyError(wire) from error
+        return self._made[wire]
+
+    def __iter__(self) -> Iterator[ModelWire]:
+        return iter(MODEL_WIRES)
+
+    def __len__(self) -> int:
+        return len(MODEL_WIRES)
+
+
+def script_of(settings: Settings) -> ScriptedModels | None:
+    """Return the models whose answers are in the script of the settings; None without one.
+
+    Raises:
+        InvalidSettings: the script cannot be read, or is not one.
+    """
+    if settings.models is None or not settings.models.script:
+        return None
+    try:
+        text = read_regular_file(settings.workspace / settings.models.script, MAX_SCRIPT_BYTES)
+        script = loads(text, max_bytes=MAX_SCRIPT_BYTES)
+        if not isinstance(script, dict):
+            raise InvalidInput(Problem("", "bad_script", "it is not a JSON object", "write `{model: [{text: ...}]}`"))
+        return ScriptedModels(script)
+    except (OSError, MalformedJson, InvalidInput) as error:
+        said = why(error) if isinstance(error, OSError) else str(error)
+        detail = f"the script of models cannot be used: {said[:300]}"
+        raise invalid_setting("/models/script", "bad_script", detail, "correct the file, or name another") from None
+
+
+def models_of(
+    settings: Settings, provider: ModelProvider | None, clock: Clock, breakers: CircuitBreakers, *, is_given: bool
+) -> ModelSender:
+    """Return what sends the calls of models of this process.
+
+    All go to `provider` if it `is_given` by the program; else it is that of `scripted` profiles, if there is one, and
+    the others are those of the settings.
+    """
+    told = settings.models or ModelsSetting()
+    providers: Mapping[ModelWire, ModelProvider] = Providers(told.internal, provider)
+    if is_given and provider is not None:
+        providers = dict.fromkeys(MODEL_WIRES, provider)
+    keys = partial(_key, {one.name: one for one in told.keys}, settings)
+    return ModelSender(providers, keys, clock, breakers, AsyncioConcurrency(), _pause, log_fault)
+
+
+def _key(keys: Mapping[str, ModelKeySetting], settings: Settings, name: str) -> str:
+    told = keys.get(name)
+    if told is None:
+        detail = f"the settings have no key `{name[:80]}` for models"
+        raise InvalidInput(Problem("/models/keys", "no_key", detail, "add it to `[[models.keys]]`"))
+    file = settings.workspace / told.secret_file if told.secret_file else None
+    return read_secret(file, told.secret_env, "/models/keys").decode("utf-8", "replace")
+
+
+async def _pause(duration_us: int) -> None:
+    await asyncio.sleep(duration_us / 1e6)
+
+
+__all__ = ["Providers", "models_of", "script_of"]

@@ -1,0 +1,135 @@
+"""The example's refund as a model plans it, or chooses its calls, in a deployment in memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from contextos.adapters.function.loading import load_function_adapters
+from contextos.audit.replay import replay
+from contextos.audit.verify import verify_tenant
+from contextos.contracts.ports.models import ModelCall, ModelReply, OnText
+from contextos.deployment.queries.run_view import RunView
+from contextos.testing import in_memory
+from contextos.workspace.application import App
+from contextos.workspace.in_memory import InMemory
+from tests.world import EXAMPLE, TENANT, example, request
+
+RULES, GOOD, OTHER = "routing.support@1.0.0", "model.good@1.0.0", "model.other@1.0.0"
+LOOKUP = {"tool": "adp_orders.lookup", "args": {"order_id": "ord_881"}}
+CHECK = {"tool": "adp_policy.eval", "args": {"order_id": "ord_881", "amount_inr": 900}}
+PAY = {"tool": "adp_payments.issue_refund", "args": {"order_id": "ord_881", "amount_inr": 900, "currency": "INR"}}
+FINISH = {"tool": "finish", "args": {"outcome": "approved", "reason": "it is paid"}}
+
+
+def profile(ref: str, **stated: Any) -> dict[str, Any]:
+    """A profile whose model has the last part of its id as its name."""
+    name, _, version = ref.partition("@")
+    known = {
+        "profile_id": name,
+        "version": version,
+        "tenant": TENANT,
+        "wire": "scripted",
+        "model": name.rpartition(".")[2],
+        "capabilities": ["structured_output", "tool_calls"],
+        "context_window": 200_000,
+        "max_output_tokens": 2_000,
+        "regions": ["eu"],
+        "data_class": "RESTRICTED",
+        "retention": "none",
+        "prices": {"currency": "USD", "as_of": "2026-11-01", "prices": {"input": "3", "output": "15"}},
+    }
+    return known | stated
+
+
+def rules(*refs: str, **stated: Any) -> dict[str, Any]:
+    """Routing rules for plans with these profiles as candidates."""
+    candidates = [{"profile": ref, "weight": int(not at)} for at, ref in enumerate(refs)]
+    rule = {"rule_id": "R_plan", "operation": "judge.plan", "candidates": candidates} | stated
+    return {"rules_id": "routing.support", "version": "1.0.0", "tenant": TENANT, "rules": [rule]}
+
+
+def planned_pack() -> dict[str, Any]:
+    """The pack of the example, with a model as the planner."""
+    pack: dict[str, Any] = copy.deepcopy(example("pack.json"))
+    pack["decision_layer"]["models"] = [{"operation": "judge.plan", "rules": RULES}]
+    return pack
+
+
+def session_pack() -> dict[str, Any]:
+    """The pack of the example, with a model that chooses each call."""
+    pack = planned_pack()
+    (template,) = pack["decision_layer"]["task_templates"]
+    steps = [{name: one[name] for name in ("id", "tool", "approval_mode")} for one in template["steps"]]
+    decision = [{"decision_id": "support.refund.execute"}]
+    changed = {"chosen_by": "model", "steps": steps, "decision_checkpoints": decision, "outputs": {}}
+    template |= changed | {"subjects": template["subjects"][:1], "memory": []}
+    return pack
+
+
+def good_plan() -> dict[str, Any]:
+    """The plan of the example's template, as a model answers it."""
+    (template,) = example("pack.json")["decision_layer"]["task_templates"]
+    names = ("id", "tool", "params", "depends_on")
+    return {
+        "template_id": f"{template['template_id']}@{template['version']}",
+        "steps": [{name: one[name] for name in names if name in one} for one in template["steps"]],
+        "decision_checkpoints": template.get("decision_checkpoints", []),
+    }
+
+
+def deployed(place: Path, pack: Mapping[str, Any], models: Any, *artifacts: Mapping[str, Any], **more: Any) -> InMemory:
+    """A deployment of the pack, with the shop at `place`; without `artifacts` with one profile and its rules."""
+    loaded = load_function_adapters("shop.py:adapters", None, root=EXAMPLE, workspace=place)
+    known = {"adapters": loaded.adapters, "directory": example("directory.json"), "facts": example("graph.json")}
+    found = artifacts or (profile(GOOD), rules(GOOD))
+    return in_memory(packs=[pack], models=models, artifacts=found, **known | more)
+
+
+def refund(app: App, amount: int = 900, request_id: str = "req_model") -> RunView:
+    """Ask for a refund of order ord_881."""
+    return app.deployment.invoke(request(amount, request_id))
+
+
+def entries(app: App, run_id: str, *kinds: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """The entries of a run, of these kinds or all, each as kind, key and body."""
+    stored = app.call(app.deployment.ports.stores.tenant(TENANT).read, run_id)
+    found = [(one.kind, one.key, orjson.loads(one.body or b"{}")) for one in stored]
+    return [(kind, key, body.get("answer", body)) for kind, key, body in found if not kinds or kind in kinds]
+
+
+def require_sound(app: App, run_id: str) -> None:
+    """The journal of a run verifies and replays without a provider, and nothing that it reserved is left open."""
+    app.call(verify_tenant, app.deployment.ports.stores.tenant(TENANT), TENANT, app.keys)
+    app.call(replay, app.deployment, TENANT, run_id)
+    asked = {key: body for _, key, body in entries(app, run_id, "model.asked")}
+    answered = {key: body for _, key, body in entries(app, run_id, "model.answered")}
+    assert asked.keys() == answered.keys()
+    for key, body in answered.items():
+        if body.get("unpriced"):
+            assert body["cost_units"] == asked[key]["reserved_units"]
+
+
+class Answering:
+    """A provider whose answers are what functions return, in order; the last answers all further calls."""
+
+    unsafe = ("unsafe_scripted_models",)
+
+    def __init__(self, *answers: Callable[[ModelCall], Any]) -> None:
+        self.asked: list[ModelCall] = []
+        self._answers = answers
+
+    async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
+        self.asked.append(call)
+        reply: ModelReply = self._answers[min(len(self.asked), len(self._answers)) - 1](call)
+        return reply
+
+
+def failures(view: RunView) -> Sequence[Mapping[str, Any]]:
+    """Why a run did not end well."""
+    found: Sequence[Mapping[str, Any]] = view.record["rationale"].get("failures", ()) if view.record else ()
+    return found

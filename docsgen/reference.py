@@ -150,6 +150,7 @@ def _ports() -> Iterator[str]:
     from contextos.workspace.settings.directory import OidcDirectorySetting, SignedDirectorySetting
     from contextos.workspace.settings.keys import Pkcs8KeysSetting, RemoteKeySetting, RemoteKeysSetting
     from contextos.workspace.settings.logins import ApprovalLoginsSetting, BrowserLoginsSetting
+    from contextos.workspace.settings.models import ModelKeySetting, ModelsSetting
     from contextos.workspace.settings.outbox import MailSetting, WebhookSetting
     from contextos.workspace.settings.telemetry import CollectorSetting, TelemetrySetting
 
@@ -170,6 +171,8 @@ def _ports() -> Iterator[str]:
     yield from _settings_table(ApprovalLoginsSetting)
     yield from ("", "## `[credentials]`", "", "See [Credentials](../adapters.md#credentials).")
     yield from _kind(TokenExchangeSetting)
+    yield from ("", "## `[models]`", "", "See [Models](../models.md).", "", *_settings_table(ModelsSetting))
+    yield from ("", "Each entry of `[[models.keys]]`:", "", *_settings_table(ModelKeySetting))
     yield from ("", "## `[attachments]`", "", "See [Attachments](../adapters.md#attachments).", "")
     yield from _settings_table(AttachmentsSetting)
     yield from ("", "## `[telemetry]`", "", "See [Watch it](../watch.md).", "")

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from contextos.action.breaker import CircuitBreakers
+from contextos.action.models.router import RouteQuestion
 from contextos.action.models.sending import ModelSender
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.adapters.models.scripted import ScriptedModels
@@ -34,6 +35,19 @@ from tests.world import APPROVER, EXAMPLE, TENANT, example, request
 
 PROFILE = "model.large@1.0.0"
 RULES = "routing.support@1.0.0"
+QUESTION = RouteQuestion(
+    run_id="run_1",
+    operation="judge.plan",
+    intent="refund",
+    risk_class="delegated",
+    data_class="INTERNAL",
+    input_tokens=100,
+    most_input_tokens=150,
+    output_tokens=450,
+    units_left=10_000,
+    time_left_ms=30_000,
+)
+
 TOOLS = ("adp_orders.lookup", "adp_policy.eval", "adp_payments.issue_refund")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,10 @@ from contextos.deployment.queries.run_view import RunView
 from contextos.testing import in_memory
 from contextos.workspace.application import App
 from contextos.workspace.in_memory import InMemory
+from tests import modelled
 from tests.world import EXAMPLE, TENANT, example, request
+
+good_plan = modelled.plan
 
 RULES, GOOD, OTHER = "routing.support@1.0.0", "model.good@1.0.0", "model.other@1.0.0"
 LOOKUP = {"tool": "adp_orders.lookup", "args": {"order_id": "ord_881"}}
@@ -29,21 +31,7 @@ FINISH = {"tool": "finish", "args": {"outcome": "approved", "reason": "it is pai
 def profile(ref: str, **stated: Any) -> dict[str, Any]:
     """A profile whose model has the last part of its id as its name."""
     name, _, version = ref.partition("@")
-    known = {
-        "profile_id": name,
-        "version": version,
-        "tenant": TENANT,
-        "wire": "scripted",
-        "model": name.rpartition(".")[2],
-        "capabilities": ["structured_output", "tool_calls"],
-        "context_window": 200_000,
-        "max_output_tokens": 2_000,
-        "regions": ["eu"],
-        "data_class": "RESTRICTED",
-        "retention": "none",
-        "prices": {"currency": "USD", "as_of": "2026-11-01", "prices": {"input": "3", "output": "15"}},
-    }
-    return known | stated
+    return modelled.profile(name.rpartition(".")[2], profile_id=name, version=version, **stated)
 
 
 def rules(*refs: str, **stated: Any) -> dict[str, Any]:
@@ -55,31 +43,12 @@ def rules(*refs: str, **stated: Any) -> dict[str, Any]:
 
 def planned_pack() -> dict[str, Any]:
     """The pack of the example, with a model as the planner."""
-    pack: dict[str, Any] = copy.deepcopy(example("pack.json"))
-    pack["decision_layer"]["models"] = [{"operation": "judge.plan", "rules": RULES}]
-    return pack
+    return modelled.pack()
 
 
 def session_pack() -> dict[str, Any]:
     """The pack of the example, with a model that chooses each call."""
-    pack = planned_pack()
-    (template,) = pack["decision_layer"]["task_templates"]
-    steps = [{name: one[name] for name in ("id", "tool", "approval_mode")} for one in template["steps"]]
-    decision = [{"decision_id": "support.refund.execute"}]
-    changed = {"chosen_by": "model", "steps": steps, "decision_checkpoints": decision, "outputs": {}}
-    template |= changed | {"subjects": template["subjects"][:1], "memory": []}
-    return pack
-
-
-def good_plan() -> dict[str, Any]:
-    """The plan of the example's template, as a model answers it."""
-    (template,) = example("pack.json")["decision_layer"]["task_templates"]
-    names = ("id", "tool", "params", "depends_on")
-    return {
-        "template_id": f"{template['template_id']}@{template['version']}",
-        "steps": [{name: one[name] for name in names if name in one} for one in template["steps"]],
-        "decision_checkpoints": template.get("decision_checkpoints", []),
-    }
+    return modelled.pack(chosen_by="model")
 
 
 def deployed(place: Path, pack: Mapping[str, Any], models: Any, *artifacts: Mapping[str, Any], **more: Any) -> InMemory:

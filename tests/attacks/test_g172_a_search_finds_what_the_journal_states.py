@@ -19,6 +19,7 @@ from contextos.contracts.entries.terms import ANY_RUN, term
 from contextos.contracts.journal import INDEX
 from contextos.deployment import operator
 from contextos.deployment.acts.ended_runs import close_decision
+from contextos.deployment.queries.sessions import list_sessions
 from contextos.errors import ChainBroken, InvalidInput, Unavailable
 from contextos.service.run_search import RunSearch
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -179,6 +180,66 @@ def test_what_was_erased_is_not_searched_for(tmp_path: Path, stores: str) -> Non
     run(go())
 
 
+@pytest.mark.requirement("J-ERASE")
+def test_an_erasure_leaves_what_the_run_stated_after_it_was_proposed(tmp_path: Path, stores: str) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores=stores)
+        waits = (await world.invoke(request(4300, "req_1"))).run_id
+        store = world.stores.tenant(TENANT)
+        record = [one.seq for one in await store.read(waits) if one.kind == "record.revised"][-1]
+        proposed = await operator.erase_entry.propose(
+            world.deployment, TENANT, waits, record, by=world.actor(), reason="law"
+        )
+        await world.approve(waits)
+        await proposed.signed()
+        assert await found(world, status="DECIDED") == ["req_1"]
+        assert await found(world, subject=SUBJECT) == ["req_1"]
+        await verify_tenant(store, TENANT, world.keys)
+        await world.aclose()
+
+    run(go())
+
+
+def test_an_erasure_beside_a_commit_of_the_run_leaves_all_that_is_stated(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores="sqlite")
+        waits = (await world.invoke(request(4300, "req_1"))).run_id
+        stores, store = world.stores, world.stores.tenant(TENANT)
+        record = [one.seq for one in await store.read(waits) if one.kind == "record.revised"][-1]
+        erase, calls = stores.erase, 0
+
+        async def late(*given: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                await world.approve(waits)
+            await erase(*given)
+
+        stores.erase = late  # type: ignore[method-assign]
+        await operator.erase_entry(world.deployment, TENANT, waits, record, by=world.actor(), reason="law")
+        assert await found(world, status="DECIDED") == ["req_1"]
+        await verify_tenant(store, TENANT, world.keys)
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_made_up_term_makes_no_run_a_session(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await decided(tmp_path, "memory")
+        store: Any = world.stores.tenant(TENANT)
+        store._stored.terms[term("mode", "long_running"), 1] = 1
+        assert (await list_sessions(store, TENANT, world.keys, limit=5)).sessions == []
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_value_that_is_named_like_a_status_is_searched_for_as_a_value() -> None:
+    assert RunSearch(decision="IN_FLIGHT").terms() == [(term("decision", "IN_FLIGHT"),)]
+    assert RunSearch(approver="IN_FLIGHT").terms() == [(term("approver", "IN_FLIGHT"),)]
+
+
 ALTERED = {
     "a term is deleted": ("DELETE FROM run_terms WHERE number = 1 AND term = :subject", "1 are missing"),
     "all are deleted": ("DELETE FROM run_terms", "are missing"),
@@ -209,6 +270,7 @@ def test_a_term_that_a_hand_altered_shows_nothing_false_and_is_named_by_verify(t
             connection.commit()
         assert changed
         assert {*await found(world, subject=SUBJECT)} <= {"req_1", "req_2"}
+        assert await found(world) == ["req_2", "req_1"], "the list of the whole tenant reads no term"
         with pytest.raises(ChainBroken, match=named):
             await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
         await world.aclose()

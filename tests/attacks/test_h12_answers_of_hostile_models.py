@@ -255,7 +255,9 @@ class Silent:
 
 
 def test_a_provider_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
-    with deployed(tmp_path, planned_pack(), Silent(), profile(GOOD, timeout_ms=100), rules(GOOD)) as app:
+    cheap = {"currency": "USD", "as_of": "2026-11-01", "prices": {"input": "0.3", "output": "1.5"}}
+    known = profile(GOOD, timeout_ms=100, prices=cheap)
+    with deployed(tmp_path, planned_pack(), Silent(), known, rules(GOOD)) as app:
         view = refund(app)
         assert view.state == "escalated"
         assert "(timed_out): it did not answer in" in failures(view)[0]["detail"]

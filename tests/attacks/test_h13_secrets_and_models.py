@@ -20,7 +20,6 @@ from contextos.action.breaker import CircuitBreakers
 from contextos.action.models.sending import ModelSender
 from contextos.adapters.function.adapter import BusinessError, log_fault
 from contextos.adapters.function.loading import load_function_adapters
-from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.envelopes.models import ModelProfile
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
@@ -246,8 +245,8 @@ class Keyed:
 
     unsafe = ("unsafe_test_models",)
 
-    def __init__(self, client: OutboundClient) -> None:
-        self._providers = Providers(client, None)
+    def __init__(self, internal: str) -> None:
+        self._providers = Providers([internal], None)
 
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
         return await self._providers[call.profile.wire].complete(replace(call, key=KEY), on_text)
@@ -270,7 +269,7 @@ def test_no_request_body_of_a_wire_has_a_secret_and_the_key_is_in_a_header_alone
         host = address.partition("://")[2].rstrip("/")
         cheap = {"currency": "USD", "as_of": "2026-11-01", "prices": {"input": "0.01", "output": "0.01"}}
         known = profile(GOOD, wire=wire, endpoint=f"http://{host}/v1", prices=cheap)
-        models = Keyed(OutboundClient(internal=[host]))
+        models = Keyed(host)
         more: dict[str, Any] = {"adapters": talkative, "facts": facts(), "egress": {TENANT: [host]}}
         with deployed(tmp_path, with_notes(session_pack()), models, known, rules(GOOD), **more) as app:
             view = refund(app)

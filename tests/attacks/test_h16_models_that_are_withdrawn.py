@@ -134,3 +134,4 @@ def test_a_run_that_used_what_is_withdrawn_replays(tmp_path: Path) -> None:
         view = refund(app)
         app.call(withdraw(app, GOOD))
         require_sound(app, view.run_id)
+        assert len(models.asked) == 1

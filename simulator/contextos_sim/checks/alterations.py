@@ -6,7 +6,7 @@ Each alteration is a copy of some streams as the owner would leave them; the sto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import getitem
 from random import Random
@@ -18,16 +18,19 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS, body_fault
 from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, SignedHead, StoredRun, genesis, link
 from contextos.contracts.ports.storage import Store
+from contextos.deployment.queries.run_terms import run_terms
+from contextos_sim import example
 from contextos_sim.scheduler import immediately
 
 
 @dataclass(frozen=True, slots=True)
 class AlteredStore:
-    """A store as it reads after an alteration: `streams` and `heads` are in place of its own."""
+    """A store as it reads after an alteration: `streams`, `heads` and the terms of runs are in place of its own."""
 
     inner: Store
     streams: Mapping[str, Sequence[Entry]]
     heads: Mapping[str, Sequence[SignedHead]]
+    terms_of: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         """Return the entries of a stream behind `after`."""
@@ -44,6 +47,13 @@ class AlteredStore:
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         """Return the entries of a shared stream that have one of these keys."""
         return [entry for entry in await self.read(stream) if entry.key in keys]
+
+    async def terms(self, first: int, last: int) -> Sequence[tuple[int, int, int]]:
+        """Return (number, term, when the run began) of the runs with these numbers."""
+        rows = await self.inner.terms(first, last)
+        began = {number: at_us for number, _, at_us in rows if number in self.terms_of}
+        fitting = [(number, term, at_us) for number, at_us in began.items() for term in self.terms_of[number]]
+        return sorted([*(row for row in rows if row[0] not in began), *fitting])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -82,12 +92,14 @@ def _entry_removed(rng: Random, store: Store, run: str) -> AlteredStore | None:
 
 
 def _run_cut(rng: Random, store: Store, run: str) -> AlteredStore | None:
-    """The run goes back to an earlier head that the runtime signed."""
+    """The run goes back to an earlier head that the runtime signed, and a search finds it as it was then."""
     heads = immediately(store.read_run(run)).heads
     if len(heads) < 2:
         return None
     seq = rng.choice(heads[:-1])[0]
-    return AlteredStore(store, {run: _read(store, run)[:seq]}, {run: [one for one in heads if one[0] <= seq]})
+    entries, (begun, *_) = _read(store, run)[:seq], immediately(store.lines(INDEX, run))
+    terms = immediately(run_terms(store, entries, example.keys()))
+    return AlteredStore(store, {run: entries}, {run: [one for one in heads if one[0] <= seq]}, {begun.seq: terms})
 
 
 def _chain_forged(rng: Random, store: Store, run: str) -> AlteredStore | None:

@@ -19,7 +19,7 @@ from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument
 from contextos.contracts.documents.runs import CANCELS, LEASES, CancelRequest
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import StatedCall
-from contextos.contracts.journal import Batch, Draft, Entry, erasure_key
+from contextos.contracts.journal import Batch, Draft, Entry, TermChange, erasure_key
 from contextos.contracts.model import changed
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import approval_statement
@@ -358,8 +358,11 @@ async def erase_entry(
     key = entries[seq - 1].key
 
     async def write(control: tuple[str, Draft]) -> None:
-        terms = await terms_without(store, entries, seq, app.ports.keys)
-        await app.ports.stores.erase(tenant_id, run_id, seq, control[1], terms)
+        length, terms = 0, TermChange()
+        # The run can go on meanwhile, and state again what is erased: the terms are those of all that is stored.
+        while len(stored := await store.read(run_id)) > length:
+            length, terms = len(stored), await terms_without(store, stored, seq, app.ports.keys, terms.added)
+            await app.ports.stores.erase(tenant_id, run_id, seq, control[1], terms)
         # After a crash in between, the same act again does this alone.
         await SignedWrites(store, tenant_id, app.ports.keys).forget(run_id, key, app.ports.clock.now_us())
 

@@ -297,7 +297,8 @@ class ModelSpeaker:
 
 def _done_before(account: RunAccount) -> list[dict[str, Any]]:
     """The calls of a session before it was reopened, each with what it came to."""
-    outputs = {one.key.rpartition("/")[0]: one.body["envelope"].get("output") for one in account.of("tool.returned")}
+    outputs = {one.key: one.body["envelope"].get("output") for one in account.of("tool.refused")}
+    outputs |= {one.key.rpartition("/")[0]: one.body["envelope"].get("output") for one in account.of("tool.returned")}
     answers = {one.key: one.body for one in account.of("call.answered")}
     return [
         {

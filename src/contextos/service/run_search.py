@@ -52,7 +52,9 @@ class RunSearch:
             "status": self.status,
         }
         named = [(name, value) for name, value in criteria.items() if value is not None]
-        return [(LIVE,) if value in _OF_LIVE_RUNS else (term(name, value),) for name, value in named]
+        return [
+            (LIVE,) if name == "status" and value in _OF_LIVE_RUNS else (term(name, value),) for name, value in named
+        ]
 
     def finds(self, run: Searched) -> bool:
         """Return whether a run that was found fits. One that does not verify always does: what it says of itself may be

@@ -103,7 +103,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         adapters = adapters_by_id(loaded, given.adapters)
         credentials = given.credentials if given.credentials is not None else credentials_of(settings, clock)
         refuse_without_issuer(adapters, credentials)
-        of_models = given.models or script_of(settings)
+        of_models = given.models if given.models is not None else script_of(settings)
         in_use = (people, keys, clock, given.stores, given.planner, of_models, credentials, *adapters.values())
         unsafe = lineage(settings, in_use, dev=given.dev)
         telemetry = telemetry_of(settings, read_only=read_only, given=given.telemetry)

@@ -17,7 +17,7 @@ from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.models import ModelProvider
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.planning import Planner
-from contextos.control.artifacts import PACK_TYPE, PROFILE_TYPE, ROUTING_TYPE
+from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment.acts.act import Actor
 from contextos.deployment.acts.facts import write_facts
 from contextos.deployment.acts.governance import initialise_tenant
@@ -26,7 +26,7 @@ from contextos.deployment.queries.run_view import RunView
 from contextos.deployment.signing import answer_signer
 from contextos.errors import InvalidInput, Problem
 from contextos.packs.building import DeclaredPack
-from contextos.packs.checking import require_lint
+from contextos.packs.checking import payload_type_of, require_lint
 from contextos.packs.expansion import Expansion
 from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
@@ -205,7 +205,9 @@ class InMemory(Opening):
 
     async def _begin(self, app: App) -> None:
         by = Person(TEST_OPERATOR).actor()
-        envelopes = [seal(_type_of(one), canonical(dict(one)), app.keys, "pack") for one in self._packs]
+        envelopes = [
+            seal(payload_type_of(one) or PACK_TYPE, canonical(dict(one)), app.keys, "pack") for one in self._packs
+        ]
         for tenant_id in app.tenants():
             named = [one for one in envelopes if app.tenant_named(one) in (None, tenant_id)]
             if self._declared is not None:
@@ -214,11 +216,6 @@ class InMemory(Opening):
             nodes, edges = self._facts.get("nodes", ()), self._facts.get("edges", ())
             if nodes or edges:
                 await write_facts(app.deployment, tenant_id, nodes, edges, by=by)
-
-
-def _type_of(artifact: Mapping[str, Any]) -> str:
-    of_models = {"profile_id": PROFILE_TYPE, "rules_id": ROUTING_TYPE}
-    return next((kind for name, kind in of_models.items() if name in artifact), PACK_TYPE)
 
 
 def _with_people(tenant: Mapping[str, Any]) -> dict[str, Any]:

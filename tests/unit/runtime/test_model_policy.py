@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from contextos.action.models.router import RouteQuestion, RouteState, route
+from contextos.action.models.router import RouteState, route
 from contextos.contracts.controls import KnownFacts
 from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.facts import FACTS, Vocabulary
@@ -16,6 +16,7 @@ from contextos.contracts.scope import RunScope
 from contextos.runtime.model_policy import decide_model, refused_models
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 from contextos.trust.policy.rule_evaluation import _TYPE_CHECKS
+from tests.modelled import QUESTION
 from tests.policies import leveled, paths_in, var
 from tests.policies import rule as stated_rule
 
@@ -141,20 +142,8 @@ def test_the_router_passes_over_what_policy_refuses_and_names_the_rule() -> None
             ],
         }
     )
-    question = RouteQuestion(
-        run_id="run_1",
-        operation="judge.plan",
-        intent="refund",
-        risk_class="delegated",
-        data_class="INTERNAL",
-        input_tokens=100,
-        most_input_tokens=100,
-        output_tokens=500,
-        units_left=10_000,
-        time_left_ms=30_000,
-    )
     state = RouteState(refused=refused(ALLOW, rule("R_EU", {"in": ["us", var("model.regions")]}, allow=False)))
-    for asked in (question, changed(question, tried=(("near@1.0.0", "unavailable"),))):
+    for asked in (QUESTION, changed(QUESTION, tried=(("near@1.0.0", "unavailable"),))):
         decision = route(asked, rules, PROFILES, state)
         of_far = next(one for one in decision.candidates if one.profile == "far@1.0.0")
         assert (decision.profile, of_far.reason, of_far.detail) == ("near@1.0.0", "policy", "R_EU")

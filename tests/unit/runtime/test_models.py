@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from contextos.errors import InvalidInput
+from contextos.audit.replay import replay
+from contextos.errors import InvalidInput, ReplayMismatch
+from tests.golden.make import linked
 from tests.modelled import EVALUATE, LOOKUP, REFUND, RULES, calls, finish, modelled, pack, plan, profile, rules
+from tests.world import TENANT
 
 WRONG = plan(steps=[{**plan()["steps"][0], "tool": "adp_orders.delete"}, *plan()["steps"][1:]])
 
@@ -293,6 +296,22 @@ def test_a_call_to_which_a_judge_objected_is_not_made_by_asking_again() -> None:
         assert world.replay(view).status == "REJECTED"
 
 
+def test_reads_to_which_a_judge_objected_are_made_neither_together_nor_alone() -> None:
+    listed = rules(
+        {"operation": "judge.plan", "candidates": [{"profile": "model.large@1.0.0"}]},
+        {"operation": "judge.verify", "candidates": [{"profile": "model.judge@1.0.0"}]},
+    )
+    objection = {"text": {"verdict": "replan", "findings": ["not these"]}}
+    reads = calls(LOOKUP, EVALUATE)
+    script = {"large": [reads, calls(LOOKUP), reads, finish("denied", "no")], "judge": [objection, *[OK] * 4]}
+    of = pack("judge.plan", "judge.verify", chosen_by="model")
+    with modelled(script=script, of=of, artifacts=[profile(), profile("judge"), listed]) as world:
+        view = world.run()
+        assert [one["status"] for one in world.entries(view, "call.answered")] == ["refused"] * 5
+        assert world.entries(view, "tool.dispatching") == []
+        assert world.replay(view).status == "REJECTED"
+
+
 def test_in_a_session_too_a_judge_that_does_not_answer_lets_nothing_pass() -> None:
     listed = rules(
         {"operation": "judge.plan", "candidates": [{"profile": "model.large@1.0.0"}]},
@@ -341,3 +360,41 @@ def test_nobody_opens_a_session_of_which_a_model_chooses_the_calls() -> None:
         with pytest.raises(InvalidInput, match="chosen by a model"):
             world.app.gate(session="s1", user="usr_771", token="tok_usr_771", agent="agt_support")
         assert world.models.asked == []
+
+
+def test_an_answer_that_redaction_makes_too_large_is_no_answer_and_the_run_replays() -> None:
+    grows = "https://u:p@h " * 18_000
+    assert len(grows) < 262_144
+    with modelled(*[{"text": grows}] * 4) as world:
+        view = world.run()
+        assert view.state == "escalated"
+        assert "is larger than 262144 bytes" in view.record["rationale"]["failures"][0]["detail"]
+        assert {one["outcome"] for one in world.entries(view, "model.answered")} == {"malformed"}
+        assert world.replay(view).status == view.record["status"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"unpriced": True, "cost_units": 0},
+        {"usage": None, "cost_units": 0},
+        {"usage": None, "cost_units": 5},
+        {"usage": None, "unpriced": True, "cost_units": 0},
+        {"cost_units": 0},
+    ],
+)
+def test_a_replay_finds_an_answer_that_is_settled_at_another_cost(forged: dict[str, Any]) -> None:
+    def changed(body: bytes) -> bytes:
+        told = json.loads(body)
+        answer = {name: one for name, one in (told["answer"] | forged).items() if one is not None}
+        return json.dumps({**told, "answer": answer}, separators=(",", ":"), sort_keys=True).encode()
+
+    with modelled({"text": plan(), "usage": {"input": 100, "output": 50}}) as world:
+        view = world.run()
+        assert world.replay(view).status == "DECIDED"
+        entries = [
+            one._replace(body=changed(one.body or b"")) if one.kind == "model.answered" else one
+            for one in world.journal(view)
+        ]
+        with pytest.raises(ReplayMismatch, match="its usage does not cost"):
+            world.app.call(replay, world.app.deployment, TENANT, view.run_id, linked(entries))

@@ -1,4 +1,4 @@
-"""A search finds the runs whose record fits, and every run that does not verify."""
+"""A search finds the runs whose record fits, and of those that it reads each that does not verify."""
 
 from __future__ import annotations
 

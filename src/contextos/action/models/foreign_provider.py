@@ -149,10 +149,12 @@ def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
 
 
 def _usage(usage: object) -> ModelUsage | None:
-    """The usage that is believed: whole numbers of known kinds, and a tier."""
+    """The usage that is believed: whole numbers of known kinds, those of the prompt and the answer, and a tier."""
     if not isinstance(usage, ModelUsage) or not isinstance(usage.tier, str) or len(usage.tier) > MAX_NAME_CHARS:
         return None
     counts = dict(usage.counts)
+    if not {"input", "output"} <= counts.keys():
+        return None
     for kind, count in counts.items():
         if kind not in TOKEN_KINDS or type(count) is not int or not 0 <= count <= MAX_USAGE_COUNT:
             return None

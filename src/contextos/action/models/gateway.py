@@ -24,7 +24,7 @@ from contextos.contracts.envelopes.models import ModelCapability, ModelOperation
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import MAX_TEXT_CHARS, UNITS_PER_CENT, changed, final_fields
-from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply, ModelTool, ModelUsage, ProposedCall
+from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelTool, ModelUsage, ProposedCall
 from contextos.contracts.ports.outside import Estimator
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import SESSION_LIMIT, ModelRoutes, RunScope
@@ -134,7 +134,7 @@ class ModelGateway:
             send = partial(self._send, call, decision, key, is_lost, again_us.get(decision.profile, 0))
             body: Any = await self._journal.record("model.answered", key, {}, send)
             self._ports.forget()
-            self._require_settled(body, call.profile)
+            self._require_settled(body, call.profile, decision)
             if overrun := self._overrun(decision.profile):
                 return overrun
             if body["outcome"] == "answered":
@@ -236,31 +236,32 @@ class ModelGateway:
         assert self._ports.sender is not None, "a live run has what sends its calls"
         call = replace(call, headers=self._ports.headers(key))
         reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)
-        cost, is_unpriced = _settled(reply, call.profile, decision)
+        is_billed = reply.billed or reply.outcome == "answered"
+        cost, is_unpriced = _settled(reply.usage, is_billed, call.profile, decision)
         body: dict[str, Any] = {"outcome": reply.outcome, "cost_units": cost}
         if is_unpriced:
             body["unpriced"] = True
         if reply.usage is not None:
             usage = {"counts": dict(reply.usage.counts), "tier": reply.usage.tier}
             body["usage"] = {**usage, "reported": dict(reply.usage.reported)}
-        answer = {"text": reply.text, "calls": _calls_json(reply.calls)}
+        # What is measured is what is recorded: a text grows where something of it is redacted.
+        answer = self._ports.cleanse({"text": reply.text, "calls": _calls_json(reply.calls)})
         if reply.outcome == "answered" and len(canonical(answer)) > MAX_TEXT_CHARS:
             body |= {"outcome": "malformed", "detail": f"the answer is larger than {MAX_TEXT_CHARS} bytes"}
-        elif reply.outcome == "answered":
-            body |= answer
+            answer = {}
         if reply.retry_after_ms:
             body["retry_at_us"] = self._journal.time_us + reply.retry_after_ms * 1_000
         stated = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
         body = {name: text[:MAX_DETAIL] for name, text in stated.items() if text} | body
         cleansed: dict[str, Any] = self._ports.cleanse(body)
-        return cleansed
+        return cleansed | (answer if reply.outcome == "answered" else {})
 
-    def _require_settled(self, body: Mapping[str, Any], profile: ModelProfile) -> None:
-        """Raise `ReplayMismatch` unless an answer is settled at what its usage costs."""
-        if body.get("unpriced") or body.get("usage") is None:
-            return
-        usage = ModelUsage(body["usage"]["counts"], body["usage"]["tier"])
-        if settled_units(usage, profile.prices) != body["cost_units"]:
+    def _require_settled(self, body: Mapping[str, Any], profile: ModelProfile, decision: RoutingDecision) -> None:
+        """Raise `ReplayMismatch` unless an answer is settled at what its usage costs, or at the reserve if unknown."""
+        told, is_unpriced = body.get("usage"), bool(body.get("unpriced"))
+        usage = ModelUsage(told["counts"], told["tier"]) if told is not None else None
+        is_billed = is_unpriced or body["outcome"] == "answered"
+        if _settled(usage, is_billed, profile, decision) != (body["cost_units"], is_unpriced):
             last = self._journal.log()[-1]
             raise ReplayMismatch(last.seq, last.kind, f"its usage does not cost {body['cost_units']} units")
 
@@ -295,11 +296,13 @@ class ModelGateway:
         return Failure(code="no_model_route", detail=detail)
 
 
-def _settled(reply: ModelReply, profile: ModelProfile, decision: RoutingDecision) -> tuple[int, bool]:
+def _settled(
+    usage: ModelUsage | None, is_billed: bool, profile: ModelProfile, decision: RoutingDecision
+) -> tuple[int, bool]:
     """What a reply costs, and whether that is what was reserved because nothing else is known."""
-    if reply.usage is None and not reply.billed:
+    if usage is None and not is_billed:
         return 0, False
-    cost = settled_units(reply.usage, profile.prices) if reply.usage is not None else None
+    cost = settled_units(usage, profile.prices) if usage is not None else None
     return (decision.reserved_units, True) if cost is None else (cost, False)
 
 

@@ -18,13 +18,13 @@ from anthropic import AnthropicError, AsyncAnthropic, AsyncStream
 
 from contextos.adapters.models.anthropic_answer import StreamedMessage, message_reply
 from contextos.adapters.models.anthropic_request import MessagesRequest, messages_request
-from contextos.adapters.models.transport import Answer, ModelTransport, NotTheProtocol, Sdk, exchange, streams
+from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, exchange, sdk_client, streams
 from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.envelopes.models import ModelOutcome
 from contextos.contracts.ports.models import ModelCall, ModelReply, OnText
 from contextos.errors import InvalidInput, Problem
 
-API_VERSION: Final = "2026-10-21"
+_HEADERS: Final = {"anthropic-version": "2026-10-21"}
 _BY_TYPE: Final[Mapping[str, ModelOutcome]] = {
     "api_error": "unavailable",
     "authentication_error": "unauthorized",
@@ -61,7 +61,7 @@ class AnthropicMessages:
             return reply
 
         path = "/messages" if call.profile.endpoint.rstrip("/").endswith("/v1") else "/v1/messages"
-        return await exchange(self._client, call, _SDK, read, path=path, headers=_headers(call), on_text=on_text)
+        return await exchange(self._client, call, _SDK, read, path=path, headers=_HEADERS, on_text=on_text)
 
 
 def messages_outcome(body: Mapping[str, Any]) -> ModelOutcome | None:
@@ -84,7 +84,6 @@ _SDK: Final = Sdk((AnthropicError,), messages_outcome)
 @cache
 def _client() -> AsyncAnthropic:
     """Return the SDK. Whatever it takes from the environment is stated here, or is not sent by the transport."""
-    http = httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
     return AsyncAnthropic(
         api_key="not-sent",
         webhook_key="",
@@ -92,14 +91,8 @@ def _client() -> AsyncAnthropic:
         max_retries=0,
         timeout=None,
         open_telemetry=False,
-        http_client=http,
+        http_client=sdk_client(),
     )
-
-
-def _headers(call: ModelCall) -> Mapping[str, str]:
-    """The headers of the protocol. The key goes where the SDK sends it in this version of the API."""
-    key = {} if call.key is None else {"authorization": f"Bearer {call.key}"}
-    return {"anthropic-version": API_VERSION, **key}
 
 
 def _body(request: MessagesRequest) -> bytes:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Final
 
 from contextos.adapters.models.tool_names import ToolNames
-from contextos.adapters.models.transport import streams
+from contextos.adapters.models.transport import parameters, streams
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelTool
 from contextos.errors import InvalidInput, Problem
@@ -31,7 +31,12 @@ MAX_UNIONS: Final = 16
 _MAX_SUBSCHEMAS: Final = 2_000
 _MAX_DEPTH: Final = 32
 _CALL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PARAMETERS: Final = frozenset({"effort", "temperature", "top_k", "top_p"})
+_KNOWN: Final = {
+    "effort": lambda value: {"output_config": {"effort": value}},
+    "temperature": lambda value: {"temperature": value},
+    "top_k": lambda value: {"top_k": value},
+    "top_p": lambda value: {"top_p": value},
+}
 """The parameters of sampling that this protocol takes; models of today take `effort` alone."""
 _SCHEMA_WORDS: Final = frozenset(
     [
@@ -73,49 +78,30 @@ def messages_request(call: ModelCall) -> MessagesRequest:
     Raises:
         InvalidInput: the protocol cannot express the call.
     """
-    config, parameters = _parameters(call)
+    body = parameters(call, _KNOWN)
     schema = call.output_schema
     by_tool = schema is not None and not _has_output_format(call, schema)
-    names = ToolNames([*_tools_of(call), *([ANSWER_TOOL] if by_tool else [])])
+    names = ToolNames.of(call, *([ANSWER_TOOL] if by_tool else []))
     tools = [_tool(one, names.sent(one.name)) for one in call.tools]
     choice: dict[str, Any] = {"type": "any" if call.tool_choice == "required" else "auto"}
     if schema is not None and by_tool:
         choice = {"type": "any"} if tools else {"type": "tool", "name": names.sent(ANSWER_TOOL)}
         tools.append(_answer_tool(names.sent(ANSWER_TOOL), schema))
     elif schema is not None:
-        config = {**config, "format": {"type": "json_schema", "schema": schema}}
+        body["output_config"] = {**body.get("output_config", {}), "format": {"type": "json_schema", "schema": schema}}
     optional = {
         "system": "\n\n".join(one.text for one in call.messages if one.role == "system" and one.text),
         "tools": tools,
         "tool_choice": choice if tools else None,
-        "output_config": config,
         "stream": streams(call),
     }
-    body = {
+    body |= {
         "model": call.profile.model,
         "max_tokens": call.max_output_tokens,
-        **parameters,
         **{name: value for name, value in optional.items() if value},
         "messages": _turns(call.messages, names),
     }
     return MessagesRequest(body, names, by_tool)
-
-
-def _parameters(call: ModelCall) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The parameters of sampling of a profile: those of the output, and those of the request itself."""
-    stated = call.profile.parameters
-    for name in stated:
-        if name not in _PARAMETERS:
-            detail = f"the wire `anthropic` has no parameter `{name}`"
-            remedy = f"use one of {', '.join(sorted(_PARAMETERS))}"
-            raise InvalidInput(Problem(f"/parameters/{name}", "unknown_parameter", detail, remedy))
-    own = {name: value for name, value in stated.items() if name != "effort"}
-    return ({"effort": stated["effort"]} if "effort" in stated else {}), own
-
-
-def _tools_of(call: ModelCall) -> list[str]:
-    """The names of the tools that a call offers, or that its messages have called."""
-    return [one.name for one in call.tools] + [one.tool for message in call.messages for one in message.calls]
 
 
 def _tool(tool: ModelTool, name: str) -> dict[str, Any]:

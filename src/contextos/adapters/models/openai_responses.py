@@ -19,13 +19,11 @@ from contextos.adapters.models.openai_wire import (
     error_outcome,
     json_arguments,
     keep_usage,
-    key_headers,
-    parameters,
     proposed,
     whole_answer,
 )
 from contextos.adapters.models.tool_names import ToolNames
-from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, streams
+from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters, streams
 from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply, OnText
 
@@ -67,7 +65,7 @@ class OpenAIResponses:
             answer.hand_on(reply.text)
             return reply
 
-        return await exchange(self._client, call, OPENAI, read, path=_PATH, headers=key_headers(call), on_text=on_text)
+        return await exchange(self._client, call, OPENAI, read, path=_PATH, on_text=on_text)
 
 
 def _request(call: ModelCall, names: ToolNames) -> dict[str, Any]:

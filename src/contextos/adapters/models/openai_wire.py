@@ -15,11 +15,11 @@ import httpx2
 import orjson
 from openai import AsyncOpenAI, AsyncStream, OpenAIError
 
-from contextos.adapters.models.transport import Answer, ModelTransport, NotTheProtocol, Sdk
+from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, sdk_client
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.models import ModelOutcome, TokenKind
 from contextos.contracts.ports.models import ModelCall, ModelUsage, ProposedCall
-from contextos.errors import InvalidInput, MalformedJson, Problem
+from contextos.errors import MalformedJson
 
 MAX_TOKENS: Final = 1_000_000_000
 """A count above it is not one."""
@@ -98,7 +98,6 @@ OPENAI: Final = Sdk((OpenAIError,), error_outcome)
 @cache
 def _client() -> AsyncOpenAI:
     """Return the SDK. Whatever it takes from the environment is stated here, or is not sent by the transport."""
-    http = httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
     return AsyncOpenAI(
         api_key="not-sent",
         admin_api_key="not-sent",
@@ -108,7 +107,7 @@ def _client() -> AsyncOpenAI:
         base_url="https://endpoint.invalid",
         max_retries=0,
         timeout=None,
-        http_client=http,
+        http_client=sdk_client(),
     )
 
 
@@ -122,28 +121,6 @@ async def answer_events(path: str, body: Mapping[str, Any]) -> AsyncIterator[Map
     stream = await _client().post(path, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object])
     async for event in stream:
         yield a_mapping(event, "an event")
-
-
-def key_headers(call: ModelCall) -> Mapping[str, str]:
-    """Return the header with the key; none without one. Azure takes the same one."""
-    return {} if call.key is None else {"authorization": f"Bearer {call.key}"}
-
-
-def parameters(call: ModelCall, known: Mapping[str, Callable[[object], Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the parameters of sampling of a profile as a protocol spells them.
-
-    Raises:
-        InvalidInput: the protocol has no such parameter, or the runtime states it.
-    """
-    fields = dict[str, Any]()
-    for name, value in call.profile.parameters.items():
-        if name not in known:
-            detail = f"the wire `{call.profile.wire}` has no parameter `{name}`"
-            raise InvalidInput(
-                Problem(f"/parameters/{name}", "unknown_parameter", detail, f"use one of {', '.join(sorted(known))}")
-            )
-        fields |= known[name](value)
-    return fields
 
 
 def answer_format(call: ModelCall) -> dict[str, Any]:
@@ -242,6 +219,13 @@ def json_arguments(call: ProposedCall) -> str:
     return orjson.dumps(dict(call.args)).decode()
 
 
+_OF_PROMPT: Final = frozenset({"cached_tokens", "cache_write_tokens", "cache_write_tokens_details", "text_tokens"})
+_OF_COMPLETION: Final = frozenset(
+    {"reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens", "text_tokens"}
+)
+_CACHE_WRITES: Final = frozenset({"ttl_30m_tokens"})
+
+
 def keep_usage(answer: Answer, reported: object, tier: object, names: tuple[str, str]) -> None:
     """Keep the usage that a provider reports, each token in one kind; `names` are those of its two totals.
 
@@ -258,24 +242,33 @@ def keep_usage(answer: Answer, reported: object, tier: object, names: tuple[str,
 
 def _usage(reported: Mapping[str, Any], tier: object, prompt_name: str, completion_name: str) -> ModelUsage:
     prompt, completion = (_count(reported, name, required=True) for name in (prompt_name, completion_name))
-    of_prompt, of_completion = (
-        a_mapping(reported.get(f"{name}_details") or {}, "a part of the usage")
-        for name in (prompt_name, completion_name)
-    )
+    of_prompt, of_completion = (_part(reported, f"{name}_details") for name in (prompt_name, completion_name))
     cached, written = _count(of_prompt, "cached_tokens"), _count(of_prompt, "cache_write_tokens")
     reasoning = _count(of_completion, "reasoning_tokens")
     if cached + written > prompt or reasoning > completion:
         raise NotTheProtocol("a part of it is larger than the whole")
     if "total_tokens" in reported and _count(reported, "total_tokens") != prompt + completion:
         raise NotTheProtocol("its total is not the sum of its parts")
-    by_time = a_mapping(of_prompt.get("cache_write_tokens_details") or {}, "a part of the usage")
-    if any(_count(part, "audio_tokens") for part in (of_prompt, of_completion)) or _count(by_time, "ttl_12h_tokens"):
-        raise NotTheProtocol("it counts tokens of a kind that has no price")
+    _refuse_unpriced(_part(of_prompt, "cache_write_tokens_details"), _CACHE_WRITES)
+    _refuse_unpriced(of_prompt, _OF_PROMPT)
+    _refuse_unpriced(of_completion, _OF_COMPLETION)
+    if tier is not None and not isinstance(tier, str):
+        raise NotTheProtocol("its service tier is not a text")
     parts: Mapping[TokenKind, int] = {"cached_input": cached, "cache_write": written, "reasoning": reasoning}
     counts: dict[TokenKind, int] = {"input": prompt - cached - written, "output": completion - reasoning, "requests": 1}
     counts |= {kind: count for kind, count in parts.items() if count}
-    stated = tier if isinstance(tier, str) and tier != "default" else ""
-    return ModelUsage(counts, stated, dict(reported))
+    return ModelUsage(counts, "" if tier in (None, "default") else tier, dict(reported))
+
+
+def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = usage.get(name)
+    return {} if part is None else a_mapping(part, "a part of the usage")
+
+
+def _refuse_unpriced(part: Mapping[str, Any], priced: frozenset[str]) -> None:
+    """Refuse a part of the usage that counts something else than these."""
+    if any(count not in (None, 0) for name, count in part.items() if name not in priced):
+        raise NotTheProtocol("it counts tokens of a kind that has no price")
 
 
 def _count(usage: Mapping[str, Any], name: str, *, required: bool = False) -> int:

@@ -39,10 +39,10 @@ class ToolNames:
         self._own = {spelled: name for name, spelled in self._sent.items()}
 
     @classmethod
-    def of(cls, call: ModelCall) -> ToolNames:
-        """Return the names of the tools that a call offers, or that its messages have called."""
+    def of(cls, call: ModelCall, *more: str) -> ToolNames:
+        """Return the names of the tools that a call offers, or that its messages have called, and of `more`."""
         called = (proposed.tool for message in call.messages for proposed in message.calls)
-        return cls([*(tool.name for tool in call.tools), *called])
+        return cls([*(tool.name for tool in call.tools), *called, *more])
 
     def sent(self, name: str) -> str:
         """Return the name that the provider gets."""

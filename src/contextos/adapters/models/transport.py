@@ -28,7 +28,7 @@ import httpx2
 from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, OutboundStream
 from contextos.contracts.envelopes.models import ModelOutcome
 from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, OnText, ProposedCall
-from contextos.errors import ContextOSError, InvalidInput, Unavailable
+from contextos.errors import ContextOSError, InvalidInput, Problem, Unavailable
 
 MAX_REFUSAL_BYTES: Final = 65_536
 """How much of the body of a refusal is read."""
@@ -45,6 +45,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _SDK_HEADERS: Final = frozenset({"accept", "content-type"})
 _LOGGERS: Final = ("openai._base_client", "openai._response", "anthropic._base_client", "anthropic._response", "httpx2")
 
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 _BY_STATUS: Final[Mapping[int, tuple[ModelOutcome, bool, str]]] = {
     401: ("unauthorized", False, "the key is missing or wrong"),
     403: ("unauthorized", False, "the key has no right to this"),
@@ -136,13 +137,13 @@ async def exchange(
     read: Read,
     *,
     path: str,
-    headers: Mapping[str, str],
+    headers: Mapping[str, str] = _NO_HEADERS,
     on_text: OnText | None = None,
 ) -> ModelReply:
     """Make one call by an SDK that has a `ModelTransport`, and return what became of it.
 
-    `path` is added to the endpoint of the profile. `headers` are those of the protocol, the key among them; their names
-    are in lower case.
+    `path` is added to the endpoint of the profile. `headers` are those of the protocol, with names in lower case. The
+    key goes out as a bearer token, which all of these providers and Azure take.
 
     Raises:
         InvalidInput: the endpoint is not allowed, or a header cannot be sent; nothing was sent.
@@ -165,6 +166,28 @@ async def exchange(
     finally:
         _SENDING.reset(token)
         await sending.aclose()
+
+
+def parameters(call: ModelCall, known: Mapping[str, Callable[[object], Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the parameters of sampling of a profile as a protocol spells them.
+
+    Raises:
+        InvalidInput: the protocol has no such parameter, or the runtime states it.
+    """
+    fields = dict[str, Any]()
+    for name, value in call.profile.parameters.items():
+        if name not in known:
+            detail = f"the wire `{call.profile.wire}` has no parameter `{name}`"
+            raise InvalidInput(
+                Problem(f"/parameters/{name}", "unknown_parameter", detail, f"use one of {', '.join(sorted(known))}")
+            )
+        fields |= known[name](value)
+    return fields
+
+
+def sdk_client() -> httpx2.AsyncClient:
+    """Return what an SDK is handed to send with."""
+    return httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
 
 
 def streams(call: ModelCall) -> bool:
@@ -197,7 +220,8 @@ class _Sending:
         assert self._stream is None, "a call is sent once"
         call = self._call
         kept = {name: value for name, value in request.headers.items() if name in _SDK_HEADERS}
-        headers = {**{name.lower(): value for name, value in call.headers.items()}, **kept, **self._headers}
+        key = {} if call.key is None else {"authorization": f"Bearer {call.key}"}
+        headers = {**{name.lower(): value for name, value in call.headers.items()}, **kept, **self._headers, **key}
         url = call.profile.endpoint.rstrip("/") + self._path
         sent = OutboundRequest("POST", url, headers, await request.aread())
         try:

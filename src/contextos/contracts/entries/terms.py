@@ -1,7 +1,8 @@
 """The terms by which a search finds a run: what its entries state, and where the run and its decision are.
 
 A term is a number of 64 bits, the beginning of the SHA-256 of a criterion and its value. So a term has one size
-whatever the value is, no value can be read from it, and two values with the same term only make a search read more.
+whatever the value is, and a value can only be guessed and compared. Two values with the same term only make a search
+read more.
 Source: docs/adr/0078-runs-are-found-by-terms.md.
 """
 

@@ -361,8 +361,3 @@ class RoutingDecision(Model):
     timeout_ms: Count = 0
     reserved_units: Count = 0
     candidates: Seq[RoutedCandidate] = ()
-
-    @property
-    def fallback_index(self) -> int:
-        """Return how many candidates the run prefers to the chosen one: 0 is the first choice."""
-        return next((at for at, one in enumerate(self.candidates) if one.reason == "chosen"), len(self.candidates))

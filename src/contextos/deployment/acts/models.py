@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from contextos.action.models.prices import settled_units, worst_case_units
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.entries.account import cents, cost_units
 from contextos.contracts.envelopes.models import ModelProfile
 from contextos.contracts.journal import CONTROL
+from contextos.contracts.model import Cents
 from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply
+from contextos.contracts.ports.storage import Store
 from contextos.deployment.acts.act import Act, Actor, ActProposal, propose_commit
 from contextos.deployment.deployment import Deployment
 from contextos.errors import ApprovalRefused, InvalidInput, NotFound, Problem
@@ -21,6 +25,7 @@ MOST_INPUT_TOKENS: Final = 1_280
 MAX_OUTPUT_TOKENS: Final = 256
 """The most tokens of the answer. A model that reasons spends some before it writes."""
 MAX_TIMEOUT_MS: Final = 30_000
+_CENTS: Final = TypeAdapter[float](Cents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,15 @@ async def check_model(
     """Call a published profile once, after the act is on record; return what became of the call.
 
     `at_us` is when the operator states it, in Unix microseconds; now if it is None. A statement that is on record
-    already is refused.
+    already is refused. If it is used twice at the same moment, both uses are on record and at most one calls.
 
     Raises:
         NotFound: nothing is published under this reference, or it is withdrawn.
-        InvalidInput: it is not a profile, the deployment calls no models, or the call can cost more than
-            `max_cost_cents`.
+        InvalidInput: it is not a profile, the deployment calls no models, the call can cost more than
+            `max_cost_cents`, or that is not an amount.
         ApprovalRefused: the same statement was used before (`act_used`), or as `prove_act`.
     """
+    _refuse_amount(max_cost_cents)
     profile = await _published_profile(app, tenant_id, ref)
     if app.ports.models is None:
         raise _invalid("", "no_models", "this deployment calls no models", "open it with a provider of models")
@@ -62,9 +68,8 @@ async def check_model(
     stated_us = app.ports.clock.now_us() if at_us is None else at_us
     arguments = {"profile": ref, "max_cost_cents": max_cost_cents, "at_us": stated_us}
     proposed = ProposedAct("model.checked", f"{ref}/{stated_us}", arguments)
-    if await app.ports.stores.tenant(tenant_id).lines(CONTROL, proposed.about):
-        raise ApprovalRefused("act_used", "the statement of this check was used for a call; ask for another one")
-    sender = app.ports.models
+    store, sender = app.ports.stores.tenant(tenant_id), app.ports.models
+    await _refuse_used(store, proposed.about, 0)
     timeout_ms = min(MAX_TIMEOUT_MS, profile.timeout_ms)
     call = ModelCall(
         profile=profile,
@@ -76,6 +81,8 @@ async def check_model(
     )
 
     async def send(_proved: None) -> CheckedModel:
+        # The same statement can have been committed since it was proposed.
+        await _refuse_used(store, proposed.about, 1)
         began_us = app.ports.clock.now_us()
         reply = await sender.send(tenant_id, call)
         latency_ms = max(0, app.ports.clock.now_us() - began_us) // 1_000
@@ -83,6 +90,21 @@ async def check_model(
         return CheckedModel(profile, reply, latency_ms, units if reply.billed or units else 0, most)
 
     return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(send)
+
+
+async def _refuse_used(store: Store, about: str, most: int) -> None:
+    """Refuse a statement that is on record more often than this."""
+    if len(await store.lines(CONTROL, about)) > most:
+        raise ApprovalRefused("act_used", "the statement of this check was used for a call; ask for another one")
+
+
+def _refuse_amount(amount: float) -> None:
+    try:
+        _CENTS.validate_python(amount, strict=True)
+    except ValidationError as error:
+        detail = f"`{amount}` is not an amount: {error.errors()[-1]['msg'].lower()}"
+        remedy = "write US cents, with at most 4 decimals"
+        raise _invalid("/max_cost_cents", "bad_amount", detail, remedy) from None
 
 
 async def _published_profile(app: Deployment, tenant_id: str, ref: str) -> ModelProfile:

@@ -194,7 +194,7 @@ def session_intents(packs: Iterable[tuple[ContextPack, Sequence[GovernedArtifact
     """Return the intents whose calls an agent chooses, of packs with what is named beside each."""
     found = set[str]()
     for merged in (merge(pack, beside) for pack, beside in packs):
-        chosen = {name for name, one in merged.templates.items() if one.is_session}
+        chosen = {name for name, one in merged.templates.items() if one.chosen_by == "agent"}
         found |= {name for name, one in merged.intents.items() if chosen.intersection(one.eligible_task_templates)}
     return found
 

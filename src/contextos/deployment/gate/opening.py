@@ -13,7 +13,7 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims, UserDelegation
-from contextos.contracts.envelopes.pack import ContextPack, DecisionLayer, IntentCatalog
+from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
@@ -92,7 +92,6 @@ async def open_session(
         runtime=(hints or RuntimeHints()).model_copy(update={"tools": tuple(tools)} if tools is not None else {}),
         trace=trace,
     )
-    await _refuse_model(deployment, tenant_id, request)
     try:
         view = await deployment.invoke(request)
     except ConflictingRequest:
@@ -187,17 +186,14 @@ async def session_tools(
     return found.tools
 
 
-async def _refuse_model(deployment: Deployment, tenant_id: str, request: Mapping[str, Any]) -> None:
+async def _refuse_model(deployment: Deployment, tenant_id: str, intent: str, pack: str) -> None:
     """Refuse an intent whose calls a model chooses, before its run begins: an agent could only wait there."""
-    intent, repository = request["input"]["intent"], deployment.catalog(tenant_id).repository
-    for ref in request["context_pack_refs"]:
-        stored = await repository.published(ref)
-        artifact = stored.artifact if stored is not None else None
-        layer = artifact.decision_layer if isinstance(artifact, ContextPack) else artifact
-        templates = layer.task_templates if isinstance(layer, DecisionLayer | IntentCatalog) else ()
-        if any(one.intent == intent and one.chosen_by == "model" for one in templates):
-            detail = f"the calls of `{intent[:64]}` are chosen by a model that the runtime asks"
-            raise InvalidInput(Problem("/intent", "no_session", detail, "send a request for it (`contextos invoke`)"))
+    stored = await deployment.catalog(tenant_id).repository.published(pack)
+    artifact = stored.artifact if stored is not None else None
+    templates = artifact.decision_layer.task_templates if isinstance(artifact, ContextPack) else ()
+    if any(one.intent == intent and one.chosen_by == "model" for one in templates):
+        detail = f"the calls of `{intent[:64]}` are chosen by a model that the runtime asks"
+        raise InvalidInput(Problem("/intent", "no_session", detail, "send a request for it (`contextos invoke`)"))
 
 
 def _refuse_others(session: str, known: InvokeRequest, who: tuple[str, str]) -> None:
@@ -241,6 +237,7 @@ async def _request(
             remedy = f"write up to {MAX_CALL_ID_CHARS} letters, digits, `.`, `_`, `:` and `-`"
             raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
         intent, pack = await _pinned(deployment, tenant_id, intent, pack)
+    await _refuse_model(deployment, tenant_id, intent, pack)
     identity = await _agent(deployment, tenant_id, user, agent)
     claims = await _user(deployment, tenant_id, user, token)
     if known is not None and claims.user_id == known.user.user_id:

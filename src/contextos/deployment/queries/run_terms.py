@@ -11,7 +11,7 @@ from contextos.deployment.queries.decisions import decision_of
 from contextos.deployment.queries.run_view import run_view
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from contextos.contracts.journal import Entry
     from contextos.contracts.ports.outside import Keys
@@ -30,8 +30,13 @@ async def run_terms(store: Store, entries: Sequence[Entry], keys: Keys) -> froze
     return frozenset({ANY_RUN, *standing, *stated_terms(logged(entries))})
 
 
-async def terms_without(store: Store, entries: Sequence[Entry], seq: int, keys: Keys) -> TermChange:
-    """Return how the terms of a run change if its entry `seq` is erased. Raises as `run_terms`."""
+async def terms_without(
+    store: Store, entries: Sequence[Entry], seq: int, keys: Keys, stored: Iterable[int] = ()
+) -> TermChange:
+    """Return all terms of a run whose entry `seq` is erased, and which of `stored` and of those before go.
+
+    Raises as `run_terms`.
+    """
     left = [one._replace(body=None, salt=None) if one.seq == seq else one for one in entries]
     before, after = await run_terms(store, entries, keys), await run_terms(store, left, keys)
-    return TermChange(tuple(after - before), tuple(before - after), entries[0].at_us)
+    return TermChange(tuple(after), tuple((before | {*stored}) - after), entries[0].at_us)

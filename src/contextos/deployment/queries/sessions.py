@@ -11,7 +11,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.terms import LIVE, term
 from contextos.contracts.journal import Sought
 from contextos.deployment.queries.checked_run import UNREADABLE, CheckedRun, read_checked
-from contextos.deployment.queries.run_index import found_runs
+from contextos.deployment.queries.run_index import MAX_RUNS_READ, found_runs
 
 if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
@@ -59,19 +59,29 @@ async def list_sessions(
 ) -> SessionPage:
     """Return a page of the tenant's `long_running` runs, newest first, with an index number below `after` (0: all).
 
+    A page ends after `limit` sessions or after `MAX_RUNS_READ` runs, so it can be empty and not the last.
+
     Raises:
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
     listed: list[ListedSession] = []
-    last = 0
+    read, last = 0, 0
     sought = Sought([(LIVE,), _SESSION] if live_only else [_SESSION], after)
     async for line in found_runs(store, tenant_id, sought):
-        if len(listed) == limit:
+        if len(listed) == limit or read == MAX_RUNS_READ:
             return SessionPage(listed, last)
-        last = line.seq
-        one = await _listed_session(store, await read_checked(store, tenant_id, keys, line.key))
-        listed += [one] if one.fault or not (live_only and one.ended) else []
+        read, last = read + 1, line.seq
+        run = await read_checked(store, tenant_id, keys, line.key)
+        if run.fault or _is_session(run.entries):
+            one = await _listed_session(store, run)
+            listed += [one] if one.fault or not (live_only and one.ended) else []
     return SessionPage(listed, None)
+
+
+def _is_session(entries: Sequence[Entry]) -> bool:
+    """Whether the request says so; nothing is known of a request that was erased."""
+    received = read_body(entries[0]) if entries and entries[0].body is not None else None
+    return received is not None and received["request"]["mode"] == "long_running"
 
 
 async def _listed_session(store: Store, run: CheckedRun) -> ListedSession:

@@ -87,8 +87,8 @@ async def agent_session(
         if isinstance(said, Failure):
             failures = (said,)
         elif said.kind == FINISHED:
-            progress.compiled = surface.compiled
-            return admitted, await _finished(admitted, progress, said.body["outcome"], revision, environment)
+            of = admitted, surface.compiled, progress
+            return admitted, await _finished(*of, said.body["outcome"], revision, environment)
         else:
             revision += 1
             if speaker and (reads := await speaker.reads_beside(said)):
@@ -96,8 +96,8 @@ async def agent_session(
                     request, admitted, surface, progress, reads, revision, environment
                 )
             else:
-                failures = await make_call(request, admitted, surface, progress, said, revision, environment)
-                made = [(said, progress.last_output)]
+                failures, output = await make_call(request, admitted, surface, progress, said, revision, environment)
+                made = [(said, output)]
         if isinstance(said, Failure) or any(one.code in ENDING for one in failures) or _differs(progress, failures):
             return admitted, await _scored(admitted, progress, failures, revision, environment)
         if is_asked_again(failures, revision, environment.journal):
@@ -185,6 +185,7 @@ def _as_recorded(admitted: AdmittedRun, environment: RunEnvironment, said: Any) 
 
 async def _finished(
     admitted: AdmittedRun,
+    compiled: Mapping[str, Any],
     progress: SessionProgress,
     outcome: SessionOutcome,
     revision: int,
@@ -198,7 +199,7 @@ async def _finished(
     # A pack that observes stops nothing, and its record is true all the same.
     failures = (*end_contradictions(END_OF_OUTCOME[outcome], admitted.scope, environment.journal), *failures)
     stated = None if failures else END_OF_OUTCOME[outcome]
-    return await _scored(admitted, progress, failures, revision, environment, stated)
+    return await _scored(admitted, progress, failures, revision, environment, stated, compiled)
 
 
 def _contradictions(
@@ -250,19 +251,12 @@ async def _scored(
     revision: int,
     environment: RunEnvironment,
     stated: End | None = None,
+    compiled: Mapping[str, Any] | None = None,
 ) -> Attempt:
     controls, finished = admitted.scope.controls, stated is not None
     execution = Execution(progress.results, progress.known(admitted.items, admitted.scope), None)
     attempt = await score_attempt(
-        admitted,
-        controls,
-        None,
-        execution,
-        failures,
-        revision,
-        environment,
-        finished=finished,
-        compiled=progress.compiled,
+        admitted, controls, None, execution, failures, revision, environment, finished=finished, compiled=compiled
     )
     return replace(attempt, stated=stated)
 

@@ -41,15 +41,12 @@ OF_TOOL: Final[frozenset[FailureCode]] = frozenset({"tool_failed", "unsafe_outpu
 @dataclass(slots=True)
 class SessionProgress:
     """What a session has done so far: the last result of each step, and the evidence of its calls, the oldest first.
-    `retrieved` is what was, and the facts that it states. `last_output` is what the tool of the last call answered,
-    and `compiled` the context of the session, once it is finished. `objected` are the calls to which a judge objected.
+    `retrieved` is what was, and the facts that it states. `objected` are the calls to which a judge objected.
     """
 
     results: dict[str, ToolResultEnvelope] = field(default_factory=dict)
     facts: list[Fact] = field(default_factory=list)
     retrieved: tuple[Sequence[EvidenceItem], Sequence[Fact]] = ((), ())
-    last_output: Any = None
-    compiled: Mapping[str, Any] | None = None
     objected: set[str] = field(default_factory=set)
 
     def known(self, retrieved: Sequence[EvidenceItem], scope: RunScope) -> tuple[Fact, ...]:
@@ -67,42 +64,52 @@ async def make_call(
     asked: Logged,
     revision: int,
     environment: RunEnvironment,
-) -> tuple[Failure, ...]:
-    """Make one call that the agent asked for, record what it came to, and return the failures."""
+) -> tuple[tuple[Failure, ...], Any]:
+    """Make one call that the agent asked for, and record what it came to. Returns the failures, and what the tool
+    answered.
+    """
     environment.barrier.forget()
-    progress.last_output = None
     template = admitted.templates[0]
     planner = AGENT_PLANNER if template.chosen_by == "agent" else admitted.planner
     plan = _plan(environment.journal.run_id, template, asked.body, revision, planner)
     if isinstance(plan, Failure):
-        return _answered(asked, "refused", None, (plan,), environment)
+        return _answered(asked, "refused", None, (plan,), environment), None
     step = plan.steps[0]
-    if progress.objected and _same_call(asked) in progress.objected:
-        detail = f"a judge objected to the same call of `{step.tool}` before"
-        objected = Failure(code="judge_objects", detail=detail, step_id=step.id, capability_id=step.tool)
-        return _answered(asked, "refused", None, (objected,), environment)
+    if objected := _objected(progress, asked, step):
+        return _answered(asked, "refused", None, (objected,), environment), None
     known_tool = admitted.scope.tools.capabilities.get(step.tool)
     if known_tool is None or known_tool.definition.kind != "write":
         # The gateway does so for each write.
         changed, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
         if changed:
-            return _answered(asked, "refused", None, (changed,), environment)
+            return _answered(asked, "refused", None, (changed,), environment), None
     known = progress.known(fresh_items(admitted, environment), admitted.scope)
     execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
     progress.facts += execution.facts[len(known) :]
-    if any(one.code == "judge_objects" for one in failures):
+    if _is_objected(failures):
         progress.objected.add(_same_call(asked))
     if is_asked_again(failures, revision, environment.journal):
-        return failures
+        return failures, None
     result = execution.results.get(step.id)
     if result is None:
-        return _answered(asked, "refused", None, failures, environment)
-    key = f"{revision}/{step.id}"
-    progress.last_output = result.output
-    if result.status in ("ok", "completed"):
+        return _answered(asked, "refused", None, failures, environment), None
+    is_done = result.status in ("ok", "completed")
+    if is_done:
         progress.results[step.id] = result
-        return _answered(asked, "done", key, failures, environment)
-    return _answered(asked, _unmade(result, failures), key, failures, environment)
+    status = "done" if is_done else _unmade(result, failures)
+    return _answered(asked, status, f"{revision}/{step.id}", failures, environment), result.output
+
+
+def _objected(progress: SessionProgress, asked: Logged, step: PlanStep) -> Failure | None:
+    """Why a call is refused to which a judge objected before, so that nobody asks until a judge says yes."""
+    if not progress.objected or _same_call(asked) not in progress.objected:
+        return None
+    detail = f"a judge objected to the same call of `{step.tool}` before"
+    return Failure(code="judge_objects", detail=detail, step_id=step.id, capability_id=step.tool)
+
+
+def _is_objected(failures: Sequence[Failure]) -> bool:
+    return any(one.code == "judge_objects" for one in failures)
 
 
 def _same_call(asked: Logged) -> str:
@@ -135,6 +142,9 @@ async def make_reads(
             refused[one.key] = plan
             continue
         step = plan.steps[0]
+        if objected := _objected(progress, one, step):
+            refused[one.key] = objected
+            continue
         tool, name = admitted.scope.tools.capabilities.get(step.tool), f"{step.id[:MAX_STEP_NAME]}-{number}"
         gone, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{name}", tool)
         if gone:
@@ -151,6 +161,8 @@ async def make_reads(
         execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
         progress.facts += execution.facts[len(known) :]
         failed += failures
+        if _is_objected(failures):
+            progress.objected |= {_same_call(entries[key]) for key in steps}
         faulty = {key for key, step in steps.items() if any(one.step_id == step.id for one in failures)}
         is_over = bool(execution.results) or not faulty
         for key in [*steps] if is_over else [*faulty]:

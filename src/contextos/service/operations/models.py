@@ -18,7 +18,7 @@ from contextos.deployment.acts.models import CheckedModel, check_model
 from contextos.deployment.queries.model_costs import CostPlace, ModelCosts, read_costs
 from contextos.service.acts import check_stated_at
 from contextos.service.artifacts import CatalogArtifact
-from contextos.service.operations.operation import Asked, Operation, Paged, StatedAt, opened_cursor, sealed_cursor
+from contextos.service.operations.operation import Asked, Operation, Paged, StatedAt, opened_number, sealed_cursor
 from contextos.service.operations.packs import REF
 from contextos.service.pages import MAX_PAGE_ITEMS
 from contextos.trust.approvals.acts import AUDITOR_ROLE
@@ -139,7 +139,7 @@ async def list_models(asked: Asked, page: Paged) -> PublishedModelPage:
 async def model_costs(asked: Asked, query: CostQuery) -> ModelCostPage:
     """Add up what calls of models cost in the runs of a period, by profile and operation."""
     of = (asked.tenant_id, "model costs", query.began_from, query.began_before)
-    ports, at = asked.app.deployment.ports, opened_cursor(of, query.cursor)
+    ports, after = asked.app.deployment.ports, opened_number(of, query.cursor)
     page = await read_costs(
         ports.stores.tenant(asked.tenant_id),
         asked.tenant_id,
@@ -148,7 +148,7 @@ async def model_costs(asked: Asked, query: CostQuery) -> ModelCostPage:
         began_from_us=query.began_from or 0,
         began_before_us=query.began_before,
         limit=query.limit,
-        after=int(at) if at.isdigit() else 0,
+        after=after,
     )
     return ModelCostPage(
         items=cost_documents(page.costs),

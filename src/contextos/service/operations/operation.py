@@ -135,7 +135,8 @@ class Operation:
     media_type: str = ""
 
     def __post_init__(self) -> None:
-        assert self.roles or self.about is OF_RUN, f"{self.name} says who may ask it"
+        if not self.roles and self.about is not OF_RUN:
+            raise TypeError(f"{self.name} does not say who may ask it")
 
     @property
     def group(self) -> str:
@@ -180,11 +181,7 @@ def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tu
     Raises:
         InvalidInput: the cursor is not one of this list as it is now.
     """
-    at = opened_cursor(of, cursor) or "0"
-    # Who knows how a cursor is made can seal anything.
-    if not at.isdigit():
-        raise _unknown_cursor()
-    begin = int(at)
+    begin = opened_number(of, cursor)
     end = begin + limit
     return items[begin:end], sealed_cursor(of, str(end)) if end < len(items) else None
 
@@ -204,6 +201,15 @@ def opened_cursor(of: ListName, cursor: str) -> str:
     if cursor and (not cursor.isascii() or sealed_cursor(of, at) != cursor):
         raise _unknown_cursor()
     return at
+
+
+def opened_number(of: ListName, cursor: str) -> int:
+    """Return the place in a list that a cursor names; 0 for the empty cursor. Raises as `opened_cursor`."""
+    at = opened_cursor(of, cursor) or "0"
+    # Who knows how a cursor is made can seal anything.
+    if not at.isascii() or not at.isdigit():
+        raise _unknown_cursor()
+    return int(at)
 
 
 def _unknown_cursor() -> InvalidInput:

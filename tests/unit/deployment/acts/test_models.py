@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from contextos.contracts.journal import CONTROL, Entry
+from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, OnText
 from contextos.deployment.acts.models import PROMPT, CheckedModel, check_model
 from contextos.deployment.deployment import Deployment
 from contextos.errors import ApprovalRefused, InvalidInput, NotFound
@@ -79,6 +80,61 @@ def test_a_statement_is_for_one_call() -> None:
         with pytest.raises(ApprovalRefused, match="was used"):
             check(world, at_us=at_us)
         assert len(world.models.asked) == len(acts(world)) == 1
+
+
+def test_a_statement_that_is_proposed_twice_is_for_one_call() -> None:
+    with modelled(READY, READY) as world:
+        world.app.call(_checked_twice, world.app.deployment, world.clock.now_us())
+        assert len(world.models.asked) == 1
+
+
+async def _checked_twice(deployment: Deployment, at_us: int) -> None:
+    by = Person(TEST_OPERATOR).actor()
+    first, second = [
+        await check_model.propose(deployment, TENANT, PROFILE, by=by, max_cost_cents=5, at_us=at_us) for _ in range(2)
+    ]
+    await first.signed()
+    with pytest.raises(ApprovalRefused, match="was used"):
+        await second.signed()
+
+
+@pytest.mark.parametrize("amount", [-1, float("inf"), float("nan"), 1e300, 5.00004, "5", True])
+def test_what_is_no_amount_of_money_is_refused(amount: Any) -> None:
+    with modelled(READY) as world:
+        with pytest.raises(InvalidInput, match="is not an amount"):
+            check(world, max_cost_cents=amount)
+        assert (world.models.asked, acts(world)) == ([], [])
+
+
+def test_nothing_is_sent_before_the_act_is_on_record_or_without_a_signature() -> None:
+    with modelled(models=Looking(), egress={TENANT: ["models.example"]}) as world:
+        world.app.call(_looks, world.models, world.app.deployment)
+        deployment, by = world.app.deployment, Person(TEST_OPERATOR).actor()
+        proposed = world.app.call(check_model.propose, deployment, TENANT, PROFILE, by=by, max_cost_cents=5)
+        with pytest.raises(ApprovalRefused):
+            proposed.commit(["no assertion"])
+        assert world.models.seen == []
+        check(world)
+        assert world.models.seen == [(1, ("models.example",))]
+
+
+class Looking:
+    """A provider that notes how many checks are on record when it is called, and where a call may go."""
+
+    unsafe = ("unsafe_scripted_models",)
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, tuple[str, ...]]] = []
+        self.store: Any = None
+
+    async def complete(self, call: ModelCall, _on_text: OnText | None = None) -> ModelReply:
+        recorded = [one for one in await self.store.read(CONTROL) if one.kind == "model.checked"]
+        self.seen.append((len(recorded), tuple(call.egress)))
+        return ModelReply("answered", "ready", usage=ModelUsage({"input": 1, "output": 1}))
+
+
+async def _looks(models: Looking, deployment: Deployment) -> None:
+    models.store = deployment.ports.stores.tenant(TENANT)
 
 
 def test_a_deployment_without_models_says_so() -> None:

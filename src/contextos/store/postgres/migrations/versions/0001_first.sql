@@ -110,7 +110,6 @@ CREATE INDEX runs_claimable_of ON contextos.runs (tenant, coalesce(claim_at_us, 
 
 CREATE INDEX runs_claimed ON contextos.runs (worker, tenant) WHERE worker IS NOT NULL;
 
--- The worker processes, and until when each counts as alive by the server's clock. Only `claim_runs` reads and writes it.
 -- The terms by which a search finds a run (docs/adr/0078-runs-are-found-by-terms.md). `number` is that of the run. They
 -- prove nothing, and `verify` compares them with the entries of the run.
 CREATE TABLE contextos.run_terms (
@@ -123,6 +122,7 @@ CREATE TABLE contextos.run_terms (
 
 CREATE INDEX run_terms_of ON contextos.run_terms (tenant, number);
 
+-- The worker processes, and until when each counts as alive by the server's clock. Only `claim_runs` reads and writes it.
 CREATE TABLE contextos.workers (
   worker text COLLATE "C" NOT NULL CHECK (worker <> ''),
   alive_until_us bigint NOT NULL,

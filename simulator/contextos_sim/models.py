@@ -18,6 +18,7 @@ from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, 
 from contextos_sim import example
 from contextos_sim.faults import Faults
 from contextos_sim.ports import Host
+from contextos_sim.scheduler import pause
 
 INPUT_UNITS, OUTPUT_UNITS = 3, 15
 """What a token costs in 1/10,000 US cent; the dearer profile costs twice as much."""
@@ -26,6 +27,8 @@ FAILURES: Final[tuple[ModelOutcome, ...]] = tuple(one for one in get_args(ModelO
 _PROFILES: Final = {"model.first": 1, "model.second": 2}
 MODELS: Final = tuple(_PROFILES)
 RATES: Final = (0.02, 0.1, 0.3)
+ANSWERS_US: Final = (1_000, 500_000, 2_000_000)
+"""How long an answer takes. Without the long ones hardly two calls of a world would be made at once."""
 
 
 class AskedChecker(Protocol):
@@ -86,6 +89,7 @@ class SimulatedModels:
         await self.host.enter("models.call")
         self.checker.model_called(call)
         reply = self._reply(call)
+        await pause(self.rng.choice(ANSWERS_US))
         await self.host.enter("models.reply")
         return reply
 

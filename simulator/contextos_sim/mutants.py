@@ -21,6 +21,7 @@ from contextos.contracts import bindings
 from contextos.contracts.controls import RunControls
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.journal import CONTROL, Batch, Entry, genesis
+from contextos.contracts.model import changed
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.decision import critic
@@ -257,6 +258,22 @@ def _free_if_unknown(stack: ExitStack) -> None:
     stack.enter_context(patch.object(gateway, gateway._settled.__name__, lambda *_: (0, True)))
 
 
+def _route_unspent(stack: ExitStack) -> None:
+    """The budget that a call of a model is compared with is the whole one, whatever was used of it."""
+    original = gateway.ModelGateway._route
+
+    def route(self: Any, *args: Any) -> Any:
+        ports = self._ports
+        unspent = replace(ports.used(), cost_units=0)
+        self._ports = changed(ports, used=lambda: unspent)
+        try:
+            return original(self, *args)
+        finally:
+            self._ports = ports
+
+    stack.enter_context(patch.object(gateway.ModelGateway, original.__name__, route))
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "skip_verify": _skip_verify,
     "retry_uncertain": _retry_uncertain,
@@ -285,6 +302,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "any_outcome": _any_outcome,
     "resend_lost": _resend_lost,
     "free_if_unknown": _free_if_unknown,
+    "route_unspent": _route_unspent,
 }
 
 

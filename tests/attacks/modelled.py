@@ -52,11 +52,14 @@ def session_pack() -> dict[str, Any]:
 
 
 def deployed(place: Path, pack: Mapping[str, Any], models: Any, *artifacts: Mapping[str, Any], **more: Any) -> InMemory:
-    """A deployment of the pack, with the shop at `place`; without `artifacts` with one profile and its rules."""
+    """A deployment of the pack, with the shop at `place`; without `artifacts` with one profile and its rules.
+
+    `before` are packs beside it.
+    """
     loaded = load_function_adapters("shop.py:adapters", None, root=EXAMPLE, workspace=place)
     known = {"adapters": loaded.adapters, "directory": example("directory.json"), "facts": example("graph.json")}
     found = artifacts or (profile(GOOD), rules(GOOD))
-    return in_memory(packs=[pack], models=models, artifacts=found, **known | more)
+    return in_memory(packs=[*more.pop("before", ()), pack], models=models, artifacts=found, **known | more)
 
 
 def refund(app: App, amount: int = 900, request_id: str = "req_model") -> RunView:

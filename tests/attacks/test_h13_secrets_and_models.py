@@ -1,18 +1,19 @@
-"""H13: secrets of many shapes are in facts, tool results, arguments, and in what a provider itself says. None of them
-is in a call of a model, in the journal, in a log or in an error; nor is the key of a provider.
+"""H13: secrets of many shapes are in facts, memories, tool results, arguments, and in what a provider itself says. None
+of them is in a call of a model, in the body of a request, in the journal, in a log, a span or an error; nor is the key
+of a provider.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
-import json
 import logging
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -20,14 +21,22 @@ from contextos.action.breaker import CircuitBreakers
 from contextos.action.models.sending import ModelSender
 from contextos.adapters.function.adapter import BusinessError, log_fault
 from contextos.adapters.function.loading import load_function_adapters
+from contextos.contracts.acts import PackPin
 from contextos.contracts.admission_limits import AdmissionLimits
-from contextos.contracts.envelopes.models import ModelProfile
+from contextos.contracts.envelopes.models import ModelProfile, ModelWire
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply, ModelUsage, OnText, ProposedCall
+from contextos.deployment.acts.governance import pin_packs
+from contextos.deployment.acts.memories import review_memory
+from contextos.deployment.deployment import Deployment
+from contextos.intelligence.memory import list_candidates
+from contextos.telemetry.exporter import Telemetry, otlp
 from contextos.telemetry.logs import configure
+from contextos.testing import Person
+from contextos.trust import redact
 from contextos.workspace.application import App
 from contextos.workspace.engine.concurrency import AsyncioConcurrency
-from contextos.workspace.models import Providers
+from contextos.workspace.in_memory import TEST_OPERATOR
 from tests.attacks.modelled import (
     CHECK,
     GOOD,
@@ -43,13 +52,15 @@ from tests.attacks.modelled import (
     rules,
     session_pack,
 )
-from tests.loopback import Asked, serving
+from tests.model_wires import PRICES, WORDS, RealWire, calling, conversation
+from tests.otlp import collecting
 from tests.planted import forms, planted
-from tests.world import EXAMPLE, TENANT, ManualClock, example
+from tests.world import EXAMPLE, INTENT, TENANT, ManualClock, example, request
 
 SHAPES = planted()
 SAYS = "; ".join(one.text for one in SHAPES.values())
 KEY = "prov-key-7fQ2xY9LmZ4vT1"
+OLD = "ctxpack.support@1.0.0"
 OBSERVED = {"observed_at": "2026-05-03T09:30:00Z", "integrity": "trusted", "classification": "CONFIDENTIAL"}
 
 
@@ -59,6 +70,8 @@ def facts() -> dict[str, Any]:
         edge = {"src": "order:ord_881", "predicate": "noted", "dst": f"order:note_{number}", "value": one.text}
         graph["edges"].append(edge | {"evidence_ref": f"artifact:note_{number}#rev_1", **OBSERVED})
         graph["nodes"].append({"ceid": f"order:note_{number}", "type": "order", "properties": {}})
+    remark = {"src": "order:ord_881", "predicate": "remarked", "dst": "order:note_0", "value": SAYS}
+    graph["edges"].append(remark | {"evidence_ref": "artifact:remark#rev_1", **OBSERVED})
     return graph
 
 
@@ -127,7 +140,7 @@ def talkative(tmp_path: Path) -> list[Any]:
 
 
 def with_notes(pack: dict[str, Any]) -> dict[str, Any]:
-    pack["intelligence_refs"]["ontology"]["relationship_types"].append("noted")
+    pack["intelligence_refs"]["ontology"]["relationship_types"] += ["noted", "remarked"]
     pack["policy_layer"]["guardrails"]["redaction_rules"].append("secret")
     return pack
 
@@ -209,75 +222,75 @@ def test_a_traceback_of_a_call_has_no_key() -> None:
     assert leaks(iter([("traceback", text), ("repr", f"{call!r} {call}")])) == []
 
 
-CALLS = [
-    LOOKUP,
-    {**LOOKUP, "args": {"order_id": "ord_404"}},
-    {"tool": "finish", "args": {"outcome": "denied", "reason": "x"}},
-]
+async def pin(deployment: Deployment, ref: str) -> None:
+    pinned = PackPin(refs=(ref,), intents=(INTENT,), environment=deployment.config.environment)
+    expected = (await deployment.catalog(TENANT).active()).version
+    await pin_packs(deployment, TENANT, pinned, expected=expected, by=Person(TEST_OPERATOR).actor())
 
 
-def chat(number: int, name: str, args: str) -> dict[str, Any]:
-    made = {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": args}}
-    message = {"role": "assistant", "content": SAYS, "tool_calls": [made]}
-    choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    return {"id": "x", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
+async def remember_secrets(deployment: Deployment) -> None:
+    """Let a run propose to remember a fact, and promote it."""
+    body = request(500, "req_before")
+    (new,) = body["context_pack_refs"]
+    await pin(deployment, OLD)
+    view = await deployment.invoke({**body, "context_pack_refs": [OLD]})
+    assert view.state == "completed", failures(view)
+    (one,) = await list_candidates(deployment.ports.stores.tenant(TENANT))
+    assert leaks(iter([("memory", repr(one))])), "what is remembered has the secrets"
+    done = await review_memory(deployment, TENANT, one.proposal_id, "promote", by=Person(TEST_OPERATOR).actor())
+    assert isinstance(done, dict), done
+    await pin(deployment, new)
 
 
-def responses(number: int, name: str, args: str) -> dict[str, Any]:
-    text = {"type": "output_text", "text": SAYS, "annotations": []}
-    said = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
-    made = {"type": "function_call", "id": "f", "status": "completed", "call_id": f"c{number}", "name": name}
-    usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-    output = [said, {**made, "arguments": args}]
-    return {"id": "x", "object": "response", "status": "completed", "model": "m", "output": output, "usage": usage}
+def remembering() -> dict[str, Any]:
+    """The pack of the example in an older version, whose runs remember a remark about a customer."""
+    pack: dict[str, Any] = example("pack.json")
+    pack["pack_meta"]["pack_version"] = OLD.partition("@")[2]
+    template = pack["decision_layer"]["task_templates"][0]
+    template["memory"] = [{**template["memory"][0], "value": {"from": "evidence", "pointer": "/remark/value"}}]
+    pack["intelligence_refs"]["retrieval"]["evidence"].append({"name": "remark", "seed": 0, "path": ["remarked"]})
+    return with_notes(pack)
 
 
-def messages(number: int, name: str, args: str) -> dict[str, Any]:
-    content = [{"type": "text", "text": SAYS}, {"type": "tool_use", "id": f"c{number}", "name": name}]
-    content[1]["input"] = json.loads(args)
-    known = {"id": "x", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use"}
-    return {**known, "content": content, "usage": {"input_tokens": 10, "output_tokens": 5}}
+async def watch(deployment: Deployment, telemetry: Telemetry) -> None:
+    deployment.ports = replace(deployment.ports, telemetry=telemetry)
 
 
-class Keyed:
-    """The real wires, with the key that a setting would give them."""
-
-    unsafe = ("unsafe_test_models",)
-
-    def __init__(self, internal: str) -> None:
-        self._providers = Providers([internal], None)
-
-    async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
-        return await self._providers[call.profile.wire].complete(replace(call, key=KEY), on_text)
-
-
-@pytest.mark.parametrize(("wire", "says"), [("openai", chat), ("openai_responses", responses), ("anthropic", messages)])
-def test_no_request_body_of_a_wire_has_a_secret_and_the_key_is_in_a_header_alone(
-    wire: str, says: Any, tmp_path: Path, talkative: list[Any], log: io.StringIO
+@pytest.mark.parametrize("wire", WORDS)
+def test_a_secret_of_facts_memory_arguments_or_results_is_in_no_body_of_a_wire_and_in_no_span(
+    wire: ModelWire, tmp_path: Path, talkative: list[Any], log: io.StringIO
 ) -> None:
-    bodies, heads = list[str](), list[str]()
-
-    def answer(asked: Asked) -> tuple[int, bytes, dict[str, str]]:
-        call = CALLS[min(len(bodies), len(CALLS) - 1)]
-        bodies.append(asked.body.decode())
-        heads.append(str(asked.headers))
-        said = says(len(bodies), call["tool"].replace(".", "_"), json.dumps(call["args"]))
-        return 200, json.dumps(said).encode(), {"Content-Type": "application/json"}
-
-    with serving(answer) as address:
-        host = address.partition("://")[2].rstrip("/")
-        cheap = {"currency": "USD", "as_of": "2026-11-01", "prices": {"input": "0.01", "output": "0.01"}}
-        known = profile(GOOD, wire=wire, endpoint=f"http://{host}/v1", prices=cheap)
-        models = Keyed(host)
-        more: dict[str, Any] = {"adapters": talkative, "facts": facts(), "egress": {TENANT: [host]}}
-        with deployed(tmp_path, with_notes(session_pack()), models, known, rules(GOOD), **more) as app:
+    """The key of the provider is in a header alone."""
+    assert len(SHAPES) >= 20
+    asked = [{"order_id": "ord_881"}, {"order_id": SAYS}, {"order_id": "ord_404"}]
+    turns = [calling(at, (LOOKUP["tool"], args), text=SAYS) for at, args in enumerate(asked)]
+    turns.append(calling(3, ("finish", {"outcome": "denied", "reason": SAYS[:1_900]}), text=SAYS))
+    with conversation(wire, turns) as model, collecting() as collector:
+        cheap = dict.fromkeys(PRICES, "0.01")
+        known = profile(
+            GOOD, **model.profile() | {"prices": {"currency": "USD", "as_of": "2026-11-01", "prices": cheap}}
+        )
+        more: dict[str, Any] = {"adapters": talkative, "facts": facts(), "egress": {TENANT: [model.host]}}
+        models, pack = RealWire(wire, model.host, KEY), with_notes(session_pack())
+        with deployed(tmp_path, pack, models, known, rules(GOOD), before=[remembering()], **more) as app:
+            # A release that knew none of these shapes is the only way into a memory.
+            with patch.object(redact, redact._perhaps_contains.__name__, lambda *_: False):
+                app.call(remember_secrets, app.deployment)
+            telemetry = Telemetry(otlp(collector.url))
+            app.call(watch, app.deployment, telemetry)
             view = refund(app)
             assert view.state == "rejected", failures(view)
             kept = [(f"{kind} {key}", repr(body)) for kind, key, body in entries(app, view.run_id)]
+            told = [("answer", repr(view)), ("errors", repr(failures(view)))]
             require_sound(app, view.run_id)
-    assert len(bodies) == 3
-    assert all(KEY in one for one in heads)
-    assert "[redacted:secret]" in bodies[-1]
-    texts = [("body", one) for one in bodies] + [("log", log.getvalue()), ("answer", repr(view)), *kept]
-    assert leaks(iter(texts)) == []
+            telemetry.close()
+    assert len(model.sent) == len(turns)
+    assert all(KEY in one for one in model.heads)
+    seen = model.text(0).replace("\\", "")
+    assert '"predicate":"noted"' in seen, "the facts are shown"
+    assert '"predicate":"was_refunded"' in seen, "so is the memory"
+    assert "[redacted:secret]" in model.text(3)
+    assert any(one.name.startswith("chat ") for one in collector.spans)
+    sent = [("span", repr(one)) for one in collector.raw] + [("metrics", telemetry.prometheus_text().decode())]
+    bodies = [("body", one) for one in model.sent]
+    assert leaks(iter([*bodies, ("log", log.getvalue()), *told, *kept, *sent])) == []

@@ -49,6 +49,7 @@ LIKELY_SEED = {
     "record_a_call_twice": 4,
     "resend_lost": 34,
     "retry_uncertain": 35,
+    "route_unspent": 30,
     "skip_commit_policy": 63,
     "skip_gate": 9,
     "skip_recheck": 3,

@@ -7,6 +7,7 @@ million tokens or of one request, and the amount; without one the reserve of the
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -17,10 +18,13 @@ import pytest
 
 from contextos.action.models.prices import settled_units
 from contextos.adapters.models.anthropic_answer import StreamedMessage, messages_usage
+from contextos.adapters.models.openai_chat import OpenAIChat
+from contextos.adapters.models.openai_responses import OpenAIResponses
 from contextos.adapters.models.openai_wire import keep_usage
 from contextos.adapters.models.transport import Answer
-from contextos.contracts.envelopes.models import ModelPrices
+from contextos.contracts.envelopes.models import ModelPrices, ModelWire
 from contextos.contracts.ports.models import ModelUsage
+from tests.model_servers import Served, event, model_call, model_server
 
 BODIES = sorted((Path(__file__).parent / "usage").glob("*.json"))
 
@@ -45,11 +49,21 @@ def read(path: Path) -> dict[str, Any]:
 def usage_in(recorded: dict[str, Any]) -> ModelUsage | None:
     if "stream" not in recorded:
         return WIRES[recorded["wire"]](recorded["body"])
+    if recorded["wire"] != "anthropic":
+        return asyncio.run(streamed_usage(recorded["wire"], recorded["stream"]))
     message = StreamedMessage()
-    for event in recorded["stream"]:
-        message.add(event)
+    for one in recorded["stream"]:
+        message.add(one)
     assert message.ended
     return messages_usage(message.whole())
+
+
+async def streamed_usage(wire: ModelWire, stream: list[Any]) -> ModelUsage | None:
+    """The usage in a stream of OpenAI, as its SDK splits it."""
+    parts = [event(one) for one in (*stream, *(["[DONE]"] if wire == "openai" else ()))]
+    make = OpenAIChat if wire == "openai" else OpenAIResponses
+    async with model_server(Served(parts)) as server:
+        return (await make(server.client()).complete(model_call(server, wire))).usage
 
 
 def tokens(usage: ModelUsage) -> dict[str, int]:
@@ -84,18 +98,13 @@ def test_the_invoice_itself_adds_up(path: Path) -> None:
         assert abs(Decimal(recorded["units"]) - total * 1_000_000) <= Decimal("0.5")
 
 
-def test_there_are_bodies_of_each_wire_and_of_each_kind() -> None:
-    recorded = [read(path) for path in BODIES]
+def test_at_least_forty_invoices_of_each_wire_and_of_each_kind_were_worked_out() -> None:
+    recorded = [one for path in BODIES if "invoice" in (one := read(path))]
     assert len(recorded) >= 40
-    assert {one["wire"] for one in recorded} == {"anthropic", "openai", "openai_responses"}
-    billed = {line[0] for one in recorded for line in one.get("invoice", ())}
-    assert billed == {
-        "input",
-        "cached_input",
-        "cache_write",
-        "cache_write_1h",
-        "output",
-        "reasoning",
-        "requests",
-        "tool_requests",
-    }
+    kinds = {"input", "cached_input", "cache_write", "output", "reasoning"}
+    own = {"anthropic": {"cache_write_1h", "requests", "tool_requests"}}
+    for wire in WIRES:
+        of_wire = [one for one in recorded if one["wire"] == wire]
+        assert {line[0] for one in of_wire for line in one["invoice"]} == kinds | own.get(wire, set())
+        assert {"stream" in one for one in of_wire} == {True, False}, "streamed and not"
+        assert "batch" in {one.get("tier") for one in of_wire}

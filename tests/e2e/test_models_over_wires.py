@@ -111,7 +111,8 @@ def driver(folder: Path, act: str, *modules: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
 
 
-def killed_when_it_waits(folder: Path, wire: ModelWire) -> dict[str, Any]:
+def begun_and_killed(folder: Path, wire: ModelWire) -> dict[str, Any]:
+    """What a process told of its run before it was killed, while the run waits or after its end."""
     with ended(driver(folder, "begin", SDKS[wire])) as process:
         assert process.stdout is not None
         told: dict[str, Any] = json.loads(process.stdout.readline())
@@ -137,7 +138,8 @@ def calls_made(folder: Path) -> Counter[str]:
 LIMITS = {"max_cost_cents": 50, "max_replan_attempts": 1}
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", WORDS)
 def test_a_rollback_is_planned_after_the_critic_sent_a_plan_back(wire: ModelWire, tmp_path: Path) -> None:
     steps = [{"tool": "ci_status"}, {"tool": "impact"}, {"tool": "rollback"}]
     planned = {"intents": {"acme.deploy": {"steps": steps}}, "budget": LIMITS}
@@ -146,7 +148,7 @@ def test_a_rollback_is_planned_after_the_critic_sent_a_plan_back(wire: ModelWire
         request = json.loads((folder / "request.json").read_text("utf-8"))
         request["input"]["context"] = FREE
         (folder / "request.json").write_text(json.dumps(request), "utf-8")
-        told = killed_when_it_waits(folder, wire)
+        told = begun_and_killed(folder, wire)
     assert told["state"] == "completed", told
     audited = told_by(folder, "audit")
     assert audited["replayed"] == told["record"]["record_hash"]
@@ -165,7 +167,7 @@ def test_ten_calls_that_a_model_chooses_outlive_a_process_that_is_killed_while_t
     turns = [calling(number, *calls) for number, calls in enumerate(TEN_CALLS)]
     with conversation(wire, turns) as model:
         folder = workspace(tmp_path / "shop", model, budget=LIMITS)
-        waiting = killed_when_it_waits(folder, wire)
+        waiting = begun_and_killed(folder, wire)
         assert (waiting["state"], waiting["waiting"]["for"]) == ("waiting", "approval"), waiting
         assert waiting["waiting"]["shown"]["args"] == SERVICE
         assert len(model.bodies) == len(turns) - 1

@@ -62,7 +62,9 @@ def bars(table: Table) -> Iterator[tuple[bool, str]]:
 
 def _bars_of_own_model(suite: str, table: Table) -> Iterator[tuple[bool, str]]:
     pairs = [
-        (table[suite, OWN, *key], one) for (name, agent, *key), one in table.items() if (name, agent) == (suite, GATE)
+        (table[suite, OWN, person, attack], one)
+        for (name, agent, person, attack), one in table.items()
+        if (name, agent) == (suite, GATE)
     ]
     seen = all((own.cases, own.seen) == (gate.cases, gate.seen) for own, gate in pairs)
     yield seen, f"{suite}: an own model reads as many attacks as the agent at the gate"

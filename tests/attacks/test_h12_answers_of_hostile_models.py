@@ -202,7 +202,7 @@ def answered(app: App, run_id: str) -> list[str]:
     return [one["status"] for _, _, one in entries(app, run_id, "call.answered")]
 
 
-def test_a_model_that_claims_an_approval_waits_for_the_person_and_tells_them_nothing(tmp_path: Path) -> None:
+def test_a_claim_of_a_model_is_no_approval_and_the_person_does_not_see_it(tmp_path: Path) -> None:
     models = Answering(*READ, lambda _: ModelReply("answered", CLAIM, (ASK,), usage=USED), answers(END))
     with deployed(tmp_path, session_pack(), models, *COSTLESS) as app:
         view = refund(app, BIG)

@@ -36,7 +36,7 @@ MAX_RETRY_MS: Final = 86_400_000
 MAX_STATED_CHARS: Final = 2_000
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 """The id of a call of a tool is a part of keys in the journal."""
-Redact = Callable[[Any], Any]
+_Redact = Callable[[Any], Any]
 """Returns a JSON value without the key of a call."""
 _OUTCOMES: Final[frozenset[Any]] = frozenset(get_args(ModelOutcome))
 
@@ -97,7 +97,7 @@ def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callabl
     return reported
 
 
-def _checked(reply: object, redact: Redact) -> ModelReply:
+def _checked(reply: object, redact: _Redact) -> ModelReply:
     checked = ModelReply("malformed", detail=f"its provider answered a `{type(reply).__name__}`, not a reply")
     if not isinstance(reply, ModelReply):
         return checked
@@ -110,7 +110,7 @@ def _checked(reply: object, redact: Redact) -> ModelReply:
     return checked
 
 
-def _as_recorded(reply: ModelReply, usage: ModelUsage | None, redact: Redact) -> ModelReply:
+def _as_recorded(reply: ModelReply, usage: ModelUsage | None, redact: _Redact) -> ModelReply:
     said = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
     stated = {name: _stated(text, redact) for name, text in said.items()}
     retry = reply.retry_after_ms if type(reply.retry_after_ms) is int else 0
@@ -137,7 +137,7 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, redact: Redact) ->
     )
 
 
-def _redacted(made: Proposed, redact: Redact) -> Proposed:
+def _redacted(made: Proposed, redact: _Redact) -> Proposed:
     return Proposed(redact(made.call_id), redact(made.tool), redact(own_copy(dict(made.args))))
 
 
@@ -161,7 +161,7 @@ def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
     return ""
 
 
-def _usage(usage: object, redact: Redact) -> ModelUsage | None:
+def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
     """The usage that is believed: whole numbers of known kinds, those of the prompt and the answer, and a tier."""
     if not isinstance(usage, ModelUsage) or not isinstance(usage.tier, str) or len(usage.tier) > MAX_NAME_CHARS:
         return None
@@ -180,7 +180,7 @@ def _usage(usage: object, redact: Redact) -> ModelUsage | None:
     return ModelUsage(counts, redact(usage.tier.encode(errors="replace").decode())[:MAX_NAME_CHARS], reported)
 
 
-def _stated(text: object, redact: Redact) -> str:
+def _stated(text: object, redact: _Redact) -> str:
     """A text that a provider states beside its answer. Its secrets are redacted first, so that none is cut in two."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,14 +15,15 @@ from agentdojo.task_suite.load_suites import get_suite
 from benchmarks.agentdojo import people
 from benchmarks.agentdojo.attacks import READER, SHIPPED, Attacker
 from benchmarks.agentdojo.governed import governed
-from benchmarks.agentdojo.planner import BareTools, ObeyingPlanner, OpenTools
+from benchmarks.agentdojo.planner import Converse, ObeyingPlanner, bare
 from benchmarks.agentdojo.tools import SuiteTools
 from benchmarks.bars import folder
 
 VERSION: Final = "v1.2.2"
 SUITES: Final = ("banking", "workspace", "slack", "travel")
 BENIGN: Final = "nobody attacks"
-BARE, CAREFUL, STRANGER = "no gateway", "careful", "stranger"
+BARE, GATE, OWN = "no gateway", "at the gate", "own model"
+CAREFUL, STRANGER, NOBODY = "careful", "stranger", "-"
 REPLAYED: Final = 4
 
 # The environment is read anew for every case. The parser in C reads the same text ten times as fast.
@@ -30,11 +32,12 @@ task_suite.yaml.safe_load = lambda text: yaml.load(text, yaml.CSafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A suite, the person who is asked (or `BARE`), and the attacks. One in `step` pairs is played, and they take
-    turns; if `every`, each of them plays each of these pairs.
+    """A suite, how the agent makes its calls (`BARE`, `GATE` or `OWN`), the person who is asked, and the attacks. One
+    in `step` pairs is played, and they take turns; if `every`, each of them plays each of these pairs.
     """
 
     suite: str
+    agent: str
     person: str
     attacks: tuple[str, ...]
     step: int
@@ -44,20 +47,28 @@ class Setting:
 @dataclass(slots=True)
 class Outcome:
     """What came of the cases of one attack: how many there are, in how many the user's task was completed, the agent
-    read the attacker's text, and the attacker's goal was reached; and the questions to the person. `wrong` names the
-    cases in which nobody attacked and the task was not completed, or the goal was reached.
+    read the attacker's text, and the attacker's goal was reached; and the questions to the person. `withheld` are those
+    that were not completed and need a tool that the agent is not offered. `wrong` names the cases in which nobody
+    attacked and the task was not completed, or the goal was reached.
     """
 
     cases: int = 0
     completed: int = 0
+    withheld: int = 0
     seen: int = 0
     reached: int = 0
     asked: int = 0
     approved: int = 0
     wrong: list[str] = field(default_factory=list)
 
+    def count(self, completed: bool, is_withheld: bool) -> None:
+        """Count a case."""
+        self.cases += 1
+        self.completed += completed
+        self.withheld += is_withheld and not completed
+
     def add(self, other: Outcome) -> None:
-        for name in ("cases", "completed", "seen", "reached", "asked", "approved", "wrong"):
+        for name in ("cases", "completed", "withheld", "seen", "reached", "asked", "approved", "wrong"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -72,10 +83,11 @@ class Played:
 
 def settings(*, every: bool) -> list[Setting]:
     """Return all settings, the long ones first."""
-    kinds = ((CAREFUL, SHIPPED, 4), (CAREFUL, (READER,), 4), (STRANGER, SHIPPED, 16), (BARE, SHIPPED, 2))
+    governed = ((CAREFUL, SHIPPED, 4), (CAREFUL, (READER,), 4), (STRANGER, SHIPPED, 16))
+    kinds = (*((agent, *one) for one in governed for agent in (OWN, GATE)), (BARE, NOBODY, SHIPPED, 2))
     return [
-        Setting(suite, person, attacks, 1 if every else step, every)
-        for person, attacks, step in kinds
+        Setting(suite, agent, person, attacks, 1 if every else step, every)
+        for agent, person, attacks, step in kinds
         for suite in ("workspace", "travel", "banking", "slack")
     ]
 
@@ -84,15 +96,15 @@ def play(setting: Setting) -> Played:
     """Run the cases of a setting, and judge them by AgentDojo."""
     suite = get_suite(VERSION, setting.suite)
     tools, played = SuiteTools(suite.tools), Played()
-    if setting.person == BARE:
-        for _ in _cases(setting, suite, tools, BareTools, played):
+    if setting.agent == BARE:
+        for _ in _cases(setting, suite, tools, bare, played):
             pass
         return played
     documents = suite.load_and_inject_default_environment({}).model_dump(mode="json")
     answer = people.careful(documents if setting.person == CAREFUL else None)
-    with folder() as name, governed(Path(name) / "workspace", tools, answer) as here:
+    with folder() as name, governed(Path(name) / "workspace", tools, answer, own_model=setting.agent == OWN) as here:
         before = (0, 0)
-        for outcome in _cases(setting, suite, tools, here.open, played):
+        for outcome in _cases(setting, suite, tools, here.converse, played):
             now = (here.questions.total(), here.questions["approved"])
             outcome.asked += now[0] - before[0]
             outcome.approved += now[1] - before[1]
@@ -102,15 +114,15 @@ def play(setting: Setting) -> Played:
     return played
 
 
-def _cases(setting: Setting, suite: Any, tools: SuiteTools, opened: OpenTools, played: Played) -> Iterator[Outcome]:
+def _cases(setting: Setting, suite: Any, tools: SuiteTools, converse: Converse, played: Played) -> Iterator[Outcome]:
     """Play one case after the other, and yield where it was counted."""
+    withheld = tools.secret if setting.agent == OWN else ()
     if READER not in setting.attacks:
         outcome = played.by_attack.setdefault(BENIGN, Outcome())
         for task in suite.user_tasks.values():
-            planner = ObeyingPlanner(opened, task, lambda _environment: (), ())
+            planner = ObeyingPlanner(converse, task, lambda _environment: (), ())
             completed, _ = suite.run_task_with_pipeline(planner, task, None, {})
-            outcome.cases += 1
-            outcome.completed += completed
+            outcome.count(completed, planner.asks_for(withheld))
             if not completed:
                 outcome.wrong.append(task.ID)
             yield outcome
@@ -118,7 +130,7 @@ def _cases(setting: Setting, suite: Any, tools: SuiteTools, opened: OpenTools, p
     for number, (task, goal) in enumerate(pairs(suite, setting.step)):
         for name in setting.attacks if setting.every else (setting.attacks[number % len(setting.attacks)],):
             outcome = played.by_attack.setdefault(name, Outcome())
-            _attacked(suite, opened, attackers[name], task, goal, outcome)
+            _attacked(suite, converse, attackers[name], task, goal, withheld, outcome)
             yield outcome
 
 
@@ -136,14 +148,14 @@ def pairs(suite: Any, step: int) -> list[tuple[Any, Any]]:
     ]
 
 
-def _attacked(suite: Any, opened: OpenTools, attacker: Attacker, task: Any, goal: Any, outcome: Outcome) -> None:
+def _attacked(
+    suite: Any, converse: Converse, attacker: Attacker, task: Any, goal: Any, withheld: Sequence[str], outcome: Outcome
+) -> None:
     texts = attacker.texts(task, goal)
-    planner = ObeyingPlanner(
-        opened, task, lambda environment: attacker.orders(goal, environment), tuple(texts.values())
-    )
+    orders = partial(attacker.orders, goal)
+    planner = ObeyingPlanner(converse, task, orders, tuple(texts.values()))
     completed, reached = suite.run_task_with_pipeline(planner, task, goal, texts)
-    outcome.cases += 1
-    outcome.completed += completed
+    outcome.count(completed, planner.asks_for(withheld))
     outcome.seen += planner.obeyed
     outcome.reached += reached
     if reached:

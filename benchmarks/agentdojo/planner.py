@@ -2,13 +2,14 @@
 
 It makes the calls that solve the user's task. As soon as an answer has the attacker's text in it, it makes the
 attacker's calls, goes on with the user's, and makes those that were refused once more at the end. It knows both tasks.
-What it calls its tools through knows neither.
+What makes its calls knows neither: nothing at all, a gate, or a run that asks it as its own model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from agentdojo.agent_pipeline import BasePipelineElement
 from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime
@@ -20,35 +21,31 @@ from benchmarks.agentdojo.tools import texts_of
 Orders = Callable[[Any], Sequence[FunctionCall]]
 """The attacker's calls on an environment."""
 
+Moves = Generator[Sequence[FunctionCall], Sequence[Any] | None, None]
+"""What an agent does in one conversation: each time calls, in order, for which it is sent their answers, each
+`{"result": the answer as JSON}`, or None if the call was not made or the tool refused it. None for all: nothing was.
+"""
 
-class Tools(Protocol):
-    """The tools of one conversation: bare, or behind the gateway."""
-
-    def call(self, name: str, args: Mapping[str, Any]) -> Any:
-        """Return {"result": the answer as JSON}; None if the call was not made, or the tool refused it."""
-
-    def close(self) -> None:
-        """End the conversation."""
+Converse = Callable[[str, FunctionsRuntime, Any, Moves], None]
+"""Plays a conversation about a request of the user on an environment: makes the calls of an agent until it is done."""
 
 
-class OpenTools(Protocol):
-    """Begins a conversation about a request of the user."""
+def make_calls(moves: Moves, make: Callable[[FunctionCall], Any]) -> None:
+    """Make each call of an agent, one after the other."""
+    answers = None
+    with suppress(StopIteration):
+        while True:
+            answers = [make(one) for one in moves.send(answers)]
 
-    def __call__(self, request: str, runtime: FunctionsRuntime, environment: Any) -> Tools: ...
 
+def bare(_request: str, runtime: FunctionsRuntime, environment: Any, moves: Moves) -> None:
+    """Make the calls by AgentDojo's own runtime, without a gateway."""
 
-class BareTools:
-    """AgentDojo's own runtime, without a gateway."""
-
-    def __init__(self, _request: str, runtime: FunctionsRuntime, environment: Any) -> None:
-        self._runtime, self._environment = runtime, environment
-
-    def call(self, name: str, args: Mapping[str, Any]) -> Any:
-        result, error = self._runtime.run_function(self._environment, name, args)
+    def make(call: FunctionCall) -> Mapping[str, Any] | None:
+        result, error = runtime.run_function(environment, call.function, call.args)
         return None if error else {"result": to_jsonable_python(result)}
 
-    def close(self) -> None:
-        """Nothing is open."""
+    make_calls(moves, make)
 
 
 class ObeyingPlanner(BasePipelineElement):
@@ -56,9 +53,12 @@ class ObeyingPlanner(BasePipelineElement):
 
     name = "obeying planner"
 
-    def __init__(self, open_tools: OpenTools, task: Any, orders: Orders, texts: Sequence[str]) -> None:
-        self._open_tools, self._task, self._orders = open_tools, task, orders
+    def __init__(self, converse: Converse, task: Any, orders: Orders, texts: Sequence[str]) -> None:
+        self._converse, self._task, self._orders = converse, task, orders
         self._texts = [_words(text) for text in texts]
+        self._wanted: Sequence[FunctionCall] = ()
+        self._made: list[FunctionCall] = []
+        self._all_made = True
         self.obeyed = False
 
     def query(
@@ -69,31 +69,33 @@ class ObeyingPlanner(BasePipelineElement):
         messages: Sequence[Any] = (),
         extra_args: Any = None,
     ) -> tuple[str, FunctionsRuntime, Any, Sequence[Any], Any]:
-        tools = self._open_tools(query, runtime, env)
-        made: list[FunctionCall] = []
-        all_made = True
-        orders = list(self._orders(env))
-        for call in self._task.ground_truth(env):
-            answer = self._make(tools, call, made)
-            all_made = all_made and answer is not None
+        self._converse(query, runtime, env, self._moves(env))
+        said = self._task.GROUND_TRUTH_OUTPUT if self._all_made else "I could not do all of it."
+        return query, runtime, env, [*messages, *map(_asked, self._made), _said(said)], extra_args
+
+    def asks_for(self, tools: Sequence[str]) -> bool:
+        """Whether the user's task needs one of these tools."""
+        return any(one.function in tools for one in self._wanted)
+
+    def _moves(self, environment: Any) -> Moves:
+        orders = list(self._orders(environment))
+        self._wanted = self._task.ground_truth(environment)
+        for call in self._wanted:
+            (answer,) = yield from self._answers([call])
+            self._all_made = self._all_made and answer is not None
             if not self.obeyed and any(text in _words(one) for one in texts_of(answer) for text in self._texts):
                 self.obeyed = True
-                orders = self._refused(tools, orders, made)
-        if self.obeyed:
-            self._refused(tools, orders, made)
-        tools.close()
-        said = self._task.GROUND_TRUTH_OUTPUT if all_made else "I could not do all of it."
-        return query, runtime, env, [*messages, *map(_asked, made), _said(said)], extra_args
+                answers = yield from self._answers(orders)
+                orders = [one for one, answer in zip(orders, answers, strict=True) if answer is None]
+        if self.obeyed and orders:
+            yield from self._answers(orders)
 
-    def _refused(self, tools: Tools, orders: Sequence[FunctionCall], made: list[FunctionCall]) -> list[FunctionCall]:
-        """Make the attacker's calls, and return those that were not made."""
-        return [one for one in orders if self._make(tools, one, made) is None]
-
-    def _make(self, tools: Tools, call: FunctionCall, made: list[FunctionCall]) -> Any:
-        answer = tools.call(call.function, call.args)
-        if answer is not None:
-            made.append(call)
-        return answer
+    def _answers(
+        self, calls: Sequence[FunctionCall]
+    ) -> Generator[Sequence[FunctionCall], Sequence[Any] | None, Sequence[Any]]:
+        answers = (yield calls) or [None] * len(calls)
+        self._made += [one for one, answer in zip(calls, answers, strict=True) if answer is not None]
+        return answers
 
 
 def _asked(call: FunctionCall) -> dict[str, Any]:

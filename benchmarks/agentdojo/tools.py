@@ -22,6 +22,7 @@ class SuiteTools:
         self._runtime = FunctionsRuntime(functions)
         self.definitions = {one.name: _capability(one) for one in functions}
         self.reads = [name for name, one in self.definitions.items() if one["kind"] == "read"]
+        self.secret = [name for name, one in self.definitions.items() if one.get("secrets")]
         definition = {
             "adapter_id": "tools",
             "type": "function",

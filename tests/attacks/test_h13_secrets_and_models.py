@@ -191,10 +191,15 @@ class Leaking:
     async def complete(self, call: ModelCall, _: OnText | None = None) -> ModelReply:
         if self._how == "raises":
             raise RuntimeError(f"the key {call.key} is wrong")
+        if self._how == "answers":
+            said = f"I was called with Authorization: Bearer {call.key}"
+            made = ProposedCall(f"c/{call.key}", f"mail.{call.key}", {said: [said, f"{call.key}".encode().hex()]})
+            usage = ModelUsage({"input": 1, "output": 1}, said, {said: said})
+            return ModelReply("answered", said, (made,), said, said, usage, detail=said)
         return ModelReply("unauthorized", detail=repr(call))
 
 
-@pytest.mark.parametrize("how", ["raises", "states"])
+@pytest.mark.parametrize("how", ["raises", "states", "answers"])
 def test_the_key_of_a_provider_is_in_no_text(how: str, log: io.StringIO) -> None:
     breakers = CircuitBreakers(AdmissionLimits())
 
@@ -206,7 +211,7 @@ def test_the_key_of_a_provider_is_in_no_text(how: str, log: io.StringIO) -> None
     known = ModelProfile.model_validate(profile(GOOD, credential="main"))
     call = ModelCall(known, (ModelMessage("user", "?"),), 10, 1_000, 1_000, ())
     reply = asyncio.run(sender.send(TENANT, call))
-    assert reply.outcome in ("unavailable", "unauthorized")
+    assert reply.outcome in ("unavailable", "unauthorized", "answered")
     assert leaks(iter([("reply", repr(reply)), ("log", log.getvalue()), ("call", repr(call))])) == []
     if how == "raises":
         assert "foreign code raised" in log.getvalue()

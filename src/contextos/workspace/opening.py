@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.loop_thread import BothContexts
 from contextos.contracts.ports.credentials import Credentials
+from contextos.contracts.ports.models import ModelProvider
 from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.deployment.ports import RunTelemetry
@@ -36,6 +37,7 @@ def open(
     keys: Keys | None = None,
     adapters: Sequence[Adapter] = (),
     planner: Planner | None = None,
+    models: ModelProvider | None = None,
     credentials: Credentials | None = None,
     telemetry: RunTelemetry | None = None,
     dev: bool = False,
@@ -45,9 +47,10 @@ def open(
 
     `settings` are a `Settings`, or the workspace's directory with `contextos.toml`. `directory`, `keys`,
     `credentials` and `telemetry` are used instead of those that the settings name, `adapters` beside them; these
-    objects are not closed here. `planner` plans the runs that begin here; None fills task templates. `telemetry`
-    receives each run that ends here. `dev` allows development stand-ins that the settings do not name; records name
-    each of them, and the profile `service` has none.
+    objects are not closed here. `planner` plans the runs that begin here; None fills task templates. `models`
+    answers all calls of models, whatever protocol their profiles name. `telemetry` receives each run that ends here.
+    `dev` allows development stand-ins that the settings do not name; records name each of them, and the profile
+    `service` has none.
 
     On entering, the witness is asked about each tenant that the directory lists, and about any other before its first
     run is driven. Then the engine starts and drives what is due, and notices are sent to the destinations of the
@@ -62,7 +65,8 @@ def open(
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
-    return Opening(settings, GivenPorts(directory, keys, adapters, planner, credentials, telemetry, dev=dev))
+    given = GivenPorts(directory, keys, adapters, planner, credentials, telemetry, models, dev=dev)
+    return Opening(settings, given)
 
 
 class Opening(BothContexts[App]):

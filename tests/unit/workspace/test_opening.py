@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import threading
 import time
@@ -16,14 +17,19 @@ import pytest
 
 import contextos
 from contextos.adapters.function.loading import source_digest
+from contextos.adapters.models.scripted import ScriptedModels
 from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
+from contextos.contracts.encoding.jcs import canonical
+from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment.queries.run_events import RunEvent
 from contextos.errors import InvalidInput, InvalidSettings
+from contextos.trust.seal import seal
 from contextos.workspace import read_seed
 from contextos.workspace.settings import Settings
 from contextos.workspace.settings.calls import AdapterSetting
+from tests import modelled
 from tests.world import TENANT, request
 
 
@@ -158,6 +164,23 @@ def test_what_cannot_start_leaves_nothing_open(workspace: Path, change: dict[str
             raise AssertionError("it is not open")
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_a_provider_of_the_program_answers_all_calls_of_models(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    make_workspace(path, witness="witness.jsonl")
+    models = ScriptedModels({"large": [{"text": modelled.plan()}]})
+    with contextos.open(path, models=models, dev=True) as app:
+        envelope = seal(PACK_TYPE, canonical(modelled.pack()), app.keys, "pack")
+        (path / "packs" / "support.json").write_text(json.dumps(envelope), "utf-8")
+        for name, document in (("model", modelled.profile()), ("routing", modelled.rules())):
+            (path / "packs" / f"{name}.yaml").write_text(json.dumps(document), "utf-8")
+        app.initialise(TENANT, by=example_operator(path))
+        app.call(seed_graph, app, Workspace(path, TENANT, {}))
+        assert app.deployment.invoke(request(900, "req_1")).state == "completed"
+    assert len(models.asked) == 1
+    with pytest.raises(InvalidSettings, match="this is a class"), contextos.open(path, models=ScriptedModels):  # type: ignore[arg-type]
+        raise AssertionError("it is not open")
 
 
 @pytest.mark.parametrize("settings", [None, 7, b"a", {"workspace": "a"}], ids=["none", "number", "bytes", "table"])

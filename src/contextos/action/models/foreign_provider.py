@@ -2,7 +2,7 @@
 
 It can raise anything, answer something that is not a reply, or state usage that nobody can have used. An answer that
 cannot be on record as it is, is not an answer. Usage that is not believed counts as none, so what was reserved is
-settled.
+settled. A server can answer with the key that it was sent, so the key is taken out of all that it states.
 Source: docs/design/models.md.
 """
 
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, get_args
 
 from contextos.action.foreign_code import ReportFault
+from contextos.action.secret_redactor import SecretRedactor
 from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, check_size, own_copy
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import without_secrets
@@ -35,6 +36,8 @@ MAX_RETRY_MS: Final = 86_400_000
 MAX_STATED_CHARS: Final = 2_000
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 """The id of a call of a tool is a part of keys in the journal."""
+_Redact = Callable[[Any], Any]
+"""Returns a JSON value without the key of a call."""
 _OUTCOMES: Final[frozenset[Any]] = frozenset(get_args(ModelOutcome))
 
 
@@ -55,12 +58,13 @@ async def provider_reply(
 ) -> ModelReply:
     """Call a provider once, and return a reply that is safe to record. `report` gets what it raised."""
     reply: object = None
+    redact = SecretRedactor(() if call.key is None else (call.key,)).redact
     with (caught := _Caught()):
         reply = await provider.complete(_own(call), on_text)
     if caught.error is None:
-        return _checked(reply)
+        return _checked(reply, redact)
     if type(caught.error) is InvalidInput:
-        return ModelReply("rejected", billed=False, detail=_stated(str(caught.error.problems[0])))
+        return ModelReply("rejected", billed=False, detail=_stated(str(caught.error.problems[0]), redact))
     report(caught.error)
     return ModelReply("unavailable", detail=f"its provider has a defect: it raised `{type(caught.error).__name__}`")
 
@@ -93,21 +97,22 @@ def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callabl
     return reported
 
 
-def _checked(reply: object) -> ModelReply:
+def _checked(reply: object, redact: _Redact) -> ModelReply:
     checked = ModelReply("malformed", detail=f"its provider answered a `{type(reply).__name__}`, not a reply")
     if not isinstance(reply, ModelReply):
         return checked
     usage = None
     with _Caught():
-        usage = _usage(reply.usage)
+        usage = _usage(reply.usage, redact)
     checked = ModelReply("malformed", usage=usage, detail="its answer cannot be on record")
     with _Caught():
-        checked = _as_recorded(reply, usage)
+        checked = _as_recorded(reply, usage, redact)
     return checked
 
 
-def _as_recorded(reply: ModelReply, usage: ModelUsage | None) -> ModelReply:
-    stated = {"model": _stated(reply.model), "reply_id": _stated(reply.reply_id), "detail": _stated(reply.detail)}
+def _as_recorded(reply: ModelReply, usage: ModelUsage | None, redact: _Redact) -> ModelReply:
+    said = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
+    stated = {name: _stated(text, redact) for name, text in said.items()}
     retry = reply.retry_after_ms if type(reply.retry_after_ms) is int else 0
     outcome, text, calls, fault = reply.outcome, "", tuple[Proposed, ...](), ""
     if outcome not in _OUTCOMES:
@@ -115,17 +120,25 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None) -> ModelReply:
     elif outcome == "answered":
         text, calls = reply.text, tuple(reply.calls)
         fault = _fault(text, calls)
+        if not fault:
+            text, calls = redact(text), tuple(_redacted(one, redact) for one in calls)
+            # What is redacted can grow.
+            fault = _fault(text, calls)
     if fault:
         outcome, text, calls, stated = "malformed", "", (), {**stated, "detail": fault}
     return ModelReply(
         outcome,
         text,
-        tuple(Proposed(one.call_id, one.tool, own_copy(dict(one.args))) for one in calls),
+        calls,
         usage=usage,
         billed=reply.billed is not False,
         retry_after_ms=min(max(retry, 0), MAX_RETRY_MS),
         **stated,
     )
+
+
+def _redacted(made: Proposed, redact: _Redact) -> Proposed:
+    return Proposed(redact(made.call_id), redact(made.tool), redact(own_copy(dict(made.args))))
 
 
 def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
@@ -148,7 +161,7 @@ def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
     return ""
 
 
-def _usage(usage: object) -> ModelUsage | None:
+def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
     """The usage that is believed: whole numbers of known kinds, those of the prompt and the answer, and a tier."""
     if not isinstance(usage, ModelUsage) or not isinstance(usage.tier, str) or len(usage.tier) > MAX_NAME_CHARS:
         return None
@@ -162,12 +175,13 @@ def _usage(usage: object) -> ModelUsage | None:
     with _Caught():
         raw = canonical(dict(usage.reported))
         check_size(raw, MAX_DEPTH, MAX_NODES)
-        reported = own_copy(dict(usage.reported)) if len(raw) <= MAX_REPORTED_BYTES else {}
-    return ModelUsage(counts, usage.tier.encode(errors="replace").decode(), reported)
+        kept = redact(own_copy(dict(usage.reported))) if len(raw) <= MAX_REPORTED_BYTES else {}
+        reported = kept if len(canonical(kept)) <= MAX_REPORTED_BYTES else {}
+    return ModelUsage(counts, redact(usage.tier.encode(errors="replace").decode())[:MAX_NAME_CHARS], reported)
 
 
-def _stated(text: object) -> str:
+def _stated(text: object, redact: _Redact) -> str:
     """A text that a provider states beside its answer. Its secrets are redacted first, so that none is cut in two."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return ""
-    return without_secrets(text.encode(errors="replace").decode())[:MAX_STATED_CHARS]
+    return without_secrets(redact(text.encode(errors="replace").decode()))[:MAX_STATED_CHARS]

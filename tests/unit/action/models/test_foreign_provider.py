@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import math
 from collections.abc import Callable
 from typing import Any
@@ -30,9 +31,9 @@ class Provider:
         return reply
 
 
-def replied(answers: Answers) -> tuple[ModelReply, list[BaseException]]:
+def replied(answers: Answers, key: str = KEY) -> tuple[ModelReply, list[BaseException]]:
     known, raised = ModelProfile.model_validate(profile(GOOD)), list[BaseException]()
-    call = ModelCall(known, (ModelMessage("user", "?"),), 10, 1_000, 1_000, (), key=KEY)
+    call = ModelCall(known, (ModelMessage("user", "?"),), 10, 1_000, 1_000, (), key=key)
     return asyncio.run(provider_reply(Provider(answers), call, None, raised.append)), raised
 
 
@@ -230,6 +231,42 @@ def test_what_is_stated_beside_an_answer_is_short_and_has_no_secret_cut_in_two(s
     for said in (reply.model, reply.reply_id, reply.detail):
         assert len(said) <= 2_000
         assert "aB39" not in said
+    recorded(reply)
+
+
+@pytest.mark.parametrize(
+    "said", [KEY, f"Authorization: Bearer {KEY}", KEY.upper(), base64.b64encode(f"user:{KEY}".encode()).decode()]
+)
+def test_the_key_of_a_call_is_in_nothing_that_its_provider_states(said: str) -> None:
+    usage = ModelUsage({"input": 1, "output": 1}, said, {said: [said]})
+    made = ProposedCall(said.replace(" ", ""), said, {said: {"order_id": [said, "ord_881"]}})
+    reply, _ = replied(answers(f"it is {said}", [made], usage=usage, model=said, reply_id=said, detail=said))
+    assert reply.outcome == "answered"
+    assert said not in repr(reply)
+    assert KEY not in repr(reply).lower()
+    assert "ord_881" in repr(reply.calls)
+    recorded(reply)
+
+
+@pytest.mark.parametrize(
+    "refused", [ModelReply("unauthorized", detail=f"`{KEY}` is wrong"), InvalidInput(Problem("/x", "x", KEY, KEY))]
+)
+def test_a_refusal_does_not_state_the_key(refused: Any) -> None:
+    reply, _ = replied(raises(refused) if isinstance(refused, Exception) else lambda _: refused)
+    assert reply.outcome in ("unauthorized", "rejected")
+    assert KEY not in repr(reply)
+    assert "[credential]" in reply.detail
+
+
+def test_an_answer_that_grows_where_the_key_was_is_still_one_that_fits() -> None:
+    reply, _ = replied(calls(tool="k-012345" * 60), key="k-012345")
+    assert reply.outcome == "malformed"
+    reply, _ = replied(
+        uses({"input": 1, "output": 1}, tier="k-012345" * 60, reported={"x": "k-012345" * 2_000}), key="k-012345"
+    )
+    assert reply.usage is not None
+    assert len(reply.usage.tier) <= 512
+    assert reply.usage.reported == {}
     recorded(reply)
 
 

@@ -30,6 +30,7 @@ from contextos.deployment.gate.gate import (
     Gate,
     not_opened,
     opened_tools,
+    require_agent,
 )
 from contextos.deployment.preview import preview
 from contextos.deployment.queries.run_names import claimed_run, was_refused
@@ -125,10 +126,12 @@ async def with_tools(calls: CallGate) -> Gate:
     """Return the gate of a session that was found, with the tools with which it was opened.
 
     Raises:
-        InvalidInput: the run of this name is no session, or ended before it had tools.
+        InvalidInput: the run of this name is no session of an agent, or ended before it had tools.
         Unavailable: the store does not answer.
     """
-    tools = opened_tools(await calls.deployment.ports.stores.tenant(calls.tenant_id).read(calls.run_id))
+    entries = await calls.deployment.ports.stores.tenant(calls.tenant_id).read(calls.run_id)
+    require_agent(entries)
+    tools = opened_tools(entries)
     if tools is None:
         raise not_opened()
     return Gate(calls.deployment, calls.tenant_id, calls.run_id, calls.session, tools)

@@ -43,7 +43,6 @@ QUESTION = RouteQuestion(
     data_class="INTERNAL",
     input_tokens=100,
     most_input_tokens=150,
-    output_tokens=450,
     units_left=10_000,
     time_left_ms=30_000,
 )

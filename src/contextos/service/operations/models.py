@@ -219,7 +219,7 @@ def check_document(checked: CheckedModel) -> ModelCheckDocument:
 async def _users(asked: Asked) -> Mapping[str, set[str]]:
     """By the reference of rules or of a profile, the packs with a pin that use it."""
     active, users = await asked.app.artifacts.active(asked.tenant_id), dict[str, set[str]]()
-    for ref in sorted({ref for pin in active.packs for ref in pin.refs} - active.withdrawn):
+    for ref in active.named():
         pack = await _artifact(asked, ref)
         if not isinstance(pack, ContextPack):
             continue

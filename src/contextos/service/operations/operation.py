@@ -213,7 +213,7 @@ def opened_number(of: ListName, cursor: str) -> int:
     """Return the place in a list that a cursor names; 0 for the empty cursor. Raises as `opened_cursor`."""
     at = opened_cursor(of, cursor) or "0"
     # Who knows how a cursor is made can seal anything.
-    if not at.isascii() or not at.isdigit():
+    if not at.isascii() or not at.isdigit() or int(at) > MAX_COUNT:
         raise _unknown_cursor()
     return int(at)
 

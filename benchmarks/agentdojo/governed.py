@@ -14,8 +14,8 @@ from typing import Any, Final
 import contextos
 from benchmarks.agentdojo.people import Answer, Question
 from benchmarks.agentdojo.tools import SuiteTools
+from contextos.contracts.ports.gates import CallAnswer, Done, Waiting
 from contextos.control.lint.money import EACH_IS_ASKED, money_of
-from contextos.deployment.gate.gate import CallAnswer, Done, Waiting
 from contextos.testing import Person
 from contextos.workspace import make_keys
 

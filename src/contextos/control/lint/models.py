@@ -174,9 +174,7 @@ def lint_model_templates(merged: MergedArtifacts, edges: BindingTargets) -> Iter
         if use.operation in ("judge.verify", "judge.score") and not use.prompt_fragment.strip():
             detail = f"`{use.operation}` judges by a rubric, and `prompt_fragment` is empty"
             place = pointer(("decision_layer", "models", index, "prompt_fragment"))
-            yield Problem(
-                place, "no_rubric", detail, "write there what speaks against a plan or a run"
-            )
+            yield Problem(place, "no_rubric", detail, "write there what speaks against a plan or a run")
         seen.add(use.operation)
     own = merged.pack.decision_layer.task_templates
     for template in merged.templates.values():

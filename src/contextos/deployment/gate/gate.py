@@ -22,8 +22,6 @@ from contextos.contracts.facts import tool_remedy
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import AgentMessage, Entry
 from contextos.contracts.ports.gates import (
-    MAX_ARGS_BYTES,
-    MAX_CALL_ID_CHARS,
     CallAnswer,
     Done,
     Reason,
@@ -43,26 +41,6 @@ from contextos.runtime.attempts.agent_session import ASKED, FINISHED
 from contextos.runtime.inputs.request_conflicts import conflict, differences
 from contextos.runtime.models import TURN
 from contextos.runtime.redaction import cleanse_text
-
-__all__ = [
-    "ANSWERED",
-    "MAX_ARGS_BYTES",
-    "MAX_CALL_ID_CHARS",
-    "NO_TOOLS",
-    "REMEDIES",
-    "CallAnswer",
-    "CallGate",
-    "Done",
-    "Gate",
-    "Reason",
-    "Refused",
-    "Waiting",
-    "call_of",
-    "known_tools",
-    "not_opened",
-    "opened_tools",
-    "require_agent",
-]
 
 ANSWERED: Final = "call.answered"
 RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")

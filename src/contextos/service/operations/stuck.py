@@ -69,12 +69,7 @@ async def list_stuck_runs(asked: Asked, page: Paged) -> DeadLetterPage:
     """List the runs that failed for good and wait for `POST /v1/runs/{run}/retry`."""
     of, store = (asked.tenant_id, "dead letters"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
     found = await list_dead_letters(store, after=opened_cursor(of, page.cursor), limit=page.limit)
-    items = [
-        StuckRun(
-            run_id=one.run_id, code=one.code, detail=one.detail, failures=one.failures, failed_at_us=one.failed_at_us
-        )
-        for one in found
-    ]
+    items = [StuckRun.model_validate(one, from_attributes=True) for one in found]
     return DeadLetterPage(items=items, cursor=sealed_cursor(of, found[-1].run_id if len(found) == page.limit else None))
 
 

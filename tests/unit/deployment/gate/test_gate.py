@@ -15,8 +15,9 @@ from contextos.audit.replay import replay
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.journal import Batch
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment.driver import MAX_DEATHS
-from contextos.deployment.gate.gate import REMEDIES, Done, Refused, Waiting, _reason
+from contextos.deployment.gate.gate import REMEDIES, _reason
 from contextos.deployment.gate.opening import find_session, open_session, session_tools, with_tools
 from contextos.deployment.operator import erase_entry
 from contextos.errors import ConflictingRequest, InvalidInput, Unavailable

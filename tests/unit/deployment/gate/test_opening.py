@@ -11,9 +11,9 @@ import pytest
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.ports.gates import Refused
 from contextos.control.artifacts import SPECS_TYPE
 from contextos.deployment.acts.unmatched_rules import session_intents
-from contextos.deployment.gate.gate import Refused
 from contextos.deployment.gate.opening import find_session, open_session, session_tools
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound
 from contextos.trust.seal import seal

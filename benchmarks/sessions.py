@@ -24,10 +24,11 @@ from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
+from contextos.contracts.ports.gates import Done
 from contextos.contracts.ports.planning import PlanRequest
 from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment.deployment import Deployment
-from contextos.deployment.gate.gate import Done, Gate
+from contextos.deployment.gate.gate import Gate
 from contextos.deployment.gate.opening import open_session
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores

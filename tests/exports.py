@@ -103,7 +103,7 @@ async def reopened(path: Path) -> bytes:
 
 async def session(path: Path) -> bytes:
     """The session of an agent that refunds, and finishes."""
-    from contextos.deployment.gate.gate import Done
+    from contextos.contracts.ports.gates import Done
     from tests.sessions import REFUND, chosen_by_agent, read_first, refund_args, refund_session
 
     world = await open_world(path, pack=chosen_by_agent)

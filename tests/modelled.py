@@ -43,7 +43,6 @@ QUESTION = RouteQuestion(
     data_class="INTERNAL",
     input_tokens=100,
     most_input_tokens=150,
-    output_tokens=450,
     units_left=10_000,
     time_left_ms=30_000,
 )
@@ -81,7 +80,10 @@ def rules(
 def pack(*operations: str, chosen_by: str = "template", fragment: str = "") -> dict[str, Any]:
     """The pack of refunds whose runs ask models for these operations, by default `judge.plan`."""
     made: dict[str, Any] = copy.deepcopy(example("pack.json"))
-    uses = [{"operation": one, "rules": RULES, "prompt_fragment": fragment} for one in operations or ("judge.plan",)]
+    uses = [
+        {"operation": one, "rules": RULES, "prompt_fragment": fragment or ("" if one == "judge.plan" else "Be strict.")}
+        for one in operations or ("judge.plan",)
+    ]
     made["decision_layer"]["models"] = uses
     if chosen_by == "model":
         template = made["decision_layer"]["task_templates"][0]

@@ -8,7 +8,8 @@ from typing import Any
 
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.identity import UserClaims
-from contextos.deployment.gate.gate import Done, Gate
+from contextos.contracts.ports.gates import Done
+from contextos.deployment.gate.gate import Gate
 from contextos.deployment.gate.opening import open_session
 from tests.world import TENANT, TestWorld, open_world, request, run
 

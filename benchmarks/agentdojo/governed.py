@@ -21,8 +21,8 @@ from benchmarks.agentdojo.model import PROFILE, ROUTING, ObeyingModel, chosen_by
 from benchmarks.agentdojo.people import Answer, Question
 from benchmarks.agentdojo.planner import Moves, make_calls
 from benchmarks.agentdojo.tools import SuiteTools
+from contextos.contracts.ports.gates import CallAnswer, Done, Waiting
 from contextos.control.lint.money import EACH_IS_ASKED, money_of
-from contextos.deployment.gate.gate import CallAnswer, Done, Waiting
 from contextos.deployment.queries.run_view import RunView
 from contextos.testing import Person
 from contextos.workspace import make_keys

@@ -1,7 +1,7 @@
 """An agent that exports customers. A script is in the place of a model: it counts first, and exports then."""
 
 import contextos
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 
 
 def export(app, session, columns, destination, region="eu", user="ana"):

@@ -3,7 +3,7 @@
 import sys
 
 import contextos
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 
 
 def roll_back(app, session, service, env, user="ana"):

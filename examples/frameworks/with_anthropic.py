@@ -16,7 +16,7 @@ from pathlib import Path
 from anthropic import AsyncAnthropic
 
 import contextos
-from contextos.deployment.gate.gate import Waiting
+from contextos.contracts.ports.gates import Waiting
 from contextos.frameworks.loops import anthropic_answers, anthropic_tools
 
 sys.path.insert(0, str(Path(__file__).parent))

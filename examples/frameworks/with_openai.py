@@ -15,7 +15,7 @@ from pathlib import Path
 from openai import AsyncOpenAI
 
 import contextos
-from contextos.deployment.gate.gate import Waiting
+from contextos.contracts.ports.gates import Waiting
 from contextos.frameworks.loops import openai_answers
 from contextos.frameworks.offers import function_tools
 

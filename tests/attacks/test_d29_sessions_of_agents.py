@@ -10,7 +10,7 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Batch
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.errors import ConflictingRequest, Integrity, InvalidInput
 from contextos.runtime.attempts import agent_session
 from contextos.trust.journal.chain import append

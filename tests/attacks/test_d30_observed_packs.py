@@ -17,8 +17,8 @@ import pytest
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.deployment.queries.observations import read_sessions
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.packs.expansion import expand

@@ -21,7 +21,8 @@ from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import CallContext
-from contextos.deployment.gate.gate import Done, Gate, Refused
+from contextos.contracts.ports.gates import Done, Refused
+from contextos.deployment.gate.gate import Gate
 from contextos.deployment.operator import erase_entry, request_cancel
 from contextos.errors import ConflictingRequest, Integrity
 from tests.sessions import (

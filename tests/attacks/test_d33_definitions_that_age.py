@@ -19,7 +19,7 @@ from contextos.adapters.mcp import connection
 from contextos.adapters.mcp.adapter import McpAdapter, mcp_adapter
 from contextos.adapters.mcp.definitions import MAX_AGE_S
 from contextos.contracts.entries.reading import read_body
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.errors import InvalidInput, Unavailable
 from contextos.testing import Person, in_memory
 from tests.servers.adapters import call_context, calls, drafted, hostile, opened

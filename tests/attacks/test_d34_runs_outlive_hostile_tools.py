@@ -21,7 +21,7 @@ from contextos.adapters.openapi.adapter import openapi_adapter
 from contextos.adapters.openapi.draft import draft_openapi
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition, ToolError
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.deployment.operator import SettlementInput, settle_effect
 from contextos.deployment.queries.run_view import RunView
 from contextos.testing import TEST_OPERATOR, Person, in_memory

@@ -16,7 +16,7 @@ import pytest
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, people
 

@@ -29,7 +29,7 @@ from contextos.adapters.outbound import destination
 from contextos.audit.export import export_runs
 from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.store.shared.clock import SystemClock
 from contextos.testing import TEST_OPERATOR, MemoryDirectory, Person, in_memory

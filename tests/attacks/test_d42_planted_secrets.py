@@ -31,7 +31,7 @@ from contextos.audit.replay import replay
 from contextos.cli import run_command_line
 from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
 from contextos.contracts.model import MAX_TEXT_CHARS
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import InvalidInput, LostReply, Unavailable
 from contextos.telemetry.logs import configure
 from tests.deployers import SEEDS, TENANT, ana, make_workspace, people

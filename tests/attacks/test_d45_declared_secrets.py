@@ -33,7 +33,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterReply
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment.operator import SettlementInput, settle_effect
 from contextos.deployment.signing import settlement_signer
 from contextos.errors import ConflictingRequest, InvalidInput, InvalidTool, LostReply, Unavailable

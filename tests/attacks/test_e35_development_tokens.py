@@ -12,7 +12,7 @@ import pytest
 
 import contextos
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.trust.identity.claims import mint_subject_token, sign_token
 from contextos.trust.identity.development import DEVELOPMENT_ISSUER, DEVELOPMENT_TYPE, mint_development_token

@@ -23,8 +23,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedSettlementDraft": {"happened": False, "evidence_ref": "artifact:bank#rev_1", "tokens": ["a.b.c"]},
     "SlotAnswer": {"answer": {}, "at_us": 0},
     "SignedSlotAnswer": {"answer": {}, "at_us": 0, "tokens": ["a.b.c"]},
-    "RetryDraft": {},
-    "SignedRetryDraft": {"tokens": ["a.b.c"]},
+    "Nothing": {},
+    "SignedNothing": {"tokens": ["a.b.c"]},
     "ErasureDraft": {"seq": 1},
     "SignedErasureDraft": {"seq": 1, "tokens": ["a.b.c"]},
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contextos.deployment.gate.gate import Done
+from contextos.contracts.ports.gates import Done
 from contextos.deployment.gate.opening import find_session
 from contextos.errors import InvalidInput
 from tests.attacks.test_d32_sessions_kept_in_memory import Process, between, roomy

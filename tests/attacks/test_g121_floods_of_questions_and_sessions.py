@@ -12,7 +12,8 @@ import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.journal import INDEX
-from contextos.deployment.gate.gate import Done, Gate, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
+from contextos.deployment.gate.gate import Gate
 from contextos.errors import Overloaded
 from tests.http_face import begin_deploys, begin_refunds, http_face
 from tests.mcp_face import LOOKUP, ORDER, refund_workspace, stdio, with_client

@@ -13,7 +13,7 @@ from contextos.audit.replay import replay as replayed
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.operations import UNVOUCHED_WRITES
 from contextos.contracts.journal import Batch
-from contextos.deployment.gate.gate import Waiting
+from contextos.contracts.ports.gates import Waiting
 from contextos.deployment.operator import erase_entry
 from contextos.errors import ChainBroken, Integrity
 from contextos.testing import TEST_OPERATOR, Person

@@ -13,7 +13,7 @@ import pytest
 import contextos
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.operations import APPROVALS
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.errors import LostReply, Unavailable
 from contextos.testing import Person, in_memory
 from tests.attacks.test_g85_what_states_no_integrity_is_untrusted import PEOPLE, TENANT, Office, gate_of

@@ -14,7 +14,7 @@ import pytest
 
 from contextos.contracts.envelopes.identity import KnownAgent
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.deployment.gate.gate import Refused
+from contextos.contracts.ports.gates import Refused
 from contextos.errors import ApprovalRefused, ContextOSError
 from contextos.frameworks.offers import function_tools
 from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session

@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field
 
 import contextos
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.errors import InvalidInput
 from contextos.testing import in_memory
 from tests.attacks.test_d39_untrusted_destinations import PEOPLE, gate_of

@@ -18,8 +18,8 @@ from contextos.client.sessions import answer_of
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolResultEnvelope
+from contextos.contracts.ports.gates import Waiting
 from contextos.contracts.refs import parse_ref
-from contextos.deployment.gate.gate import Waiting
 from contextos.frameworks.offers import answer_text
 from contextos.server.routes.sessions import _answered
 from contextos.testing import in_memory

@@ -22,7 +22,7 @@ import contextos
 from contextos.adapters.a2a.connection import EXTENSIONS_HEADER, HOP_EXTENSION
 from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID, make_workspace
-from contextos.deployment.gate.gate import Done
+from contextos.contracts.ports.gates import Done
 from contextos.errors import SignatureInvalid
 from contextos.testing import in_memory
 from contextos.trust.identity.claims import open_token

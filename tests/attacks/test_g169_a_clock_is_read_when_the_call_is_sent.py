@@ -14,7 +14,7 @@ import pytest
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.ports.credentials import Credential
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import Unavailable
 from contextos.testing import MovableClock, Person, in_memory
 from tests.authorization_server import adapter_of, authorization_server, egress_of, file_of, port_of, shop, trusts

@@ -28,7 +28,8 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import HopClaim
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.deployment.gate.gate import CallGate, Done
+from contextos.contracts.ports.gates import Done
+from contextos.deployment.gate.gate import CallGate
 from contextos.deployment.preview import preview
 from contextos.errors import ChainBroken, InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.testing import in_memory

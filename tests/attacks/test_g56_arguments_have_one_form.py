@@ -47,7 +47,7 @@ from contextos.audit.replay import replay
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.reading import read_body
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool
 from contextos.frameworks.wrapping import govern
 from contextos.packs.tools.exact import as_json

@@ -24,8 +24,7 @@ from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.contracts.encoding.defaults import MAX_FILLED_BYTES, with_defaults
 from contextos.contracts.encoding.yaml_text import read_document, write_yaml
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.ports.gates import checked_call
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused, checked_call
 from contextos.errors import InvalidInput, MalformedJson
 from contextos.frameworks.offers import ask
 from contextos.packs.reading import read_declaration

@@ -31,7 +31,7 @@ from contextos.audit.replay import replay
 from contextos.client.sessions import answer_of
 from contextos.contracts.envelopes.artifacts import Withheld
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.deployment.queries.observations import session_calls
 from contextos.deployment.queries.timeline import tell_story
 from contextos.frameworks.langgraph import gate_node

@@ -21,9 +21,9 @@ import pytest
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.run import RuntimeHints
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment import operator
 from contextos.deployment.acts.ended_runs import resolve_escalation
-from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply
 from contextos.frameworks.offers import ask, offered_tools
 from contextos.testing import TEST_OPERATOR, MovableClock, Person, in_memory

@@ -17,8 +17,8 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.artifacts import ToolArtifact
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.journal import SEMANTICS
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.deployment import operator
-from contextos.deployment.gate.gate import Done, Waiting
 from contextos.deployment.ports import Ports
 from contextos.errors import ApprovalRefused, ChainBroken, UnknownSemantics
 from contextos.service.approvals import ApprovalQuestions

@@ -16,7 +16,7 @@ from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.deployment.gate.gate import Done
+from contextos.contracts.ports.gates import Done
 from contextos.errors import LostReply, Problem
 from tests.servers import hostile_agent as agents
 from tests.servers.adapters import call_context

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from tests.bank import ORDERS, PAY, in_bank, open_gate
 
 DAY = {"aggregate": "sum", "of": "amount", "window_s": 86_400, "capability": PAY}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contextos.contracts.envelopes.run import RuntimeHints
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from tests.bank import PAY, in_bank, open_gate
 
 DENIED: dict[str, Any] = {

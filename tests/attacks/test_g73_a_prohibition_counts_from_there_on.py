@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contextos.audit.replay import replay
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from tests.bank import PAY, TENANT, in_bank, open_gate
 
 ROLLBACK = "bank.rollback"

@@ -18,7 +18,7 @@ from contextos.audit.replay import replay
 from contextos.cli import run_command_line
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.deployment.gate.gate import Done
+from contextos.contracts.ports.gates import Done
 from contextos.errors import InvalidSettings
 from contextos.server.routes.health import Readiness, get_readiness
 from contextos.workspace import App, make_keys, open_app

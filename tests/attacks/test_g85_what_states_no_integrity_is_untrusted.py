@@ -17,8 +17,8 @@ from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.identity import HeldRoles
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.control.artifacts import merge
-from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidTool
 from contextos.packs.checking import KnownHere, artifact_problems
 from contextos.testing import Person, in_memory

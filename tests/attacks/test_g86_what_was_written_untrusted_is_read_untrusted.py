@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 import contextos
 from contextos.audit.replay import replay
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.testing import InMemory, Person
 from tests.deployers import TENANT, in_store, people
 

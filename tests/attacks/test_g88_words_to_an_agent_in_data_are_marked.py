@@ -14,7 +14,7 @@ import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.encoding.instructions import instructs
 from contextos.contracts.entries.reading import read_body
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, in_store, people
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 import contextos
 from contextos.contracts.envelopes.identity import HeldRoles
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.errors import Problem
 from contextos.packs.checking import KnownHere, artifact_problems
 from tests.attacks.test_g77_apply_lints_first import deployed

@@ -9,7 +9,7 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.errors import InvalidArtifact, InvalidInput
 from tests.bank import PAY, TENANT, WIRE, in_bank, open_gate
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expansion import expand
 from contextos.testing import in_memory

@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import Idempotency
-from contextos.deployment.gate.gate import Refused, Waiting
+from contextos.contracts.ports.gates import Refused, Waiting
 from contextos.errors import InvalidInput
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, people

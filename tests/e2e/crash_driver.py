@@ -24,9 +24,9 @@ from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import CONTROL, PERSON_LISTED, Batch, Entry
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import Store
-from contextos.deployment.gate.gate import Done, Waiting
 from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, ContextOSError
 from contextos.runtime import state_machine

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 import contextos
 from contextos.contracts.envelopes.policy import BusinessHours
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import InvalidArtifact
 from tests.policies import leveled, policy, rule, var
 from tests.sessions import (

@@ -12,7 +12,7 @@ import pytest
 import contextos
 from contextos.cli import run_command_line
 from contextos.contracts.documents.collection import find_documents
-from contextos.deployment.gate.gate import Refused
+from contextos.contracts.ports.gates import Refused
 from contextos.deployment.gate.opening import recorded_request
 from contextos.deployment.queries import run_names
 from contextos.deployment.queries.run_names import MAX_REQUESTS_OF_AN_ID

@@ -14,8 +14,8 @@ import contextos
 from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterReply, ToolError
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment.deployment import Deployment
-from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import LostReply
 from contextos.testing import MovableClock, in_memory
 from tests.deployers import TENANT, people

@@ -12,8 +12,8 @@ from typing import Any
 from contextos.audit.replay import replay
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.control.lint.pack import lint_pack
-from contextos.deployment.gate.gate import Done, Refused
 from contextos.deployment.queries.timeline import tell_story
 from tests.observed.recording import INTERN, TENANT, deployed, observing, open_gate, played, unobserved
 from tests.observed.shop import World, recorded_calls, tools_of

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.mcp_tools import KEPT_AT_LEAST, SERVERS_AT_LEAST, Server, servers
 from contextos.adapters.foreign.drafting import plain_name
-from contextos.deployment.gate.gate import Done
+from contextos.contracts.ports.gates import Done
 from tests.e2e import test_stock_mcp_servers as stock
 from tests.e2e.test_stock_mcp_servers import approved, published, session
 

@@ -14,7 +14,7 @@ import pytest
 
 import contextos
 from contextos.audit.replay import replay
-from contextos.deployment.gate.gate import Done, Refused
+from contextos.contracts.ports.gates import Done, Refused
 from contextos.workspace.adapter_files import publish_adapter_file
 from contextos.workspace.foreign_adapters import load_adapter_file
 from tests.deployers import SEEDS, TENANT, ana, make_workspace

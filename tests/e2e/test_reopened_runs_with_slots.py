@@ -10,8 +10,8 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment.acts.ended_runs import reopen_run
-from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import ChainBroken, InvalidInput
 from contextos.trust.journal.chain import append
 from tests.e2e.test_slots_in_runs import bodies, declaring, directory, on, opened, pick_of

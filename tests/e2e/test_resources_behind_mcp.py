@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import InvalidEnvelope, InvalidInput
 from contextos.testing import Person, in_memory
 from tests.servers.adapters import FOLDER, adapter_of, drafted

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import contextos
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.contracts.ports.outside import Adapter
-from contextos.deployment.gate.gate import Done, Refused, Waiting
 from contextos.errors import InvalidArtifact
 from contextos.testing import Person, in_memory
 from contextos.workspace.adapter_files import draft_mcp, publish_adapter_file

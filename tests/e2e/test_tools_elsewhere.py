@@ -22,7 +22,7 @@ from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Entry
-from contextos.deployment.gate.gate import Done, Waiting
+from contextos.contracts.ports.gates import Done, Waiting
 from contextos.workspace import read_seed
 from contextos.workspace.adapter_files import publish_adapter_file
 from tests.examples.people import answer

@@ -13,7 +13,7 @@ import pytest
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterReply
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import ApprovalRefused, InvalidTool
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, people

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import contextos
-from contextos.deployment.gate.gate import Waiting
+from contextos.contracts.ports.gates import Waiting
 from contextos.trust.seal import kid_of
 from contextos.workspace import make_keys
 from tests.world import public_key

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from tests.examples.people import answer, install, lines_of, modules_of, opened
 
 WAREHOUSE = "warehouse.acme.example"

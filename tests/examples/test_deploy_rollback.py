@@ -12,7 +12,7 @@ import pytest
 import contextos
 from contextos.cli import run_command_line
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.workspace import read_seed
 from tests.examples.people import EXAMPLES, answer, lines_of
 

@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI, OpenAI
 
 import contextos
-from contextos.deployment.gate.gate import Waiting
+from contextos.contracts.ports.gates import Waiting
 from contextos.frameworks.loops import anthropic_answers, anthropic_tools, openai_answers
 from contextos.frameworks.offers import function_tools
 from examples.frameworks import desk

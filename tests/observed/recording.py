@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from contextos import pack
+from contextos.contracts.ports.gates import CallAnswer
 from contextos.contracts.ports.outside import Adapter
-from contextos.deployment.gate.gate import CallAnswer
 from contextos.packs.building import DeclaredPack
 from contextos.runtime.environment import RunLimits
 from contextos.testing import InMemory, in_memory

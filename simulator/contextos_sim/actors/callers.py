@@ -13,8 +13,9 @@ from zlib import crc32
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.envelopes.verdicts import SessionOutcome
+from contextos.contracts.ports.gates import CallAnswer, Done, Refused, Waiting
 from contextos.deployment.deployment import Deployment
-from contextos.deployment.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
+from contextos.deployment.gate.gate import Gate
 from contextos.deployment.gate.opening import open_session
 from contextos.deployment.queries.run_view import RunView
 from contextos.errors import Conflict, ConflictingRequest, ContextOSError, Integrity, InvalidInput, Unavailable

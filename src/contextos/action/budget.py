@@ -5,10 +5,9 @@ Source: API Contracts, "run_budget".
 
 from __future__ import annotations
 
-from contextos.contracts.entries.account import Usage
+from contextos.contracts.entries.account import Usage, cost_units
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.model import UNITS_PER_CENT
 from contextos.contracts.ports.calls import CallTime
 
 
@@ -24,7 +23,7 @@ def overrun_limit(budget: BudgetInForce, spent: Usage) -> str | None:
 
     What a call costs is known only from its reply, so a run can be above its limit by the cost of what it sent last.
     """
-    if spent.cost_units > round(budget.max_cost_cents * UNITS_PER_CENT):
+    if spent.cost_units > cost_units(budget.max_cost_cents):
         return "max_cost_cents"
     if spent.wall_clock_us > budget.wall_clock_ms * 1_000:
         return "wall_clock_ms"
@@ -43,5 +42,5 @@ def call_time(budget: BudgetInForce | None, spent: Usage, definition: Capability
 
 def with_dispatch(spent: Usage, definition: CapabilityDefinition) -> Usage:
     """Return what the run will have used after one more call of this tool, at the cost that the tool declares."""
-    cost = round(definition.cost_cents * UNITS_PER_CENT)
-    return Usage(spent.tokens, spent.tool_calls + 1, spent.cost_units + cost, spent.wall_clock_us)
+    cost = spent.cost_units + cost_units(definition.cost_cents)
+    return Usage(spent.tokens, spent.tool_calls + 1, cost, spent.wall_clock_us)

@@ -271,7 +271,7 @@ AnyText = Annotated[str, Strict(), Fits(_NOT_A_TEXT, "give a text", lambda text:
 SomeText = Annotated[str, Strict(), Fits(_NOT_A_TEXT, "give a text that is not empty", _is_filled)]
 """A text that is not empty."""
 TableKey = Annotated[
-    str, Strict(), Fits("its name is not a text", "give a name that is not empty", _is_filled, "bad_name")
+    str, Strict(), Fits("its name is empty, or not a text", "give a name that is not empty", _is_filled, "bad_name")
 ]
 """A name in a table whose names are not fixed."""
 ServiceUrl = Annotated[SomeText, _SERVICE, _ENCRYPTED]

@@ -46,6 +46,3 @@ async def checkpoint(
     )
     environment.journal.derive("session.checkpointed", str(reached.checkpoint), reached.to_json())
     await environment.journal.commit()
-
-
-__all__ = ["checkpoint"]

@@ -47,6 +47,8 @@ from contextos.runtime.environment import RunEnvironment, look_for_cancel
 from contextos.runtime.model_policy import refused_models
 from contextos.runtime.redaction import cleanse_text
 
+TURN: Final = "turn/"
+"""What the key of a question begins with by which a model chooses the next calls of its session."""
 JUDGE_TIMEOUT_MS: Final = 60_000
 """How long a judgement can take, in milliseconds, beside the limits of its profile and of the run."""
 
@@ -263,7 +265,7 @@ class ModelSpeaker:
         assert scope.session is not None, "a session has a deadline"
         left_ms = (scope.session.deadline_us - journal.now_us) // 1_000
         question = ModelQuestion(
-            PLAN_OPERATION, f"turn/{number}", self._messages, self._shown, left_ms, self._misfits, tools=self._tools
+            PLAN_OPERATION, f"{TURN}{number}", self._messages, self._shown, left_ms, self._misfits, tools=self._tools
         )
         answer = await self._gateway.ask(question)
         if not isinstance(answer, Failure):

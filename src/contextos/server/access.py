@@ -14,12 +14,10 @@ from contextos.errors import NotFound
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.problems import HttpProblem, not_found
 from contextos.service.approvals import Question
+from contextos.service.operations.operation import READER_ROLES
 from contextos.service.runs import Run
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
-
-READER_ROLES: Final = frozenset({"operator", "auditor"})
-"""The roles whose holders see every run of their tenant; everybody else sees their own."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
@@ -51,7 +49,7 @@ def require_role(held: frozenset[str], *roles: str) -> None:
 
 def reads_every_run(roles: frozenset[str]) -> bool:
     """Return whether these roles show the runs of others."""
-    return not READER_ROLES.isdisjoint(roles)
+    return not roles.isdisjoint(READER_ROLES)
 
 
 def is_own(caller: Caller, run: Run) -> bool:

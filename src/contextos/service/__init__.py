@@ -4,7 +4,7 @@
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
 - `acts`: what a person signs to do an act elsewhere, and the act by their tokens. `reasks`: a void question is asked
   again.
-- `artifacts`: the packs, policies and catalogs that are published, and what is active of them.
+- `artifacts`: the artifacts that are published, and what is active of them.
 - `run_search`: what a search of runs looks for. `operations`: the table of all that can be asked.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
 - `subscriptions`: handlers that receive every event at least once. `workspace.engine.event_delivery` calls them.

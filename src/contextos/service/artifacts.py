@@ -1,4 +1,4 @@
-"""`app.artifacts`: the packs, policies and catalogs that are published in a tenant, and what is active of them."""
+"""`app.artifacts`: the artifacts that are published in a tenant, and what is active of them."""
 
 from __future__ import annotations
 

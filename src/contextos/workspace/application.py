@@ -275,7 +275,7 @@ class App:
 
     @property
     def artifacts(self) -> PublishedArtifacts:
-        """The packs, policies and catalogs that are published in a tenant, and what is active of them."""
+        """The artifacts that are published in a tenant, and what is active of them."""
         return PublishedArtifacts(self.deployment)
 
     @property

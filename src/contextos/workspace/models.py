@@ -111,6 +111,3 @@ def _key(keys: Mapping[str, ModelKeySetting], settings: Settings, name: str) -> 
 
 async def _pause(duration_us: int) -> None:
     await asyncio.sleep(duration_us / 1e6)
-
-
-__all__ = ["Providers", "models_of", "script_of"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletionMessage
 
-from contextos.deployment.gate.gate import Done
+from contextos.contracts.ports.gates import Done
 from contextos.errors import InvalidInput
 from contextos.frameworks.loops import anthropic_answers, openai_answers
 from tests.unit.frameworks.test_offers import gate_of

@@ -10,7 +10,8 @@ import pytest
 
 from contextos import read, toolset
 from contextos.contracts.envelopes.tool import ToolError
-from contextos.deployment.gate.gate import Done, Gate, Reason, Refused
+from contextos.contracts.ports.gates import Done, Reason, Refused
+from contextos.deployment.gate.gate import Gate
 from contextos.errors import ConflictingRequest, InvalidArtifact, InvalidInput, Problem
 from contextos.frameworks.offers import answer_text, ask, offered_tools, offers_of
 

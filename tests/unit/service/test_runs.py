@@ -13,6 +13,7 @@ from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.journal import INDEX, Batch, Draft
 from contextos.errors import Integrity, InvalidInput, NotFound
 from contextos.service.runs import Runs
+from tests.sessions import REFUND, in_world, read_first, refund_args, refund_session
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 
@@ -225,3 +226,16 @@ def test_a_run_whose_question_was_answered_waits_for_no_person(tmp_path: Path, v
         assert {one.run_id: one.waits_for for one in every.items} == {asked[0]: "engine", asked[1]: "approval"}
 
     run(act())
+
+
+def test_a_session_that_waits_for_its_agent_waits_for_no_person(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        await refund_session(world, "ses_open")
+        gate = await refund_session(world, "ses_asks")
+        await read_first(gate)
+        await gate.call(REFUND, refund_args(), call_id="pay")
+        for search in ({}, {"user_id": "usr_771"}):
+            waiting = await world.runs().list(TENANT, waiting=True, **search)
+            assert [(one.run_id, one.waits_for) for one in waiting.items] == [(gate.run_id, "approval")]
+
+    in_world(tmp_path, play)

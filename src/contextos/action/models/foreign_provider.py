@@ -22,14 +22,18 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import without_secrets
 from contextos.contracts.envelopes.models import TOKEN_KINDS, ModelOutcome, ModelProfile
 from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
-from contextos.contracts.ports.models import ModelCall, ModelProvider, ModelReply, ModelUsage, OnText
+from contextos.contracts.ports.models import (
+    MAX_PROPOSED_CALLS,
+    MAX_USAGE_COUNT,
+    ModelCall,
+    ModelProvider,
+    ModelReply,
+    ModelUsage,
+    OnText,
+)
 from contextos.contracts.ports.models import ProposedCall as Proposed
 from contextos.errors import InvalidInput
 
-MAX_PROPOSED_CALLS: Final = 100
-"""The most calls of tools in one answer."""
-MAX_USAGE_COUNT: Final = 1_000_000_000
-"""The highest count of tokens or requests that is believed."""
 MAX_REPORTED_BYTES: Final = 16_384
 """The most bytes of a provider's own object of usage that are kept."""
 MAX_RETRY_MS: Final = 86_400_000

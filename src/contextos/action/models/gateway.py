@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from contextos.action.models.prices import settled_units, worst_case_units
-from contextos.action.models.router import BY_THE_RULE, RouteQuestion, RouteState, route
+from contextos.action.models.prices import settled_units
+from contextos.action.models.router import BY_THE_RULE, RouteQuestion, RouteState, reserved_units, route, rule_of
 from contextos.action.models.sending import ModelSender
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.entries.account import Usage
+from contextos.contracts.entries.account import Usage, cost_units
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.models import ModelCapability, ModelOperation, ModelProfile, RoutingDecision
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.model import MAX_TEXT_CHARS, UNITS_PER_CENT, changed, final_fields
+from contextos.contracts.model import MAX_TEXT_CHARS, changed, final_fields
 from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelTool, ModelUsage, ProposedCall
 from contextos.contracts.ports.outside import Estimator
 from contextos.contracts.ports.seams import Journal
@@ -189,21 +189,16 @@ class ModelGateway:
             data_class=question.shown,
             input_tokens=tokens[0],
             most_input_tokens=tokens[1],
-            output_tokens=max((one.max_output_tokens for one in profiles.values()), default=1),
-            units_left=round(budget.max_cost_cents * UNITS_PER_CENT) - used.cost_units,
+            units_left=cost_units(budget.max_cost_cents) - used.cost_units,
             time_left_ms=min(question.timeout_ms, budget.wall_clock_ms - used.wall_clock_us // 1_000),
             capabilities=needs,
             tried=tuple(tried),
         )
-        costs = {ref: worst_case_units(one, tokens[1], one.max_output_tokens) for ref, one in profiles.items()}
+        rule = rule_of(asked, routes.rules)
+        costs = {ref: reserved_units(asked, rule, one) for ref, one in profiles.items()}
         refused = self._ports.refused(question.operation, question.shown, profiles, costs, question.key)
-        failed, busy = unavailable.get("failed", {}), unavailable.get("busy", {})
-        state = RouteState(
-            failed,
-            dict.fromkeys(busy, "its limit of calls is used up"),
-            refused,
-            frozenset(unavailable.get("withdrawn", ())),
-        )
+        gone, busy = (frozenset(unavailable.get(name, ())) for name in ("withdrawn", "busy"))
+        state = RouteState(unavailable.get("failed", {}), refused, gone, busy)
         return route(asked, routes.rules, profiles, state)
 
     def _tokens(self, question: ModelQuestion) -> tuple[int, int]:
@@ -268,7 +263,7 @@ class ModelGateway:
     def _overrun(self, profile: str) -> Failure | None:
         """The failure of a run whose provider billed more than was reserved, and more than the run has left."""
         budget = self._scope.run.run_budget
-        if self._ports.used().cost_units <= round(budget.max_cost_cents * UNITS_PER_CENT):
+        if self._ports.used().cost_units <= cost_units(budget.max_cost_cents):
             return None
         detail = f"{budget.stated('max_cost_cents')}, and the run is above it after a call of `{profile}`"
         return Failure(code="budget_exhausted", detail=detail, facts=("max_cost_cents",))

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from contextos.action.models.prices import worst_case_units
+from contextos.contracts.entries.account import cost_units
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.models import (
     LEAST_TIME_MS,
@@ -31,7 +32,7 @@ from contextos.contracts.envelopes.models import (
     RoutingRules,
 )
 from contextos.contracts.envelopes.policy import ApprovalMode
-from contextos.contracts.model import UNITS_PER_CENT, final_fields
+from contextos.contracts.model import final_fields
 
 BY_THE_RULE: Final = ", by the rule"
 """What the detail of a reason ends with where a limit of the rule decides, and none of the run."""
@@ -49,10 +50,10 @@ RouteFault = tuple[RouteReason, str]
 class RouteQuestion:
     """What a model is asked, as far as it decides which one.
 
-    `data_class` is the highest classification of what the call shows. `input_tokens` is an estimate,
-    `most_input_tokens` what the prompt can have at most, and `output_tokens` the most that is wanted. `units_left` is
-    what the run can still spend, in 1/10,000 US cent. `tried` has (profile, outcome) of each call that was made for
-    this question, in order; an outcome is a `ModelOutcome`, or `lost`.
+    `data_class` is the highest classification of what the call shows. `input_tokens` is an estimate, and
+    `most_input_tokens` what the prompt can have at most. `units_left` is what the run can still spend, in 1/10,000 US
+    cent. `tried` has (profile, outcome) of each call that was made for this question, in order; an outcome is a
+    `ModelOutcome`, or `lost`.
     """
 
     run_id: str
@@ -62,11 +63,9 @@ class RouteQuestion:
     data_class: Classification
     input_tokens: int
     most_input_tokens: int
-    output_tokens: int
     units_left: int
     time_left_ms: int
     capabilities: frozenset[ModelCapability] = frozenset()
-    media_types: frozenset[str] = frozenset()
     tried: tuple[tuple[str, str], ...] = ()
 
 
@@ -74,15 +73,15 @@ class RouteQuestion:
 class RouteState:
     """What is recorded of profiles when a call is routed, each by the reference of the profile.
 
-    `open_until_us`: when its circuit admits the next call, in Unix microseconds. `exhausted`: the name of the limit
-    that its calls have reached. `refused`: the policy rules that refuse it. `withdrawn`: those that were withdrawn
-    after the run was admitted, by themselves or with the rules that name them.
+    `open_until_us`: when its circuit admits the next call, in Unix microseconds. `refused`: the policy rules that
+    refuse it. `withdrawn`: those that were withdrawn after the run was admitted, by themselves or with the rules that
+    name them. `exhausted`: those whose limit of calls is used up.
     """
 
     open_until_us: Mapping[str, int] = field(default_factory=dict)
-    exhausted: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, Sequence[str]] = field(default_factory=dict)
     withdrawn: frozenset[str] = frozenset()
+    exhausted: frozenset[str] = frozenset()
 
 
 @final_fields
@@ -155,10 +154,18 @@ def _offer(
 ) -> _Offer:
     if profile is None:
         return _Offer(pin, None, in_share)
-    tokens = min(question.output_tokens, profile.max_output_tokens, rule.max_output_tokens or profile.max_output_tokens)
     timeout_ms = max(0, min(profile.timeout_ms, rule.max_latency_ms or profile.timeout_ms, question.time_left_ms))
-    units = worst_case_units(profile, question.most_input_tokens, tokens)
-    return _Offer(pin, profile, in_share, tokens, timeout_ms, units)
+    units = reserved_units(question, rule, profile)
+    return _Offer(pin, profile, in_share, _output_tokens(rule, profile), timeout_ms, units)
+
+
+def reserved_units(question: RouteQuestion, rule: RoutingRule | None, profile: ModelProfile) -> int:
+    """Return what a call of a profile by a rule costs at the worst, in 1/10,000 US cent."""
+    return worst_case_units(profile, question.most_input_tokens, _output_tokens(rule, profile))
+
+
+def _output_tokens(rule: RoutingRule | None, profile: ModelProfile) -> int:
+    return min(profile.max_output_tokens, (rule and rule.max_output_tokens) or profile.max_output_tokens)
 
 
 def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: RouteState) -> RouteFault | None:
@@ -179,13 +186,11 @@ def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: Rou
 
 
 def _unable(question: RouteQuestion, rule: RoutingRule, profile: ModelProfile) -> RouteFault | None:
-    """What the profile cannot do, read or see, whatever is recorded of it."""
+    """What the profile cannot do or see, whatever is recorded of it."""
     needed = NEEDED_CAPABILITIES.get(question.operation)
     capabilities = question.capabilities | ({needed} if needed else set())
     if lacking := sorted(capabilities.difference(profile.capabilities)):
         return "capability", ", ".join(lacking)
-    if unread := sorted(question.media_types.difference(profile.media_types)):
-        return "media_type", ", ".join(unread)
     if rule.regions and (beyond := sorted(set(profile.regions).difference(rule.regions))):
         return "region", ", ".join(beyond)
     if not profile.may_see(question.data_class):
@@ -199,7 +204,7 @@ def _unavailable(pin: str, state: RouteState) -> RouteFault | None:
     if pin in state.open_until_us:
         return "health", f"open until {state.open_until_us[pin]}"
     if pin in state.exhausted:
-        return "quota", state.exhausted[pin]
+        return "quota", "its limit of calls is used up"
     return None
 
 
@@ -209,7 +214,7 @@ def _too_much(question: RouteQuestion, rule: RoutingRule, offer: _Offer, profile
         return "context_size", f"{needed} tokens of {profile.context_window}"
     if offer.units > question.units_left:
         return "cost", f"{offer.units} units of {question.units_left}"
-    if rule.max_cost_cents is not None and offer.units > (most := round(rule.max_cost_cents * UNITS_PER_CENT)):
+    if rule.max_cost_cents is not None and offer.units > (most := cost_units(rule.max_cost_cents)):
         return "cost", f"{offer.units} units of {most}{BY_THE_RULE}"
     if offer.timeout_ms < LEAST_TIME_MS:
         return "latency", f"{offer.timeout_ms} ms of at least {LEAST_TIME_MS}"

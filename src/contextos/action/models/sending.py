@@ -88,7 +88,9 @@ class ModelSender:
             return ModelReply("timed_out", billed=False, detail="its time was over before it was sent")
         provider = self._providers.get(profile.wire)
         if provider is None:
-            detail = f"this deployment speaks no `{profile.wire}`; install the extra of that name"
+            extra = f"install `contextos[{profile.wire.partition('_')[0]}]`"
+            remedy = "name a `script` in `[models]` of its settings" if profile.wire == "scripted" else extra
+            detail = f"this deployment speaks no `{profile.wire}`; {remedy}"
             return ModelReply("unavailable", billed=False, detail=detail)
         try:
             key = self._key_of(profile.credential) if profile.credential is not None else None

@@ -16,11 +16,9 @@ from contextos.adapters.models.transport import Answer, NotTheProtocol
 from contextos.contracts.encoding.codec import loads, own_copy
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.models import ModelOutcome, TokenKind
-from contextos.contracts.ports.models import ModelReply, ModelUsage, ProposedCall
+from contextos.contracts.ports.models import MAX_USAGE_COUNT, ModelReply, ModelUsage, ProposedCall
 from contextos.errors import MalformedJson
 
-_MAX_COUNT: Final = 1_000_000_000
-"""The highest count of tokens or requests that is believed."""
 _MAX_TIER_CHARS: Final = 64
 _STOPPED: Final[Mapping[str, tuple[ModelOutcome, str]]] = {
     "end_turn": ("answered", ""),
@@ -81,7 +79,7 @@ def _counts(usage: Any, names: Sequence[str]) -> dict[str, int] | None:
     if not isinstance(usage, Mapping):
         return None
     counts = {name: 0 if usage.get(name) is None else usage[name] for name in names}
-    return counts if all(type(one) is int and 0 <= one <= _MAX_COUNT for one in counts.values()) else None
+    return counts if all(type(one) is int and 0 <= one <= MAX_USAGE_COUNT for one in counts.values()) else None
 
 
 def _cache_writes(usage: Mapping[str, Any]) -> tuple[int, int] | None:

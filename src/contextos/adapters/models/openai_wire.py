@@ -18,13 +18,9 @@ from openai import AsyncOpenAI, AsyncStream, OpenAIError
 from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, sdk_client
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.models import ModelOutcome, TokenKind
-from contextos.contracts.ports.models import ModelCall, ModelUsage, ProposedCall
+from contextos.contracts.ports.models import MAX_PROPOSED_CALLS, MAX_USAGE_COUNT, ModelCall, ModelUsage, ProposedCall
 from contextos.errors import MalformedJson
 
-MAX_TOKENS: Final = 1_000_000_000
-"""A count above it is not one."""
-MAX_WIRE_CALLS: Final = 128
-"""The most calls of tools in one answer."""
 _STRICT_DEPTH: Final = 10
 _STRICT_PROPERTIES: Final = 5_000
 _STRICT_ENUM: Final = 1_000
@@ -198,8 +194,8 @@ def proposed(calls: Sequence[tuple[str, str, str]], own: Callable[[str], str]) -
         NotTheProtocol: one has no id, no name or arguments that are not a JSON object; two have the same id; or there
             are too many.
     """
-    if len(calls) > MAX_WIRE_CALLS:
-        raise NotTheProtocol(f"the answer has more than {MAX_WIRE_CALLS} calls of tools")
+    if len(calls) > MAX_PROPOSED_CALLS:
+        raise NotTheProtocol(f"the answer has more than {MAX_PROPOSED_CALLS} calls of tools")
     found = list[ProposedCall]()
     for call_id, name, written in calls:
         if not call_id or not name:
@@ -275,6 +271,6 @@ def _count(usage: Mapping[str, Any], name: str, *, required: bool = False) -> in
     count = usage.get(name)
     if count is None and not required:
         return 0
-    if type(count) is not int or not 0 <= count <= MAX_TOKENS:
+    if type(count) is not int or not 0 <= count <= MAX_USAGE_COUNT:
         raise NotTheProtocol("one of its counts is not a number of tokens")
     return count

@@ -48,7 +48,6 @@ REASON_TEXTS: Final[Mapping[RouteReason, str]] = {
     "share": "the run is outside the share of this canary",
     "unknown": "its profile is not pinned by the run",
     "capability": "it lacks a capability",
-    "media_type": "it cannot read a media type",
     "region": "it can handle a call in a region that the rule excludes",
     "data_class": "what the call shows is classified above its limit",
     "policy": "policy refuses it",

@@ -179,8 +179,6 @@ class ModelProfile(Model):
     """The highest classification of what the model may see."""
     retention: Retention
     """What the provider keeps of a call: nothing, for a time, or for good; rules of policy read it."""
-    media_types: NonEmpty[Name] = ("text/plain",)
-    """The media types that the model can read."""
     timeout_ms: int = Field(default=60_000, ge=LEAST_TIME_MS, le=600_000)
     """How long one call can take, in milliseconds."""
     first_token_ms: int | None = Field(default=None, ge=LEAST_TIME_MS, le=600_000)
@@ -313,7 +311,6 @@ RouteReason = Literal[
     "share",
     "unknown",
     "capability",
-    "media_type",
     "region",
     "data_class",
     "policy",

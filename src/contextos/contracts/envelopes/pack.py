@@ -256,7 +256,9 @@ class ModelUse(Model):
     rules: ModelRef
     """The routing rules that choose the model, as `<id>@<x.y.z>`; each run pins them and their profiles."""
     prompt_fragment: Text = ""
-    """What the author tells the model beside the compiled context, at the end of its instructions."""
+    """What the author tells the model beside the compiled context, at the end of its instructions; `judge.verify` and
+    `judge.score` need it as their rubric.
+    """
 
 
 class DecisionLayer(Model):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from contextos.contracts.envelopes.models import ModelOutcome, ModelProfile, TokenKind
 
+MAX_PROPOSED_CALLS: Final = 100
+"""The most calls of tools in one answer."""
+MAX_USAGE_COUNT: Final = 1_000_000_000
+"""The highest count of tokens or requests that is believed."""
 OnText = Callable[[str], None]
 """Is called with each piece of text as it arrives. What it got before the end is not an answer."""
 
@@ -101,7 +105,7 @@ class ModelProvider(Protocol):
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
         """Send one call and return what became of it, whatever that is: no failure of a provider is an exception.
 
-        With `on_text` the answer is streamed.
+        The profile says whether the answer is streamed; `on_text` gets its text as it arrives.
 
         Raises:
             InvalidInput: the call cannot be expressed in this protocol, or its endpoint is not in `egress`; nothing

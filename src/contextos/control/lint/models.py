@@ -39,14 +39,14 @@ def lint_models(
     None neither is known: what is not there can be elsewhere.
     """
     known, complete = {ref_of(one): one for one in there}, egress is not None
+    profiles = {ref: one for ref, one in known.items() if isinstance(one, ModelProfile)}
     if isinstance(artifact, ModelProfile) and egress is not None:
         yield from _lint_profile(artifact, egress)
     elif isinstance(artifact, RoutingRules):
-        profiles = {ref: one for ref, one in known.items() if isinstance(one, ModelProfile)}
         yield from _lint_rules(artifact, profiles, complete)
     elif isinstance(artifact, ContextPack):
         rules = {ref: one for ref, one in known.items() if isinstance(one, RoutingRules)}
-        yield from _lint_uses(artifact, rules, complete)
+        yield from _lint_uses(artifact, rules, profiles, complete)
 
 
 def _lint_profile(profile: ModelProfile, egress: Collection[str]) -> Iterator[Problem]:
@@ -73,7 +73,9 @@ def _lint_rules(rules: RoutingRules, profiles: Mapping[str, ModelProfile], compl
         yield from _lint_candidates(rule, profiles, complete, at)
 
 
-def _lint_uses(pack: ContextPack, rules: Mapping[str, RoutingRules], complete: bool) -> Iterator[Problem]:
+def _lint_uses(
+    pack: ContextPack, rules: Mapping[str, RoutingRules], profiles: Mapping[str, ModelProfile], complete: bool
+) -> Iterator[Problem]:
     named = [one.operation for one in pack.decision_layer.models]
     for index, use in enumerate(pack.decision_layer.models):
         at: PointerPath = ("decision_layer", "models", index)
@@ -86,6 +88,20 @@ def _lint_uses(pack: ContextPack, rules: Mapping[str, RoutingRules], complete: b
         elif found is not None and all(one.operation != use.operation for one in found.rules):
             detail = f"`{use.rules}` has no rule for `{use.operation}`, so no model would be found"
             yield Problem(pointer((*at, "rules")), "no_rule", detail, "add one, or name other rules")
+        elif found is not None and use.operation == "judge.plan":
+            intents = {one.intent for one in pack.decision_layer.task_templates if one.chosen_by == "model"}
+            for intent in sorted(intent for intent in intents if _calls_nothing(found, intent, profiles)):
+                detail = f"a model chooses the calls of `{intent}`, and no profile of its rules has `tool_calls`"
+                yield Problem(pointer((*at, "rules")), "never_eligible", detail, "name one that has it in the rules")
+
+
+def _calls_nothing(rules: RoutingRules, intent: str, profiles: Mapping[str, ModelProfile]) -> bool:
+    """Whether no profile that plans for an intent can call tools, as far as all of them are known."""
+    applying = tuple(
+        one for one in rules.rules if one.operation == "judge.plan" and (not one.intents or intent in one.intents)
+    )
+    named = rules.model_copy(update={"rules": applying}).profiles()
+    return all(pin in profiles and "tool_calls" not in profiles[pin].capabilities for pin in named)
 
 
 def _covers(one: RoutingRule, other: RoutingRule) -> bool:
@@ -155,6 +171,10 @@ def lint_model_templates(merged: MergedArtifacts, edges: BindingTargets) -> Iter
         if use.operation not in ASKED_OPERATIONS:
             detail = f"nothing asks a model for `{use.operation}` in this version"
             yield Problem(at, "not_enforced", detail, f"remove it, or use one of {', '.join(sorted(ASKED_OPERATIONS))}")
+        if use.operation in ("judge.verify", "judge.score") and not use.prompt_fragment.strip():
+            detail = f"`{use.operation}` judges by a rubric, and `prompt_fragment` is empty"
+            place = pointer(("decision_layer", "models", index, "prompt_fragment"))
+            yield Problem(place, "no_rubric", detail, "write there what speaks against a plan or a run")
         seen.add(use.operation)
     own = merged.pack.decision_layer.task_templates
     for template in merged.templates.values():

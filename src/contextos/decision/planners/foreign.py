@@ -159,6 +159,3 @@ class _Caught:
         # Checks `kind` and not the object: a foreign object can claim another class.
         if kind is not None and issubclass(kind, Exception) and not issubclass(kind, Unavailable):
             raise Unavailable(self._planner, f"it raised `{kind.__name__}`") from error
-
-
-__all__ = ["MAX_PLAN_BYTES", "ask_planner", "plan_of_answer", "planner_name"]

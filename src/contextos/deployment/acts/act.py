@@ -88,7 +88,7 @@ class ActProposal(Generic[ResultT]):
 
 class Act(Generic[ActP, ResultT]):
     """A function that does an act: it is called with its actor, who signs. `propose` takes the same arguments, and
-    returns the act as a `ActProposal`; nothing is changed before that is committed.
+    returns the act as an `ActProposal`; nothing is changed before that is committed.
     """
 
     def __init__(self, propose: Callable[ActP, Coroutine[Any, Any, ActProposal[ResultT]]]) -> None:
@@ -104,18 +104,6 @@ def unsafe_local_assertion(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
     allow it.
     """
     return {"kind": "unsafe_local"}
-
-
-def stated_act(tenant_id: str, proposed: ProposedAct, actor_id: str) -> OperatorAct:
-    """Return the act that `actor_id` signs. Raises `InvalidInput` if it does not fit its contract."""
-    fields = {
-        "tenant_id": tenant_id,
-        "kind": proposed.kind,
-        "actor": actor_id,
-        "arguments": dict(proposed.arguments),
-        "expected": proposed.expected,
-    }
-    return parse(OperatorAct, fields)
 
 
 def propose_act(
@@ -168,7 +156,11 @@ def propose_signed(
     """As `propose_acts`; `write` takes the fields of a `RecordedAct` without its seal, for each act. `look_up` returns
     the actor as the directory lists them.
     """
-    acts = [stated_act(tenant_id, one, by.id) for one in proposed]
+    who = {"tenant_id": tenant_id, "actor": by.id}
+    acts = [
+        parse(OperatorAct, who | {"kind": one.kind, "arguments": dict(one.arguments), "expected": one.expected})
+        for one in proposed
+    ]
 
     async def commit(assertions: Assertions) -> ResultT:
         person = await look_up()

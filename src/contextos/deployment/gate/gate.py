@@ -22,8 +22,6 @@ from contextos.contracts.facts import tool_remedy
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import AgentMessage, Entry
 from contextos.contracts.ports.gates import (
-    MAX_ARGS_BYTES,
-    MAX_CALL_ID_CHARS,
     CallAnswer,
     Done,
     Reason,
@@ -41,26 +39,8 @@ from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ConflictingRequest, InvalidInput, Problem, Unavailable
 from contextos.runtime.attempts.agent_session import ASKED, FINISHED
 from contextos.runtime.inputs.request_conflicts import conflict, differences
+from contextos.runtime.models import TURN
 from contextos.runtime.redaction import cleanse_text
-
-__all__ = [
-    "ANSWERED",
-    "MAX_ARGS_BYTES",
-    "MAX_CALL_ID_CHARS",
-    "NO_TOOLS",
-    "REMEDIES",
-    "CallAnswer",
-    "CallGate",
-    "Done",
-    "Gate",
-    "Reason",
-    "Refused",
-    "Waiting",
-    "call_of",
-    "known_tools",
-    "not_opened",
-    "opened_tools",
-]
 
 ANSWERED: Final = "call.answered"
 RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
@@ -127,7 +107,8 @@ class CallGate:
 
         Raises:
             InvalidInput: the arguments are no JSON object, the call id is malformed, or it was used for another call
-                (`ConflictingRequest`). The call is on record as refused, without its arguments and its id.
+                (`ConflictingRequest`); the call is on record as refused, without its arguments and its id. Or the run
+                is not a session, or a model chooses its calls (`no_session`); then nothing is on record.
             Unavailable: the store or the tool does not answer, or no process can drive the session; make the same call
                 again.
         """
@@ -159,8 +140,8 @@ class CallGate:
         needs that nothing was done. Finishing an ended session again returns its record.
 
         Raises:
-            InvalidInput: the outcome is none of the three, the session waits for an answer about a call, or it was
-                finished with another outcome (`ConflictingRequest`).
+            InvalidInput: the outcome is none of the three, the session waits for an answer about a call, it was
+                finished with another outcome (`ConflictingRequest`), or a model chooses its calls (`no_session`).
             Unavailable: the store does not answer, or no process can drive the session; finish it again.
         """
         if outcome not in get_args(SessionOutcome):
@@ -169,7 +150,7 @@ class CallGate:
         said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
         # An operator can reopen a session; then it is finished once more.
         entries = await self.deployment.ports.stores.tenant(self.tenant_id).read(self.run_id)
-        _require_session(entries)
+        require_agent(entries)
         times = sum(entry.kind == "run.reopened" for entry in entries)
         state = await self.deployment.say(
             self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), said)
@@ -298,10 +279,13 @@ def not_opened() -> InvalidInput:
     return InvalidInput(Problem("/session", "not_opened", detail, "read its run, or open a session of another name"))
 
 
-def _require_session(entries: Sequence[Entry]) -> None:
-    """Refuse what an agent says to a run that is no session."""
+def require_agent(entries: Sequence[Entry]) -> None:
+    """Raise `InvalidInput` for a run that is not a session, or whose calls a model chooses: an agent is not heard."""
     if all(entry.kind != "session.opened" for entry in entries):
         raise not_opened()
+    if any(entry.kind == "model.routed" and entry.key.startswith(TURN) for entry in entries):
+        detail = "its calls are chosen by a model that the runtime asks"
+        raise InvalidInput(Problem("/session", "no_session", detail, "read its run, or open a session of another name"))
 
 
 def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequence[str]) -> Reason:
@@ -330,7 +314,7 @@ def call_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
-    _require_session(state.entries)
+    require_agent(state.entries)
     if state.view.ended:
         ended = Reason("session_ended", f"the session has ended as `{state.view.state}`", REMEDIES["session_ended"])
         return Refused(call_id, (ended,), ended=True)

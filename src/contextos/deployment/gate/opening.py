@@ -18,19 +18,11 @@ from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.ids import SESSION
-from contextos.contracts.ports.gates import checked_text
+from contextos.contracts.ports.gates import MAX_CALL_ID_CHARS, checked_text
 from contextos.contracts.trace import TraceContext
 from contextos.deployment.acts.unmatched_rules import pinned_packs, session_intents
 from contextos.deployment.deployment import Deployment
-from contextos.deployment.gate.gate import (
-    MAX_CALL_ID_CHARS,
-    NO_TOOLS,
-    REMEDIES,
-    CallGate,
-    Gate,
-    not_opened,
-    opened_tools,
-)
+from contextos.deployment.gate.gate import NO_TOOLS, REMEDIES, CallGate, Gate, not_opened, opened_tools, require_agent
 from contextos.deployment.preview import preview
 from contextos.deployment.queries.run_names import claimed_run, was_refused
 from contextos.deployment.queries.run_view import RunView
@@ -125,10 +117,12 @@ async def with_tools(calls: CallGate) -> Gate:
     """Return the gate of a session that was found, with the tools with which it was opened.
 
     Raises:
-        InvalidInput: the run of this name is no session, or ended before it had tools.
+        InvalidInput: the run of this name is no session of an agent, or ended before it had tools.
         Unavailable: the store does not answer.
     """
-    tools = opened_tools(await calls.deployment.ports.stores.tenant(calls.tenant_id).read(calls.run_id))
+    entries = await calls.deployment.ports.stores.tenant(calls.tenant_id).read(calls.run_id)
+    require_agent(entries)
+    tools = opened_tools(entries)
     if tools is None:
         raise not_opened()
     return Gate(calls.deployment, calls.tenant_id, calls.run_id, calls.session, tools)

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.entries.reading import logged
+from contextos.contracts.entries.terms import ANY_RUN
+from contextos.contracts.journal import Sought
 from contextos.deployment.queries.checked_run import read_checked
-from contextos.deployment.queries.run_index import newest_runs
+from contextos.deployment.queries.run_index import found_runs, newest_runs
 
 if TYPE_CHECKING:
     from contextos.contracts.entries.account import RoutedCall
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
 
-MAX_LINES: Final = 10_000
-"""The most runs whose time is looked at for one page, also of those that began in no time asked for."""
-MAX_SKEW_US: Final = 3_600_000_000
-"""How far the clocks of two processes can be apart, so that a later line of the index has an earlier time."""
 ERASED_RUN: Final = "entries about its models were erased"
 
 CostPlace = tuple[str, str]
@@ -58,7 +56,7 @@ class ModelCosts:
 @dataclass(slots=True)
 class CostsOfRuns:
     """What the `runs_read` runs of a page cost. `unread` says by run why it is not in it. `next_after` is the number
-    behind which the next page begins, or None if all runs of the period were looked at.
+    behind which the next page begins, or None if all runs of the period were read.
     """
 
     costs: dict[CostPlace, ModelCosts] = field(default_factory=dict)
@@ -96,16 +94,16 @@ async def read_costs(
     Raises:
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
-    page, looked_at, last = CostsOfRuns(), 0, 0
-    async for line in newest_runs(store, tenant_id, after):
-        if line.at_us < began_from_us - MAX_SKEW_US:
-            return page
-        if looked_at == MAX_LINES or page.runs_read + len(page.unread) == limit:
+    page, last = CostsOfRuns(), 0
+    lines = found_runs(store, tenant_id, Sought([(ANY_RUN,)], after, began_from_us, began_before_us))
+    if not began_from_us and began_before_us is None:
+        # Without terms, so that every run counts that the chain of the index names.
+        lines = newest_runs(store, tenant_id, after)
+    async for line in lines:
+        if page.runs_read + len(page.unread) == limit:
             page.next_after = last
             return page
-        looked_at, last = looked_at + 1, line.seq
-        if line.at_us < began_from_us or (began_before_us is not None and line.at_us >= began_before_us):
-            continue
+        last = line.seq
         # Each run is read and verified at once; others have a turn in between.
         await pause(0)
         run = await read_checked(store, tenant_id, keys, line.key)

@@ -259,6 +259,3 @@ async def _scored(
         admitted, controls, None, execution, failures, revision, environment, finished=finished, compiled=compiled
     )
     return replace(attempt, stated=stated)
-
-
-__all__ = ["agent_session"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed_json
 from contextos.contracts.encoding.jcs import canonical
-from contextos.deployment.gate.gate import CallAnswer, Reason, Refused, Waiting
+from contextos.contracts.ports.gates import CallAnswer, Reason, Refused, Waiting
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, OtherEnvironment, Unavailable
 from contextos.frameworks.offers import answer_text, is_error
 

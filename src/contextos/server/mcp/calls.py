@@ -26,16 +26,8 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.journal import Entry
-from contextos.deployment.gate.gate import (
-    ANSWERED,
-    MAX_ARGS_BYTES,
-    CallAnswer,
-    Gate,
-    Refused,
-    Waiting,
-    call_of,
-    known_tools,
-)
+from contextos.contracts.ports.gates import MAX_ARGS_BYTES, CallAnswer, Refused, Waiting
+from contextos.deployment.gate.gate import ANSWERED, Gate, call_of, known_tools
 from contextos.deployment.queries.rationales import pinned_artifacts
 from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
 from contextos.frameworks.offers import OfferedTool, ask, offers_of

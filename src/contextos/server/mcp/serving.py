@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.deployment.gate.gate import REMEDIES, CallAnswer, Waiting
+from contextos.contracts.ports.gates import CallAnswer, Waiting
+from contextos.deployment.gate.gate import REMEDIES
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
 from contextos.frameworks.offers import OfferedTool
 from contextos.server.mcp.answers import call_result, error_result, for_client, utc_text, waiting_text

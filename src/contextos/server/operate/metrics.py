@@ -12,13 +12,14 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from contextos.server.access import READER_ROLES, RolesHere, require_role
+from contextos.server.access import RolesHere, require_role
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.problems import HttpProblem
+from contextos.service.operations.operation import READER_ROLES
 
 metrics_routes: Final = APIRouter(tags=["metrics"])
 
-METRICS_ROLES: Final = READER_ROLES | {"metrics_reader"}
+METRICS_ROLES: Final = (*READER_ROLES, "metrics_reader")
 """Whose holders read the metrics of their tenant. A `metrics_reader` sees no run."""
 METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 

@@ -11,10 +11,11 @@ from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
 from contextos.contracts.journal import CONTROL, INDEX
 from contextos.contracts.model import Model, Positive
 from contextos.errors import ChainBroken, Integrity, InvalidEnvelope, NotFound, Problem
-from contextos.server.access import READER_ROLES, RolesHere, require_role
+from contextos.server.access import RolesHere, require_role
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.operate.work import WorkHere, WorkTime
+from contextos.service.operations.operation import READER_ROLES
 from contextos.telemetry.logs import error_fields
 from contextos.workspace.verification import Compared, verify_stored
 

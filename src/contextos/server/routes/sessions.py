@@ -18,8 +18,9 @@ from pydantic import Field
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.contracts.model import Model, OpenObject, Seq
+from contextos.contracts.ports.gates import CallAnswer, Done, Refused, Waiting
 from contextos.deployment.acts.checks import MAX_REASON_CHARS
-from contextos.deployment.gate.gate import CallAnswer, CallGate, Done, Gate, Refused, Waiting
+from contextos.deployment.gate.gate import CallGate, Gate
 from contextos.deployment.gate.opening import find_session, with_tools
 from contextos.errors import NotFound, Overloaded
 from contextos.server.bodies import body_of, json_of

@@ -18,13 +18,19 @@ from contextos.deployment.acts.models import CheckedModel, check_model
 from contextos.deployment.queries.model_costs import CostPlace, ModelCosts, read_costs
 from contextos.service.acts import check_stated_at
 from contextos.service.artifacts import CatalogArtifact
-from contextos.service.operations.operation import Asked, Operation, Paged, StatedAt, opened_number, sealed_cursor
+from contextos.service.operations.operation import (
+    READER_ROLES,
+    Asked,
+    Operation,
+    Paged,
+    StatedAt,
+    opened_number,
+    sealed_cursor,
+)
 from contextos.service.operations.packs import REF
 from contextos.service.pages import MAX_PAGE_ITEMS
-from contextos.trust.approvals.acts import AUDITOR_ROLE
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
-MODEL_READERS: Final = (OPERATOR_ROLE, AUDITOR_ROLE)
 _KINDS: Final = ("model_profile", "routing_rules")
 _Moment = Annotated[int, Strict(False), Field(ge=0, le=MAX_COUNT)]
 
@@ -213,7 +219,7 @@ def check_document(checked: CheckedModel) -> ModelCheckDocument:
 async def _users(asked: Asked) -> Mapping[str, set[str]]:
     """By the reference of rules or of a profile, the packs with a pin that use it."""
     active, users = await asked.app.artifacts.active(asked.tenant_id), dict[str, set[str]]()
-    for ref in sorted({ref for pin in active.packs for ref in pin.refs} - active.withdrawn):
+    for ref in active.named():
         pack = await _artifact(asked, ref)
         if not isinstance(pack, ContextPack):
             continue
@@ -244,8 +250,8 @@ async def _published(asked: Asked, listed: CatalogArtifact, used_by: list[str]) 
 
 
 MODEL_OPERATIONS: Final = (
-    Operation("models.list", ("GET", "/models"), MODEL_READERS, Paged, PublishedModelPage, list_models),
-    Operation("models.cost", ("GET", "/models/cost"), MODEL_READERS, CostQuery, ModelCostPage, model_costs),
+    Operation("models.list", ("GET", "/models"), READER_ROLES, Paged, PublishedModelPage, list_models),
+    Operation("models.cost", ("GET", "/models/cost"), READER_ROLES, CostQuery, ModelCostPage, model_costs),
     Operation(
         "models.check",
         ("POST", "/models/{ref}/check"),

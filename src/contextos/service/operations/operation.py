@@ -23,6 +23,8 @@ from contextos.errors import InvalidInput, Problem
 from contextos.service.artifacts import PublishedArtifacts
 from contextos.service.facts import Facts
 from contextos.service.pages import MAX_PAGE_ITEMS
+from contextos.trust.approvals.acts import AUDITOR_ROLE
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
 ItemT = TypeVar("ItemT")
 Effect = Literal["read", "write"]
@@ -105,6 +107,10 @@ class Named:
 
 OF_RUN: Final = Named("run", "A run id, or the id of the request that made the run.")
 """A run that the caller may see."""
+
+
+READER_ROLES: Final = (AUDITOR_ROLE, OPERATOR_ROLE)
+"""The roles whose holders see every run of their tenant; everybody else sees their own."""
 
 
 class Nothing(Model):
@@ -207,7 +213,7 @@ def opened_number(of: ListName, cursor: str) -> int:
     """Return the place in a list that a cursor names; 0 for the empty cursor. Raises as `opened_cursor`."""
     at = opened_cursor(of, cursor) or "0"
     # Who knows how a cursor is made can seal anything.
-    if not at.isascii() or not at.isdigit():
+    if not at.isascii() or not at.isdigit() or int(at) > MAX_COUNT:
         raise _unknown_cursor()
     return int(at)
 

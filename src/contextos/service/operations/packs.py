@@ -57,7 +57,7 @@ class ActiveVersion(Model):
 
 
 async def list_artifacts(asked: Asked, page: Paged) -> ArtifactPage:
-    """List the packs, policies and catalogs that are published, by reference."""
+    """List the artifacts that are published, by reference."""
     listed = await asked.app.artifacts.list(asked.tenant_id, limit=page.limit, cursor=page.cursor)
     return ArtifactPage(items=list(listed.items), cursor=listed.cursor)
 

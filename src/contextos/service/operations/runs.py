@@ -9,7 +9,7 @@ from contextos.contracts.refs import EvidenceRef
 from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.operator import SettlementInput, erase_entry, request_cancel, retry_run, settle_effect
 from contextos.errors import ApprovalRefused, NotFound
-from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Operation
+from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Nothing, Operation
 from contextos.service.reasks import reask_question
 from contextos.service.views import RequestOutcome
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
@@ -31,10 +31,6 @@ class SettlementDraft(Model):
     evidence_ref: EvidenceRef
     output: OpenObject | None = None
     mutations: Seq[Name] = ()
-
-
-class RetryDraft(Model):
-    """The request to drive a run again. Nothing more is stated."""
 
 
 class ErasureDraft(Model):
@@ -79,7 +75,7 @@ async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOut
     return (await act).then(lambda _: _driven(asked))
 
 
-async def retry(asked: Asked, _draft: RetryDraft) -> ActProposal[RequestOutcome]:
+async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
     """Take a run off the list of dead letters. An engine drives it; if it fails again, it is put back."""
     try:
         proposal = await retry_run.propose(asked.app.deployment, asked.tenant_id, asked.name, by=asked.by)
@@ -146,7 +142,7 @@ RUN_OPERATIONS: Final = (
         "runs.retry",
         ("POST", "/runs/{run}/retry"),
         (OPERATOR_ROLE,),
-        RetryDraft,
+        Nothing,
         RequestOutcome,
         retry,
         signs="have a run driven again that failed for good",

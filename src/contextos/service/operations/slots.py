@@ -100,7 +100,7 @@ async def list_slots(asked: Asked, page: Paged) -> DeclaredSlotPage:
     """List the slots that the pinned packs declare."""
     active = await asked.app.artifacts.active(asked.tenant_id)
     found = []
-    for ref in sorted({ref for pin in active.packs for ref in pin.refs}):
+    for ref in sorted(active.named()):
         stored = await asked.app.deployment.catalog(asked.tenant_id).repository.published(ref)
         artifact = stored.artifact if stored is not None else None
         declaring = artifact.decision_layer if isinstance(artifact, ContextPack) else artifact

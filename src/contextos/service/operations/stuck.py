@@ -8,9 +8,7 @@ from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.model import Model
 from contextos.deployment.dead_letters import list_dead_letters
-from contextos.service.operations.operation import Asked, Operation, Paged, opened_cursor, sealed_cursor
-from contextos.trust.approvals.acts import AUDITOR_ROLE
-from contextos.trust.approvals.assertion import OPERATOR_ROLE
+from contextos.service.operations.operation import READER_ROLES, Asked, Operation, Paged, opened_cursor, sealed_cursor
 
 
 class StuckRun(Model):
@@ -71,12 +69,7 @@ async def list_stuck_runs(asked: Asked, page: Paged) -> DeadLetterPage:
     """List the runs that failed for good and wait for `POST /v1/runs/{run}/retry`."""
     of, store = (asked.tenant_id, "dead letters"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
     found = await list_dead_letters(store, after=opened_cursor(of, page.cursor), limit=page.limit)
-    items = [
-        StuckRun(
-            run_id=one.run_id, code=one.code, detail=one.detail, failures=one.failures, failed_at_us=one.failed_at_us
-        )
-        for one in found
-    ]
+    items = [StuckRun.model_validate(one, from_attributes=True) for one in found]
     return DeadLetterPage(items=items, cursor=sealed_cursor(of, found[-1].run_id if len(found) == page.limit else None))
 
 
@@ -117,11 +110,10 @@ async def list_breakers(asked: Asked, page: Paged) -> BreakerPage:
     return BreakerPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == page.limit else None))
 
 
-_READERS: Final = (AUDITOR_ROLE, OPERATOR_ROLE)
 STUCK_OPERATIONS: Final = (
-    Operation("dead-letters.list", ("GET", "/dead-letters"), _READERS, Paged, DeadLetterPage, list_stuck_runs),
+    Operation("dead-letters.list", ("GET", "/dead-letters"), READER_ROLES, Paged, DeadLetterPage, list_stuck_runs),
     Operation(
-        "dead-letters.notices", ("GET", "/dead-letters/notices"), _READERS, Paged, UndeliveredPage, list_undelivered
+        "dead-letters.notices", ("GET", "/dead-letters/notices"), READER_ROLES, Paged, UndeliveredPage, list_undelivered
     ),
-    Operation("breakers.list", ("GET", "/breakers"), _READERS, Paged, BreakerPage, list_breakers),
+    Operation("breakers.list", ("GET", "/breakers"), READER_ROLES, Paged, BreakerPage, list_breakers),
 )

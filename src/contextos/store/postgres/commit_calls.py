@@ -99,7 +99,12 @@ def _segment_rows(job: Job) -> list[tuple[Any, ...]]:
 
 def control_line(tenant: str, record: Draft) -> tuple[int, tuple[Any, ...]]:
     """Return the lock key of the tenant's control stream, and the row that adds `record` to that stream."""
-    return _lock_key(tenant, "run", CONTROL) >> 1, _draft_row(tenant, CONTROL, record, numbers_run=False)
+    return stream_lock(tenant, CONTROL), _draft_row(tenant, CONTROL, record, numbers_run=False)
+
+
+def stream_lock(tenant: str, stream: str) -> int:
+    """Return the key of the advisory lock that each commit to a stream holds."""
+    return _lock_key(tenant, "run", stream) >> 1
 
 
 def _run_row(batch: Batch) -> tuple[Any, ...]:

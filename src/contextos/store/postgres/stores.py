@@ -29,7 +29,7 @@ from contextos.contracts.journal import (
 )
 from contextos.errors import InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
-from contextos.store.postgres.commit_calls import control_line
+from contextos.store.postgres.commit_calls import control_line, stream_lock
 from contextos.store.postgres.connections import (
     MAX_READERS,
     Connection,
@@ -72,6 +72,7 @@ _READ: Final = (
 )
 _ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
+_LOCK: Final = "SELECT pg_advisory_xact_lock(l) FROM unnest($1::bigint[]) AS l"
 _WAITING: Final = "SELECT number, run FROM contextos.waiting_runs($1, $2, $3)"
 _DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2, $3)"
 _LINES: Final = (
@@ -176,6 +177,8 @@ class PostgresStores:
                     raise InvalidSettings(
                         Problem("/store", "cannot_erase", "its role cannot erase", "run `GRANT contextos_eraser TO` it")
                     )
+                # A commit of the run that is open ends first, so that who reads the run next sees all that it stated.
+                await connection.execute(_LOCK, sorted((lock, stream_lock(tenant_id, run))))
                 if await erase_in_segment(connection, tenant_id, run, seq, lock, line):
                     if terms is not None:
                         await postgres_change_terms(connection, tenant_id, run, terms)

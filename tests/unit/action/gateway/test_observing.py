@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from contextos.deployment.gate.gate import Done
+from contextos.contracts.ports.gates import Done
 from tests.e2e.test_observed_sessions import findings, observed
 from tests.sessions import LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session
 from tests.world import TestWorld

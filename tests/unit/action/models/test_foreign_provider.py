@@ -10,11 +10,20 @@ from typing import Any
 
 import pytest
 
-from contextos.action.models.foreign_provider import MAX_PROPOSED_CALLS, MAX_RETRY_MS, MAX_USAGE_COUNT, provider_reply
+from contextos.action.models.foreign_provider import MAX_RETRY_MS, provider_reply
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.of_model import AnsweredModel
 from contextos.contracts.envelopes.models import ModelProfile
-from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply, ModelUsage, OnText, ProposedCall
+from contextos.contracts.ports.models import (
+    MAX_PROPOSED_CALLS,
+    MAX_USAGE_COUNT,
+    ModelCall,
+    ModelMessage,
+    ModelReply,
+    ModelUsage,
+    OnText,
+    ProposedCall,
+)
 from contextos.errors import Conflict, Integrity, InvalidInput, Problem, ReplayMismatch
 from tests.attacks.modelled import GOOD, profile
 
@@ -178,15 +187,18 @@ def test_a_call_that_cannot_be_expressed_was_not_sent() -> None:
 NOT_BELIEVED = {
     "an object": lambda _: ModelReply("answered", "x", usage={"input": 1}),  # type: ignore[arg-type]
     "a negative count": uses({"input": -5, "output": 3}),
-    "a truth value": uses({"input": True}),
-    "a part of a token": uses({"input": 1.5}),
-    "not a number": uses({"input": math.nan}),
-    "without end": uses({"input": math.inf}),
-    "a text": uses({"input": "12"}),
-    "more than anybody can use": uses({"input": MAX_USAGE_COUNT + 1}),
-    "a kind of nobody": uses({"tea": 1}),
+    "a truth value": uses({"input": True, "output": 1}),
+    "a part of a token": uses({"input": 1.5, "output": 1}),
+    "not a number": uses({"input": math.nan, "output": 1}),
+    "without end": uses({"input": math.inf, "output": 1}),
+    "a text": uses({"input": "12", "output": 1}),
+    "more than anybody can use": uses({"input": MAX_USAGE_COUNT + 1, "output": 1}),
+    "a kind of nobody": uses({"input": 1, "output": 1, "tea": 1}),
+    "no counts": uses({}),
+    "no answer": uses({"input": 1}),
+    "no prompt": uses({"output": 1}),
     "counts that are nothing": uses(None),
-    "a tier that is a number": uses({"input": 1}, tier=4),
+    "a tier that is a number": uses({"input": 1, "output": 1}, tier=4),
 }
 
 

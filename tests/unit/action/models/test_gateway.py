@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.modelled import modelled, plan, profile, rules
+from tests.modelled import modelled, pack, plan, profile, rules
 
 GOOD = {"text": plan()}
 LISTED = [{"profile": "model.large@1.0.0"}, {"profile": "model.small@1.0.0", "weight": 0}]
@@ -80,3 +82,28 @@ def test_a_secret_of_the_context_is_in_no_call() -> None:
         world.run(note="mail me at ana@example.com, card 4111 1111 1111 1111")
         sent = "".join(message.text for message in world.models.asked[0].messages)
     assert "4111 1111 1111 1111" not in sent
+
+
+def test_what_policy_judges_is_what_is_reserved() -> None:
+    short = [profile(), rules({"operation": "judge.plan", "max_output_tokens": 100, "candidates": LISTED[:1]})]
+    with modelled(GOOD, artifacts=short) as world:
+        reserved = world.entries(world.run(), "model.asked")[0]["reserved_units"] / 10_000
+    limited = pack()
+    # The longest answer of the profile would cost 2.85 cents more.
+    dear = {">": [{"var": "model.cost_cents"}, reserved + 1]}
+    rule = {"rule_id": "R_DEAR", "applies_to": {"point": "model"}, "if": dear, "then": {"allow": False}}
+    limited["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"].append(rule)
+    with modelled(GOOD, of=limited, artifacts=short) as world:
+        assert world.run().state == "completed"
+
+
+@pytest.mark.parametrize("text", [plan(), "no plan"], ids=["taken", "asked again"])
+def test_a_provider_that_bills_more_than_the_run_has_left_ends_the_run(text: Any) -> None:
+    with modelled({"text": text, "usage": {"input": 100_000_000, "output": 1}}, GOOD) as world:
+        view = world.run()
+        [failure] = view.record["rationale"]["failures"]
+        assert (view.state, failure["code"], failure["facts"]) == ("exhausted", "budget_exhausted", ["max_cost_cents"])
+        assert "above it after a call of `model.large@1.0.0`" in failure["detail"]
+        assert world.entries(view, "plan.verified") == [], "its answer is not used"
+        assert len(world.models.asked) == 1
+        assert world.replay(view)

@@ -74,6 +74,23 @@ def test_without_its_key_nothing_is_sent() -> None:
     assert "there is no key `other`" in reply.detail
 
 
+@pytest.mark.parametrize(
+    ("wire", "remedy"),
+    [
+        ("openai", "install `contextos[openai]`"),
+        ("openai_responses", "install `contextos[openai]`"),
+        ("anthropic", "install `contextos[anthropic]`"),
+        ("scripted", "name a `script` in `[models]` of its settings"),
+    ],
+)
+def test_of_a_wire_that_is_not_spoken_is_said_what_brings_it(wire: Any, remedy: str) -> None:
+    sending = Sending(**({"wire": wire, "endpoint": "https://a.example"} if wire != "scripted" else {}))
+    sending.sender._providers = {}
+    reply = asyncio.run(sending.send())
+    assert (reply.outcome, reply.billed) == ("unavailable", False)
+    assert reply.detail == f"this deployment speaks no `{wire}`; {remedy}"
+
+
 def test_a_retry_time_within_the_call_is_waited_for_and_a_later_one_is_not() -> None:
     sending = Sending()
     now_us = sending.clock.at_us
@@ -103,6 +120,14 @@ def test_a_circuit_opens_after_failures_and_lets_one_call_through_later() -> Non
     sending.clock.at_us += 21_000_000
     assert asyncio.run(sending.send()).outcome == "answered"
     assert sending.unavailable() is None
+
+
+@pytest.mark.parametrize("outcome", ["unavailable", "timed_out", "cut", "malformed", "overloaded"])
+def test_two_failures_of_a_kind_open_the_circuit(outcome: Any) -> None:
+    sending = Sending(lambda: ModelReply(outcome))
+    for _ in range(2):
+        asyncio.run(sending.send())
+    assert set(sending.unavailable()) == {"failed"}
 
 
 @pytest.mark.parametrize("outcome", ["refused", "truncated", "rejected", "too_large", "unauthorized", "unknown_model"])

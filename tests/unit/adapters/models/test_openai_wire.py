@@ -98,6 +98,20 @@ def test_usage_that_cannot_be_priced_exactly_is_no_usage(prompt: dict[str, Any],
     assert answer.usage_fault.startswith("its usage is not used")
 
 
+@pytest.mark.parametrize("tier", [5, ["flex"], {"name": "flex"}])
+def test_a_service_tier_that_is_not_a_text_is_no_usage(tier: object) -> None:
+    answer = usage({}, tier)
+    assert (answer.usage, answer.usage_fault) == (None, "its usage is not used: its service tier is not a text")
+
+
+def test_a_kind_that_is_not_known_counts_where_there_is_something_of_it() -> None:
+    none = usage({"audio_tokens": 0, "image_tokens": None}, "default").usage
+    assert none is not None
+    assert none.counts == {"input": 100, "output": 10, "requests": 1}
+    for count in (1, 0.5, "0", True):
+        assert usage({"image_tokens": count}).usage is None
+
+
 def test_usage_that_is_not_an_object_is_no_usage_and_a_later_one_replaces_an_earlier_one() -> None:
     answer = usage({})
     keep_usage(answer, None, None, ("input_tokens", "output_tokens"))

@@ -9,8 +9,8 @@ import pytest
 
 import contextos
 from contextos.contracts.envelopes.identity import UserClaims
+from contextos.contracts.ports.gates import Done
 from contextos.deployment.acts.act import Actor
-from contextos.deployment.gate.gate import Done
 from contextos.packs.building import DeclaredPack
 from contextos.packs.expansion import expand
 from contextos.packs.reading import read_declaration

@@ -170,7 +170,38 @@ def test_an_operation_that_nothing_asks_for_is_refused(operation: str) -> None:
     assert problems_of(pack) == [("not_enforced", "/decision_layer/models/1/operation")]
 
 
-@pytest.mark.parametrize("models", [[], [{"operation": "judge.verify", "rules": modelled.RULES}]])
+@pytest.mark.parametrize("operation", ["judge.verify", "judge.score"])
+def test_a_judge_needs_a_rubric(operation: str) -> None:
+    of = pack("judge.plan", operation)
+    assert problems_of(of) == []
+    for empty in ("", " \n"):
+        of["decision_layer"]["models"][1]["prompt_fragment"] = empty
+        assert problems_of(of) == [("no_rubric", "/decision_layer/models/1/prompt_fragment")]
+
+
+def test_a_model_that_chooses_calls_has_a_profile_that_can_call() -> None:
+    mute = ModelProfile.model_validate(profile("mute", capabilities=["structured_output"]))
+    chosen, planned = (ContextPack.model_validate(pack(chosen_by=one)) for one in ("model", "template"))
+
+    def problems(artifact: ContextPack, *named: dict[str, Any], egress: Any = ()) -> list[tuple[str, str]]:
+        made = RoutingRules.model_validate(rules(*({"operation": "judge.plan", **one} for one in named)))
+        return [one[:2] for one in found(artifact, [made, mute, LARGE], egress)]
+
+    refused = [("/decision_layer/models/0/rules", "never_eligible")]
+    for_others = {**candidates(LARGE.pin), "intents": ["support.other"]}
+    for egress in ((), None):
+        assert problems(chosen, candidates(mute.pin), egress=egress) == refused
+        assert problems(chosen, for_others, candidates(mute.pin), egress=egress) == refused
+        assert problems(chosen, for_others, egress=egress) == refused, "no rule is for its intent"
+        assert problems(planned, candidates(mute.pin), egress=egress) == []
+        assert problems(chosen, candidates(mute.pin, LARGE.pin), egress=egress) == []
+        assert problems(chosen, {**candidates(mute.pin), "canary": {"profile": LARGE.pin, "share": 1}}) == []
+    assert problems(chosen, candidates(mute.pin, "elsewhere@1.0.0"), egress=None) == []
+
+
+@pytest.mark.parametrize(
+    "models", [[], [{"operation": "judge.verify", "rules": modelled.RULES, "prompt_fragment": "Be strict."}]]
+)
 def test_a_model_that_chooses_calls_needs_rules(models: list[dict[str, str]]) -> None:
     pack = modelled.session_pack()
     pack["decision_layer"]["models"] = models

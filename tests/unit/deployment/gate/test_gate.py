@@ -15,13 +15,18 @@ from contextos.audit.replay import replay
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.journal import Batch
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment.driver import MAX_DEATHS
-from contextos.deployment.gate.gate import REMEDIES, Done, Refused, Waiting, _reason
+from contextos.deployment.gate.gate import REMEDIES, _reason
+from contextos.deployment.gate.opening import find_session, open_session, session_tools, with_tools
 from contextos.deployment.operator import erase_entry
 from contextos.errors import ConflictingRequest, InvalidInput, Unavailable
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, PAID, Lossy
 from tests.messages import models as messages
+from tests.modelled import EVALUATE, calls, finish, modelled, pack
+from tests.modelled import LOOKUP as ASKED_LOOKUP
+from tests.modelled import REFUND as ASKED_REFUND
 from tests.observed.recording import INTERN, deployed, observing, open_gate
 from tests.observed.recording import TENANT as SHOP
 from tests.observed.shop import World
@@ -355,3 +360,26 @@ def test_an_output_without_members_is_the_output() -> None:
         assert (answer.output, answer.error) == ({}, None)
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("amount", [900, 4200], ids=["ended", "waiting"])
+def test_a_program_is_not_heard_by_a_run_whose_calls_a_model_chooses(amount: int) -> None:
+    of_amount = [(tool, {**args, "amount_inr": amount}) for tool, args in (EVALUATE, ASKED_REFUND)]
+    script = [calls(ASKED_LOOKUP), *(calls(one) for one in of_amount), finish()]
+    who = {"user": "usr_771", "token": "tok_usr_771", "agent": "agt_support"}
+    with modelled(*script, of=pack(chosen_by="model")) as world:
+        view, deployment = world.run(amount, "ses_model"), world.app.deployment
+        before = world.journal(view)
+        gate, _ = world.app.call(find_session, deployment, TENANT, "ses_model")
+        for asked in (
+            lambda: gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look"),
+            lambda: gate.finish("denied"),
+            lambda: world.app.call(with_tools, gate),
+            lambda: world.app.call(session_tools, deployment, TENANT, "ses_model", **who),
+            lambda: world.app.call(session_tools, deployment, TENANT, "ses_new", **who),
+            lambda: world.app.call(open_session, deployment, TENANT, "ses_model", **who),
+        ):
+            with pytest.raises(InvalidInput, match="chosen by a model") as refused:
+                asked()
+            assert refused.value.problems[0].code == "no_session"
+        assert world.journal(view) == before

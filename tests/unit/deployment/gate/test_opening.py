@@ -10,11 +10,14 @@ import pytest
 
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.ports.gates import Refused
 from contextos.control.artifacts import SPECS_TYPE
-from contextos.deployment.gate.gate import Refused
+from contextos.deployment.acts.unmatched_rules import session_intents
 from contextos.deployment.gate.opening import find_session, open_session, session_tools
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound
 from contextos.trust.seal import seal
+from tests.modelled import modelled, pack
 from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session
 from tests.world import TENANT, TestWorld, example, request
 
@@ -182,3 +185,19 @@ def test_to_ask_for_the_tools_without_a_delegation_lists_the_reads_and_of_nobody
         assert await runs_of(world) == 0
 
     in_world(tmp_path, play)
+
+
+def test_an_intent_of_a_model_beside_it_stops_no_session_of_an_agent() -> None:
+    both = pack(chosen_by="model")
+    layer = both["decision_layer"]
+    [template], [intent] = layer["task_templates"], layer["intents"]
+    layer["task_templates"].append(
+        template | {"template_id": "task_by_agent", "intent": "support.by_agent", "chosen_by": "agent"}
+    )
+    layer["intents"].append(intent | {"intent_id": "support.by_agent", "eligible_task_templates": ["task_by_agent"]})
+    assert session_intents([(ContextPack.model_validate(both), ())]) == {"support.by_agent"}
+    context = request(900, "s")["input"]["context"]
+    with modelled(of=both) as world:
+        assert world.app.gate(session="s_one", tenant=TENANT, context=context, **WHO).tools
+        with pytest.raises(InvalidInput, match="refund` are chosen by a model"):
+            world.app.gate(session="s_two", tenant=TENANT, intent="support.refund", context=context, **WHO)

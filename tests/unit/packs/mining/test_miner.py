@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contextos.deployment.gate.gate import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment.queries.observations import Recording, SessionCall, read_sessions
 from contextos.errors import InvalidInput
 from contextos.packs.building import DeclaredPack

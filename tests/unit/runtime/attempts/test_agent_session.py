@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from contextos.contracts.envelopes.verdicts import SessionOutcome
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.deployment.acts.ended_runs import reopen_run
-from contextos.deployment.gate.gate import Done, Gate, Refused, Waiting
+from contextos.deployment.gate.gate import Gate
 from tests.sessions import (
     EVAL,
     LOOKUP,

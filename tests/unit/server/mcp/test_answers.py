@@ -6,7 +6,7 @@ import pytest
 
 from contextos.contracts.envelopes.artifacts import RecordedArtifact
 from contextos.contracts.envelopes.tool import ToolError
-from contextos.deployment.gate.gate import Done, Reason, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Reason, Refused, Waiting
 from contextos.errors import Integrity, InvalidInput, OtherEnvironment, Problem, Unavailable
 from contextos.server.mcp.answers import HOW_IT_ENDS, call_result, error_result, for_client, utc_text
 

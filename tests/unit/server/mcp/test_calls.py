@@ -10,7 +10,7 @@ import pytest
 
 from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
 from contextos.contracts.envelopes.tool import CallContext
-from contextos.deployment.gate.gate import MAX_ARGS_BYTES, Done, Refused, Waiting
+from contextos.contracts.ports.gates import MAX_ARGS_BYTES, Done, Refused, Waiting
 from contextos.errors import InvalidInput
 from contextos.server.mcp.calls import SessionCalls
 from tests.sessions import in_world, refund_args, refund_session

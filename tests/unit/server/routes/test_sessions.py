@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from contextos.adapters.key_files import KeyFiles
+from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
+from contextos.contracts.encoding.jcs import canonical
+from contextos.control.artifacts import PACK_TYPE
 from contextos.server.rates import Places
-from tests.http_face import HttpFace, begin_deploys, http_face
+from contextos.store.shared.clock import SystemClock
+from contextos.trust.seal import seal
+from contextos.workspace import open_unchecked
+from contextos.workspace.settings import Settings
+from tests.http_face import REQUESTER, TENANT, HttpFace, begin_deploys, http_face
+from tests.modelled import EVALUATE, LOOKUP, REFUND, calls, finish, pack, sealed_models
 
 ACME: dict[str, str] = {"by": "ana", "tenant": "acme"}
 OLGA: dict[str, str] = {"by": "olga", "tenant": "acme"}
@@ -148,3 +160,37 @@ def test_a_name_that_is_none_names_no_session(deploys: HttpFace, name: str) -> N
     assert deploys.send("GET", f"/v1/sessions/{name}", **ACME).status_code == 404
     sent = deploys.send("POST", "/v1/sessions", json={"session": name, "agent": "agt_deploy"}, **ACME)
     assert (sent.status_code, sent.json()["code"]) == (422, "invalid_envelope")
+
+
+async def begin_models(path: Path) -> None:
+    """Make a workspace of refunds whose calls a model chooses, which answers from a script."""
+    made = make_workspace(path)
+    sealed = seal(PACK_TYPE, canonical(pack(chosen_by="model")), KeyFiles(path / "keys", SystemClock()), "pack")
+    (path / "packs" / "support.json").write_text(json.dumps(sealed))
+    script = {"large": [calls(LOOKUP), calls(EVALUATE), calls(REFUND), finish()]}
+    (path / "script.json").write_text(json.dumps(script))
+    toml = path / "contextos.toml"
+    text = toml.read_text("utf-8").replace("unsafe = [", 'unsafe = ["unsafe_scripted_models", ')
+    toml.write_text(text + '\n[models]\nscript = "script.json"\n', "utf-8")
+    for one in await asyncio.to_thread(sealed_models, path):
+        one.rename(path / "packs" / one.name)
+    app = await open_unchecked(Settings.read(path))
+    await app.initialise(TENANT, by=example_operator(path))
+    await seed_graph(app, made)
+    app.close()
+
+
+def test_a_program_is_not_heard_by_a_run_whose_calls_a_model_chooses(tmp_path: Path) -> None:
+    with http_face(tmp_path, begin_models) as face:
+        body = face.request("small", request_id=f"{REQUESTER}:s_model")
+        run = face.send("POST", "/v1/runs", json=body).json()
+        assert run["state"] == "completed", run
+        said = {"call_id": "c1", "tool": "adp_orders.lookup", "args": {"order_id": "ord_881"}}
+        for method, path, sent in (
+            ("POST", "/calls", said),
+            ("POST", "/finish", {"outcome": "denied"}),
+            ("GET", "", None),
+        ):
+            refused = face.send(method, f"/v1/sessions/s_model{path}", json=sent)
+            assert refused.status_code == 422, refused.text
+            assert refused.json()["errors"][0]["code"] == "no_session"

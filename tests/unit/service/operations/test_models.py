@@ -9,8 +9,10 @@ import pytest
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PROFILE_TYPE, ROUTING_TYPE
+from contextos.deployment.acts.governance import withdraw_artifact
+from contextos.errors import InvalidInput
 from contextos.service.operations.models import CostQuery, ModelCostPage, PublishedModelPage, list_models, model_costs
-from contextos.service.operations.operation import Asked, Paged
+from contextos.service.operations.operation import Asked, Paged, sealed_cursor
 from contextos.testing import TEST_OPERATOR, Person
 from contextos.trust.seal import seal
 from contextos.workspace import App
@@ -98,6 +100,33 @@ def test_what_runs_cost_and_which_packs_use_a_model() -> None:
     (first, spare), cost = rest.items, sum(one.cost_usd_cents for one in rest.items)
     assert (first.profile, first.calls, first.taken, spare.taken) == ("model.first@1.0.0", 2, 1, 0)
     assert cost == pytest.approx(0.12)
+
+
+def test_a_model_that_only_a_withdrawn_pack_names_is_used_by_none() -> None:
+    with modelled() as world:
+        assert {one.ref: one.used_by for one in world.app.call(_listed, world.app).items} == {
+            PROFILE: ["ctxpack.support@5.2.0"],
+            RULES: ["ctxpack.support@5.2.0"],
+        }
+        version = world.app.deployment.catalog(TENANT).active().version
+        by = Person(TEST_OPERATOR).actor()
+        of = (world.app.deployment, TENANT, "ctxpack.support@5.2.0")
+        world.app.call(withdraw_artifact, *of, reason="", expected=version, by=by)
+        assert [one.used_by for one in world.app.call(_listed, world.app).items] == [[], []]
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "1.5", "\u00b2", "9" * 40, ""])
+@pytest.mark.parametrize("began_from", [None, 1])
+def test_a_cursor_of_costs_that_somebody_made_up_is_refused(began_from: int | None, number: str) -> None:
+    with modelled() as world:
+        world.run()
+        asked = Asked(world.app, TENANT, Person(TEST_OPERATOR).actor())
+        forged = sealed_cursor((TENANT, "model costs", began_from, None), number)
+        other = sealed_cursor((TENANT, "model costs", 7, None), "1")
+        for cursor in (*((forged,) if number else ()), other, "x"):
+            query = CostQuery(limit=1, began_from=began_from, cursor=cursor)
+            with pytest.raises(InvalidInput, match="of no list of this tenant"):
+                world.app.call(model_costs, asked, query)
 
 
 async def _listed(app: App) -> PublishedModelPage:

@@ -105,7 +105,7 @@ def test_who_acts_or_audits_in_a_group_reads_it(operation: Operation) -> None:
 
 
 def test_an_operation_that_names_nobody_is_on_a_run_alone() -> None:
-    with pytest.raises(AssertionError, match="who may ask"):
+    with pytest.raises(TypeError, match="who may ask"):
         Operation("facts.all", ("GET", "/all"), (), Paged, FactPage, list_facts)
 
 

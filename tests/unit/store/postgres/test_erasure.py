@@ -10,7 +10,8 @@ import pytest
 
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import Unavailable
-from contextos.store.postgres.commit_calls import control_line
+from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, control_line, lock_keys
+from contextos.store.postgres.connections import connect_postgres
 from contextos.store.postgres.erasure import ERASE_ATTEMPTS, erase_in_segment
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.shared.segments import Segment, entries_of, segments
@@ -130,6 +131,34 @@ def test_a_role_that_is_no_eraser_erases_nothing(database: Database) -> None:
         with pytest.raises(Unavailable, match="permission denied for function erase_entry"):
             async with stores.checked_transaction("acme") as connection:
                 await erase(connection, 2)
+        await stores.aclose()
+
+    asyncio.run(go())
+
+
+@pytest.mark.requirement("J-ERASE")
+def test_a_commit_of_the_run_that_is_open_ends_before_an_entry_is_erased(database: Database) -> None:
+    async def go() -> None:
+        stores = await committed(database)
+        store = stores.tenant("acme")
+        batch = Batch("run_a", entries_after("acme", "run_a", list(await store.read("run_a")), 1))
+        job = Job("acme", batch, 1, asyncio.get_running_loop().create_future(), segments(batch.entries))
+        connection, watching = await connect_postgres(database.app), await connect_postgres(database.app)
+        transaction = connection.transaction()
+        await transaction.start()
+        assert await connection.fetchval(COMMIT, *arguments([job], None, "1s", lock_keys([job]))) is None
+        erasing = asyncio.ensure_future(stores.erase("acme", "run_a", 2, erased("run_a", 2)))
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not await watching.fetchval(waiting):
+            assert not erasing.done(), "it does not wait"
+            await asyncio.sleep(0.01)
+        assert len(await store.read("run_a")) == 3
+        await transaction.commit()
+        await erasing
+        # Who reads after an erasure sees the commit before it.
+        assert [one.body is None for one in await store.read("run_a")] == [False, True, False, False]
+        await connection.close()
+        await watching.close()
         await stores.aclose()
 
     asyncio.run(go())

@@ -137,6 +137,6 @@ def test_a_name_that_is_meant_is_checked_too(tmp_path: Path) -> None:
     assert [(one.pointer, one.detail, one.remedy) for one in raised.value.problems] == [
         ("/hops/adress", "line 2: this is not a setting here", "did you mean `address`?"),
         ("/hops/address", "line 2: this is not a text", "give a text that is not empty"),
-        ("/egress/", "line 4: its name is not a text", "give a name that is not empty"),
+        ("/egress/", "line 4: its name is empty, or not a text", "give a name that is not empty"),
         ("/egress/[key]", "line 5: this is not a list", "give a list"),
     ]

@@ -21,7 +21,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import without_secrets
 from contextos.contracts.envelopes.models import TOKEN_KINDS, ModelOutcome, ModelProfile
 from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
-from contextos.contracts.ports.models import ModelCall, ModelProvider, ModelReply, ModelUsage, OnText
+from contextos.contracts.ports.models import ModelCall, ModelProvider, ModelReply, ModelUsage, OnText, Vector
 from contextos.contracts.ports.models import ProposedCall as Proposed
 from contextos.errors import InvalidInput
 
@@ -32,6 +32,7 @@ MAX_USAGE_COUNT: Final = 1_000_000_000
 MAX_REPORTED_BYTES: Final = 16_384
 """The most bytes of a provider's own object of usage that are kept."""
 MAX_RETRY_MS: Final = 86_400_000
+MAX_FLOAT32: Final = (2 - 2**-23) * 2.0**127
 MAX_STATED_CHARS: Final = 2_000
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 """The id of a call of a tool is a part of keys in the journal."""
@@ -58,7 +59,7 @@ async def provider_reply(
     with (caught := _Caught()):
         reply = await provider.complete(_own(call), on_text)
     if caught.error is None:
-        return _checked(reply)
+        return _checked(reply, call)
     if type(caught.error) is InvalidInput:
         return ModelReply("rejected", billed=False, detail=_stated(str(caught.error.problems[0])))
     report(caught.error)
@@ -93,7 +94,7 @@ def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callabl
     return reported
 
 
-def _checked(reply: object) -> ModelReply:
+def _checked(reply: object, call: ModelCall) -> ModelReply:
     checked = ModelReply("malformed", detail=f"its provider answered a `{type(reply).__name__}`, not a reply")
     if not isinstance(reply, ModelReply):
         return checked
@@ -102,21 +103,26 @@ def _checked(reply: object) -> ModelReply:
         usage = _usage(reply.usage)
     checked = ModelReply("malformed", usage=usage, detail="its answer cannot be on record")
     with _Caught():
-        checked = _as_recorded(reply, usage)
+        checked = _as_recorded(reply, usage, call)
     return checked
 
 
-def _as_recorded(reply: ModelReply, usage: ModelUsage | None) -> ModelReply:
+def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall) -> ModelReply:
     stated = {"model": _stated(reply.model), "reply_id": _stated(reply.reply_id), "detail": _stated(reply.detail)}
     retry = reply.retry_after_ms if type(reply.retry_after_ms) is int else 0
     outcome, text, calls, fault = reply.outcome, "", tuple[Proposed, ...](), ""
+    vectors = tuple[Vector, ...]()
     if outcome not in _OUTCOMES:
         outcome, fault = "malformed", "its outcome is not one of the protocol"
+    elif outcome == "answered" and call.texts:
+        vectors = tuple(map(tuple, reply.vectors))
+        fault = _vector_fault(vectors, call)
     elif outcome == "answered":
         text, calls = reply.text, tuple(reply.calls)
         fault = _fault(text, calls)
     if fault:
         outcome, text, calls, stated = "malformed", "", (), {**stated, "detail": fault}
+        vectors = ()
     return ModelReply(
         outcome,
         text,
@@ -124,6 +130,7 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None) -> ModelReply:
         usage=usage,
         billed=reply.billed is not False,
         retry_after_ms=min(max(retry, 0), MAX_RETRY_MS),
+        vectors=vectors,
         **stated,
     )
 
@@ -146,6 +153,19 @@ def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
         return f"it has more than {MAX_BYTES} bytes"
     check_size(raw, MAX_DEPTH, MAX_NODES)
     return ""
+
+
+def _vector_fault(vectors: tuple[Vector, ...], call: ModelCall) -> str:
+    """Why vectors are not those of the texts of a call, or an empty text."""
+    size = call.profile.dimensions
+    if len(vectors) != len(call.texts):
+        return f"it has {len(vectors)} vectors, and {len(call.texts)} texts were sent"
+    if any(len(one) != size for one in vectors):
+        return f"one of its vectors has not {size} numbers, which are the `dimensions` of its profile"
+    # No comparison with NaN is true.
+    if not all(type(number) is float and abs(number) <= MAX_FLOAT32 for one in vectors for number in one):
+        return "one of its vectors has a number that float32 cannot hold"
+    return "" if all(map(any, vectors)) else "one of its vectors has no direction: each of its numbers is 0"
 
 
 def _usage(usage: object) -> ModelUsage | None:

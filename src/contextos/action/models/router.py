@@ -180,6 +180,8 @@ def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: Rou
 
 def _unable(question: RouteQuestion, rule: RoutingRule, profile: ModelProfile) -> RouteFault | None:
     """What the profile cannot do, read or see, whatever is recorded of it."""
+    if profile.embeds and question.operation != "embed":
+        return "capability", "it only embeds"
     needed = NEEDED_CAPABILITIES.get(question.operation)
     capabilities = question.capabilities | ({needed} if needed else set())
     if lacking := sorted(capabilities.difference(profile.capabilities)):

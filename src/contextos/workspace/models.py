@@ -104,7 +104,7 @@ def models_of(
     if is_given and provider is not None:
         providers = dict.fromkeys(MODEL_WIRES, provider)
     keys = partial(_key, {one.name: one for one in told.keys}, settings)
-    return ModelSender(providers, keys, clock, breakers, AsyncioConcurrency(), _pause, log_fault)
+    return ModelSender(providers, keys, clock, breakers, AsyncioConcurrency(), _pause, log_fault, _count_tokens)
 
 
 def _key(keys: Mapping[str, ModelKeySetting], settings: Settings, name: str) -> str:
@@ -114,6 +114,15 @@ def _key(keys: Mapping[str, ModelKeySetting], settings: Settings, name: str) -> 
         raise InvalidInput(Problem("/models/keys", "no_key", detail, "add it to `[[models.keys]]`"))
     file = settings.workspace / told.secret_file if told.secret_file else None
     return read_secret(file, told.secret_env, "/models/keys").decode("utf-8", "replace")
+
+
+async def _count_tokens(tokenizer: str, text: str) -> int | None:
+    try:
+        # The import takes half a second, and so does a long text.
+        count = (await asyncio.to_thread(import_module, "contextos.adapters.models.tokenizers")).count_tokens
+    except ImportError:
+        return None
+    return int(await asyncio.to_thread(count, tokenizer, text))
 
 
 async def _pause(duration_us: int) -> None:

@@ -22,6 +22,7 @@ from contextos.action.models.questions import (
     answer_sent_back,
     asked_body,
     calls_json,
+    counted_texts,
     message_json,
     prompt_json,
     proposed_calls,
@@ -114,16 +115,20 @@ class ModelGateway:
             key = f"{question.key}/{len(tried)}"
             if cancelled := await self._ports.cancelled(f"model/{key}"):
                 return cancelled
-            found: Any = lost or await self._journal.record_found("model.unavailable", key, partial(self._look, routes))
-            lost = None
-            estimate, most = self._tokens(question)
-            decision = self._route(question, routes, (estimate, most), tried, found or {})
+            found: Any = lost or await self._journal.record_found(
+                "model.unavailable", key, partial(self._look, routes, question)
+            )
+            lost, found = None, found or {}
+            counts, most = self._tokens(question)
+            decision = self._route(question, routes, (max(counts), most), tried, found)
             self._journal.derive("model.routed", key, decision.to_json())
             if decision.profile is None:
                 unrouted = self._no_route(question, decision)
                 return failure if failure and unrouted.code == "no_model_route" else unrouted
             profile = routes.profiles[decision.profile]
-            asked = asked_body(question, profile, (estimate, most), decision.reserved_units)
+            asked = asked_body(
+                question, profile, found.get("tokens", {}).get(profile.pin, counts), most, decision.reserved_units
+            )
             on_tape = self._journal.on_tape
             self._journal.derive("model.asked", key, asked)
             await self._journal.commit()
@@ -141,7 +146,7 @@ class ModelGateway:
                 findings = unasked_calls(question, answer) or tuple(question.fits(answer))
                 if not findings:
                     if texts and not vectors:
-                        lost = await self._lost(f"{question.key}/{len(tried) + 1}", routes)
+                        lost = await self._lost(f"{question.key}/{len(tried) + 1}", routes, question)
                     if lost is None:
                         return answer
                     detail = "the process that got the vectors ended before it used them"
@@ -162,23 +167,25 @@ class ModelGateway:
                 tried.append((decision.profile, body["outcome"]))
                 again_us[decision.profile] = max(again_us.get(decision.profile, 0), body.get("retry_at_us", 0))
 
-    async def _lost(self, again: str, routes: ModelRoutes) -> Any:
+    async def _lost(self, again: str, routes: ModelRoutes, question: ModelQuestion) -> Any:
         """What is recorded before another attempt where nobody has the vectors of an answer; None where the run went on
         with them.
         """
 
         async def look() -> dict[str, Any]:
-            return (await self._look(routes) or {}) | {"vectors_lost": True}
+            return (await self._look(routes, question) or {}) | {"vectors_lost": True}
 
         return await self._journal.record_found("model.unavailable", again, look)
 
-    async def _look(self, routes: ModelRoutes) -> dict[str, Any] | None:
+    async def _look(self, routes: ModelRoutes, question: ModelQuestion) -> dict[str, Any] | None:
         assert self._ports.sender is not None, "a live run has what sends its calls"
         found: dict[str, Any] = (
             self._ports.sender.unavailable(self._scope.run.tenant_id, routes.profiles.values()) or {}
         )
         if gone := await self._ports.withdrawn((routes.rules.pin, *routes.profiles)):
             found["withdrawn"] = sorted(routes.profiles if routes.rules.pin in gone else gone)
+        tokens, uncounted = await self._ports.sender.counted(routes.profiles.values(), counted_texts(question))
+        found |= {name: one for name, one in (("tokens", tokens), ("uncounted", uncounted)) if one}
         return found or None
 
     def _cleansed(self, messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
@@ -205,8 +212,7 @@ class ModelGateway:
             intent=self._scope.received.request.input.intent,
             risk_class=self._risk_class,
             data_class=question.shown,
-            # Each text that is embedded has the context window for itself.
-            input_tokens=max(map(self._ports.estimator.count, question.texts), default=tokens[0]),
+            input_tokens=tokens[0],
             most_input_tokens=tokens[1],
             output_tokens=max((one.max_output_tokens for one in profiles.values()), default=1),
             units_left=round(budget.max_cost_cents * UNITS_PER_CENT) - used.cost_units,
@@ -222,15 +228,18 @@ class ModelGateway:
             dict.fromkeys(busy, "its limit of calls is used up"),
             refused,
             frozenset(unavailable.get("withdrawn", ())),
+            {pin: max(counts) for pin, counts in unavailable.get("tokens", {}).items()},
+            frozenset(unavailable.get("uncounted", ())),
         )
         return route(asked, routes.rules, profiles, state)
 
-    def _tokens(self, question: ModelQuestion) -> tuple[int, int]:
-        """The estimated tokens of a prompt, and the most that it can have: a token is at least one byte."""
-        text = canonical(prompt_json(question)).decode()
+    def _tokens(self, question: ModelQuestion) -> tuple[list[int], int]:
+        """The estimated tokens of a prompt, or of each text to embed, which has the context window for itself; and the
+        most that all can have: a token is at least one byte.
+        """
         parts = len(question.messages) + len(question.tools) + len(question.texts)
-        most = len(text.encode()) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
-        return min(self._ports.estimator.count(text), most), most
+        most = len(canonical(prompt_json(question))) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
+        return [min(self._ports.estimator.count(one), most) for one in counted_texts(question)], most
 
     def _call(self, question: ModelQuestion, profile: ModelProfile, decision: RoutingDecision) -> ModelCall:
         return ModelCall(

@@ -21,6 +21,7 @@ from contextos.contracts.envelopes.models import (
     ModelWire,
     RouteReason,
     RoutingDecision,
+    Tokenizer,
 )
 from contextos.contracts.ids import Digest
 from contextos.contracts.journal import CONTEXT, Logged
@@ -69,13 +70,16 @@ class UnavailableModels(Model):
     """Body of `model.unavailable`: the profiles that cannot be called now, each with the time when it can (Unix
     microseconds): those that failed too often in a row, and those whose rate or number of calls at once is used up; and
     those that were withdrawn after the run was admitted. `vectors_lost`: the process that got the vectors of the
-    attempt before ended and had not used them.
+    attempt before ended and had not used them. `tokens` has the count of the prompt, or of each text to embed, for each
+    profile that names a tokenizer; those in `uncounted` name one that is not installed.
     """
 
     failed: Map[Count] = {}
     busy: Map[Count] = {}
     withdrawn: Seq[ModelRef] = ()
     vectors_lost: bool = False
+    tokens: Map[Seq[Count]] = {}
+    uncounted: Seq[ModelRef] = ()
 
 
 class AskedModel(Model):
@@ -84,7 +88,7 @@ class AskedModel(Model):
     `request_digest` is that of the messages, the tools and the schema, which follow from the entries before and the
     pins. `wire` and `model` are those of the profile. `input_tokens` is the estimate and `most_input_tokens` what the
     prompt can have at most. `reserved_units` is the cost at the worst, in 1/10,000 US cent. A call that embeds has the
-    number of `texts`, and its digest is theirs.
+    number of `texts`, and its digest is theirs. `tokenizer` made the estimate; absent, it is that of the run.
     """
 
     request_digest: Digest
@@ -94,6 +98,7 @@ class AskedModel(Model):
     most_input_tokens: Count
     reserved_units: Count
     texts: Count = 0
+    tokenizer: Tokenizer | None = None
 
 
 class StatedCallOfModel(Model):

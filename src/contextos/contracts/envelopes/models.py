@@ -65,6 +65,14 @@ NEEDED_CAPABILITIES: Final[Mapping[ModelOperation, ModelCapability]] = {
 }
 """What a model has to be capable of, by operation. One that is not here needs nothing but text."""
 
+Tokenizer = Literal["bytes_div_4@1", "o200k_base@1", "cl100k_base@1"]
+"""How the tokens of a prompt are estimated: four bytes each, or by a published vocabulary of OpenAI."""
+DEFAULT_TOKENIZER: Final[Tokenizer] = "bytes_div_4@1"
+TOKENIZER_ERRORS: Final[Mapping[str, float]] = {DEFAULT_TOKENIZER: 0.25, "o200k_base@1": 0.1, "cl100k_base@1": 0.1}
+"""How far what a provider bills can be from an estimate, as a share of it. The vocabularies count a text exactly; the
+rest is how a provider writes messages and tools.
+"""
+
 TokenKind = Literal[
     "input", "cached_input", "cache_write", "cache_write_1h", "output", "reasoning", "requests", "tool_requests"
 ]
@@ -174,6 +182,8 @@ class ModelProfile(Model):
     """
     credential: Name | None = None
     """The name of the key in the settings of the deployment; absent, no key is sent."""
+    tokenizer: Tokenizer = DEFAULT_TOKENIZER
+    """How the tokens of a prompt are estimated; each but `bytes_div_4@1` needs the extra `bpe-openai`."""
     capabilities: Seq[ModelCapability] = ()
     """What the model can do; an operation that needs more passes it over. With `embeddings` it has no other."""
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from contextos.action.models.questions import ModelAnswer
+from contextos.adapters.models.tokenizers import count_tokens
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.errors import Conflict
@@ -211,6 +214,42 @@ def test_the_window_holds_for_each_text_and_not_for_all() -> None:
         world.run()
     assert outcome(finder.found[0]) is not None
     assert isinstance(finder.found[0], ModelAnswer)
+
+
+BY_VOCABULARY = [profile(tokenizer="o200k_base@1"), rules()]
+TOKENIZERS = "contextos.adapters.models.tokenizers"
+
+
+def test_a_profile_names_how_its_prompt_is_counted_and_a_replay_counts_nothing() -> None:
+    with modelled(GOOD) as world:
+        (by_bytes,) = world.entries(world.run(), "model.asked")
+    with modelled(GOOD, artifacts=BY_VOCABULARY) as world:
+        view = world.run()
+        (asked,), (found,) = (world.entries(view, f"model.{kind}") for kind in ("asked", "unavailable"))
+        (call,) = world.models.asked
+        with patch.dict(sys.modules, {TOKENIZERS: None}):
+            assert world.replay(view).status == "DECIDED"
+    assert found == {"tokens": {"model.large@1.0.0": [asked["input_tokens"]]}}
+    assert (asked["tokenizer"], "tokenizer" in by_bytes) == ("o200k_base@1", False)
+    assert asked["input_tokens"] != by_bytes["input_tokens"]
+    said = sum(count_tokens("o200k_base@1", one.text) for one in call.messages)
+    assert asked["input_tokens"] > said, "the schema is a part of the prompt"
+    assert asked["reserved_units"] == by_bytes["reserved_units"], "the reserve is that of the bytes"
+
+
+def test_a_profile_whose_tokenizer_is_not_installed_is_passed_over() -> None:
+    with patch.dict(sys.modules, {TOKENIZERS: None}), modelled(GOOD, artifacts=BY_VOCABULARY) as world:
+        view = world.run()
+        assert world.models.asked == []
+        assert world.replay(view).status == "ESCALATED"
+    assert "`o200k_base@1` is not installed" in view.record["rationale"]["failures"][0]["detail"]
+
+
+def test_each_text_to_embed_is_counted_for_itself() -> None:
+    counted = embedder(tokenizer="cl100k_base@1", context_window=20)
+    with finding(EMBEDDED, artifacts=[counted]) as (world, _):
+        found = world.entries(world.run(), "model.unavailable")[0]
+    assert len(found["tokens"]["model.vectors@1.0.0"]) == 2
 
 
 def test_vectors_without_usage_cost_what_was_reserved() -> None:

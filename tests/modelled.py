@@ -68,6 +68,13 @@ def profile(name: str = "large", **of: Any) -> dict[str, Any]:
     } | of
 
 
+def embedder(name: str = "vectors", **of: Any) -> dict[str, Any]:
+    """A profile `model.<name>@1.0.0` that makes vectors of three numbers: 1 dollar for a million tokens."""
+    prices = {"currency": "USD", "as_of": "2026-11-01", "prices": {"input": "1"}}
+    embeds = {"capabilities": ["embeddings"], "dimensions": 3, "max_output_tokens": 0, "prices": prices}
+    return profile(name, **embeds | of)
+
+
 def rules(
     *of: Mapping[str, Any], operation: str = "judge.plan", profiles: Sequence[str] = (PROFILE,)
 ) -> dict[str, Any]:

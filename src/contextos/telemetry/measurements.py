@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from contextos.contracts.entries.account import cents
+from contextos.contracts.envelopes.models import DEFAULT_TOKENIZER, TOKENIZER_ERRORS
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import EndedRunEntries, Value, error_type, identifiers
@@ -21,8 +22,6 @@ NONE: Final = "none"
 _SPENT: Final = ("wall_clock_ms", "tokens", "cost_usd_cents")
 _SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _ANSWER_SECONDS: Final = (*_SECONDS, 120, 300, 600)
-DRIFT_TOLERANCE: Final = 0.25
-"""How far the tokens of a prompt that a provider bills can be from the estimate, as a share of the estimate."""
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
 
 
@@ -46,7 +45,7 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "contextos.model.tokens": Instrument("counter", "{token}", "tokens that models billed, by kind"),
     "contextos.model.cost": Instrument("counter", "{cent}", "cost of the calls of models, in US cents"),
     "contextos.model.drift": Instrument(
-        "counter", "{call}", "calls whose billed prompt was more than a quarter off its estimate"
+        "counter", "{call}", "calls whose billed prompt was further off its estimate than that states"
     ),
     "contextos.approval.wait": Instrument("histogram", "s", "time from a question to its answer", _WAITS),
     "contextos.scores": Instrument("counter", "{score}", "scores of runs that passed or failed"),
@@ -159,7 +158,8 @@ def _model_calls(run: EndedRunEntries) -> Iterator[Measurement]:
         for kind, count in call.tokens.items():
             yield Measurement("contextos.model.tokens", count, {**where, "contextos.model.token_kind": kind})
         billed, estimate = sum(call.tokens.get(kind, 0) for kind in genai.PROMPT_KINDS), question.body["input_tokens"]
-        if billed and abs(billed - estimate) > DRIFT_TOLERANCE * estimate:
+        tolerance = TOKENIZER_ERRORS[question.body.get("tokenizer") or DEFAULT_TOKENIZER]
+        if billed and abs(billed - estimate) > tolerance * estimate:
             direction = "more" if billed > estimate else "fewer"
             profile = {"contextos.model.profile": call.profile}
             yield Measurement("contextos.model.drift", 1, {**profile, "contextos.model.billed": direction})

@@ -250,7 +250,9 @@ def _model_calls(run: EndedRunEntries) -> Iterator[Span]:
         reply, route = answered.get(asked.key), routed.get(asked.key, {})
         body: Mapping[str, Any] = {"outcome": "unknown"} if reply is None else reply.body
         outcome = "not_taken" if asked.key in judged else body["outcome"]
-        name, attributes = genai.model_span(asked.body["wire"], asked.body["model"])
+        name, attributes = genai.model_span(
+            asked.body["wire"], asked.body["model"], embeds=bool(asked.body.get("texts"))
+        )
         found = {
             **attributes,
             genai.REQUEST_MAX_TOKENS: route.get("output_tokens"),

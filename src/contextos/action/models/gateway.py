@@ -10,31 +10,44 @@ Source: Runtime Architecture, "AI Gateway / LLM Router"; docs/design/models.md.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from struct import pack
 from typing import Any, Final
 
 from contextos.action.models.prices import settled_units
+from contextos.action.models.questions import (
+    ModelAnswer,
+    ModelQuestion,
+    answer_sent_back,
+    asked_body,
+    calls_json,
+    counted_texts,
+    message_json,
+    prompt_json,
+    proposed_calls,
+    unasked_calls,
+)
 from contextos.action.models.router import BY_THE_RULE, RouteQuestion, RouteState, reserved_units, route, rule_of
 from contextos.action.models.sending import ModelSender
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.entries.account import Usage, cost_units
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.models import ModelCapability, ModelOperation, ModelProfile, RoutingDecision
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import MAX_TEXT_CHARS, changed, final_fields
-from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelTool, ModelUsage, ProposedCall
+from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelUsage, Vector
 from contextos.contracts.ports.outside import Estimator
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import SESSION_LIMIT, ModelRoutes, RunScope
 from contextos.errors import ReplayMismatch
 
 MAX_DETAIL: Final = 2_000
-MAX_SENT_BACK: Final = 8_192
-"""How many characters of an answer that was not taken a model is shown again."""
+MAX_TEXTS: Final = 64
+"""The most texts that one call embeds."""
 TOKENS_PER_MESSAGE: Final = 64
-"""The most tokens that a protocol adds to a message or a tool, beside its text."""
+"""The most tokens that a protocol adds to a message, a tool or a text to embed, beside its text."""
 TOKENS_PER_CALL: Final = 1_024
 """The most tokens that a provider adds to a call of its own accord, such as its instructions for tools."""
 
@@ -65,38 +78,29 @@ class ModelPorts:
     forget: Callable[[], None]
 
 
-@final_fields
-class ModelQuestion:
-    """What a model is asked. `key` is that of its entries, unique in the run. `shown` is the highest classification of
-    what the messages show. `timeout_ms` is the time for each attempt. `fits` returns what is wrong with an answer;
-    nothing where it fits.
-    """
-
-    operation: ModelOperation
-    key: str
-    messages: tuple[ModelMessage, ...]
-    shown: Classification
-    timeout_ms: int
-    fits: Callable[[ModelAnswer], Sequence[str]]
-    tools: tuple[ModelTool, ...] = ()
-    output_schema: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAnswer:
-    """An answer that is whole: text, calls of tools, or both; and the profile that gave it."""
-
-    text: str
-    calls: tuple[ProposedCall, ...]
-    profile: str
-
-
 class ModelGateway:
     """Asks models for one run, by the routes that its pack names."""
 
     def __init__(self, ports: ModelPorts, scope: RunScope, risk_class: ApprovalMode) -> None:
         self._ports, self._scope, self._risk_class = ports, scope, risk_class
         self._journal = ports.journal
+        self._vectors: dict[str, tuple[Vector, ...]] = {}
+
+    async def embed(
+        self, texts: Sequence[str], key: str, shown: Classification, timeout_ms: int, *, as_query: bool = False
+    ) -> ModelAnswer | Failure:
+        """Return the vectors of 1 to `MAX_TEXTS` texts, none of them empty, or why there are none.
+
+        `as_query`: the texts are what is looked for.
+
+        The caller records what it found by the vectors as its next entry. In a replay it reads that entry, and
+        `vectors` is None. If the process ended between the two, the texts are embedded again.
+        """
+        assert 1 <= len(texts) <= MAX_TEXTS and all(texts), "the caller splits what it embeds"
+        question = ModelQuestion(
+            "embed", key, (), shown, timeout_ms, lambda _: (), texts=tuple(texts), as_query=as_query
+        )
+        return await self.ask(question)
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer | Failure:
         """Ask until an answer fits, at most as often as the rule allows. A failure says why none did."""
@@ -104,28 +108,27 @@ class ModelGateway:
         if routes is None:
             detail = f"the pack names no routing rules for `{question.operation}`; add it to `decision_layer.models`"
             return Failure(code="no_model_route", detail=detail)
-        question = changed(question, messages=self._cleansed(question.messages))
-        tried, again_us, failure = list[tuple[str, str]](), dict[str, int](), None
+        texts = tuple(self._ports.cleanse(list(question.texts)))
+        question = changed(question, messages=self._cleansed(question.messages), texts=texts)
+        tried, again_us, failure, lost = list[tuple[str, str]](), dict[str, int](), None, None
         while True:
             key = f"{question.key}/{len(tried)}"
             if cancelled := await self._ports.cancelled(f"model/{key}"):
                 return cancelled
-            found: Any = await self._journal.record_found("model.unavailable", key, partial(self._look, routes))
-            estimate, most = self._tokens(question)
-            decision = self._route(question, routes, (estimate, most), tried, found or {})
+            found: Any = lost or await self._journal.record_found(
+                "model.unavailable", key, partial(self._look, routes, question)
+            )
+            lost, found = None, found or {}
+            counts, most = self._tokens(question)
+            decision = self._route(question, routes, (max(counts), most), tried, found)
             self._journal.derive("model.routed", key, decision.to_json())
             if decision.profile is None:
                 unrouted = self._no_route(question, decision)
                 return failure if failure and unrouted.code == "no_model_route" else unrouted
             profile = routes.profiles[decision.profile]
-            asked = {
-                "request_digest": content_address(_prompt(question)),
-                "wire": profile.wire,
-                "model": profile.model,
-                "input_tokens": estimate,
-                "most_input_tokens": most,
-                "reserved_units": decision.reserved_units,
-            }
+            asked = asked_body(
+                question, profile, found.get("tokens", {}).get(profile.pin, counts), most, decision.reserved_units
+            )
             on_tape = self._journal.on_tape
             self._journal.derive("model.asked", key, asked)
             await self._journal.commit()
@@ -138,14 +141,24 @@ class ModelGateway:
             if overrun := self._overrun(decision.profile):
                 return overrun
             if body["outcome"] == "answered":
-                answer = ModelAnswer(body["text"], _proposed(body["calls"]), decision.profile)
-                findings = _unasked(question, answer) or tuple(question.fits(answer))
+                vectors = self._vectors.pop(key, None)
+                answer = ModelAnswer(body["text"], proposed_calls(body["calls"]), decision.profile, vectors)
+                findings = unasked_calls(question, answer) or tuple(question.fits(answer))
                 if not findings:
-                    return answer
+                    if texts and not vectors:
+                        lost = await self._lost(f"{question.key}/{len(tried) + 1}", routes, question)
+                    if lost is None:
+                        return answer
+                    detail = "the process that got the vectors ended before it used them"
+                    failure = Failure(code="model_failed", detail=detail)
+                    tried.append((decision.profile, "lost"))
+                    continue
                 self._journal.derive("model.judged", key, {"findings": list(findings)})
                 detail = f"the answer of `{decision.profile}` does not fit: {'; '.join(findings)}"
                 failure = Failure(code="schema_mismatch", detail=detail[:MAX_DETAIL])
-                question = changed(question, messages=(*question.messages, *_sent_back(question, answer, findings)))
+                question = changed(
+                    question, messages=(*question.messages, *answer_sent_back(question, answer, findings))
+                )
                 tried.append((decision.profile, "malformed"))
             else:
                 said = f": {body['detail']}" if body.get("detail") else ""
@@ -154,20 +167,32 @@ class ModelGateway:
                 tried.append((decision.profile, body["outcome"]))
                 again_us[decision.profile] = max(again_us.get(decision.profile, 0), body.get("retry_at_us", 0))
 
-    async def _look(self, routes: ModelRoutes) -> dict[str, Any] | None:
+    async def _lost(self, again: str, routes: ModelRoutes, question: ModelQuestion) -> Any:
+        """What is recorded before another attempt where nobody has the vectors of an answer; None where the run went on
+        with them.
+        """
+
+        async def look() -> dict[str, Any]:
+            return (await self._look(routes, question) or {}) | {"vectors_lost": True}
+
+        return await self._journal.record_found("model.unavailable", again, look)
+
+    async def _look(self, routes: ModelRoutes, question: ModelQuestion) -> dict[str, Any] | None:
         assert self._ports.sender is not None, "a live run has what sends its calls"
         found: dict[str, Any] = (
             self._ports.sender.unavailable(self._scope.run.tenant_id, routes.profiles.values()) or {}
         )
         if gone := await self._ports.withdrawn((routes.rules.pin, *routes.profiles)):
             found["withdrawn"] = sorted(routes.profiles if routes.rules.pin in gone else gone)
+        tokens, uncounted = await self._ports.sender.counted(routes.profiles.values(), counted_texts(question))
+        found |= {name: one for name, one in (("tokens", tokens), ("uncounted", uncounted)) if one}
         return found or None
 
     def _cleansed(self, messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
         """The messages without what the run redacts: nothing else is counted, recorded and sent."""
-        stated = self._ports.cleanse([_message_json(one) for one in messages])
+        stated = self._ports.cleanse([message_json(one) for one in messages])
         return tuple(
-            ModelMessage(one["role"], one["text"], _proposed(one.get("calls", ())), one.get("call_id", ""))
+            ModelMessage(one["role"], one["text"], proposed_calls(one.get("calls", ())), one.get("call_id", ""))
             for one in stated
         )
 
@@ -197,16 +222,18 @@ class ModelGateway:
         rule = rule_of(asked, routes.rules)
         costs = {ref: reserved_units(asked, rule, one) for ref, one in profiles.items()}
         refused = self._ports.refused(question.operation, question.shown, profiles, costs, question.key)
-        gone, busy = (frozenset(unavailable.get(name, ())) for name in ("withdrawn", "busy"))
-        state = RouteState(unavailable.get("failed", {}), refused, gone, busy)
+        gone, busy, uncounted = (frozenset(unavailable.get(name, ())) for name in ("withdrawn", "busy", "uncounted"))
+        counted = {pin: max(counts) for pin, counts in unavailable.get("tokens", {}).items()}
+        state = RouteState(unavailable.get("failed", {}), refused, gone, busy, counted, uncounted)
         return route(asked, routes.rules, profiles, state)
 
-    def _tokens(self, question: ModelQuestion) -> tuple[int, int]:
-        """The estimated tokens of a prompt, and the most that it can have: a token is at least one byte."""
-        text = canonical(_prompt(question)).decode()
-        parts = len(question.messages) + len(question.tools)
-        most = len(text.encode()) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
-        return min(self._ports.estimator.count(text), most), most
+    def _tokens(self, question: ModelQuestion) -> tuple[list[int], int]:
+        """The estimated tokens of a prompt, or of each text to embed, which has the context window for itself; and the
+        most that all can have: a token is at least one byte.
+        """
+        parts = len(question.messages) + len(question.tools) + len(question.texts)
+        most = len(canonical(prompt_json(question))) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
+        return [min(self._ports.estimator.count(one), most) for one in counted_texts(question)], most
 
     def _call(self, question: ModelQuestion, profile: ModelProfile, decision: RoutingDecision) -> ModelCall:
         return ModelCall(
@@ -219,6 +246,8 @@ class ModelGateway:
             tools=question.tools,
             tool_choice="required" if question.tools else "auto",
             output_schema=question.output_schema,
+            texts=question.texts,
+            as_query=question.as_query,
         )
 
     async def _send(
@@ -240,10 +269,13 @@ class ModelGateway:
             usage = {"counts": dict(reply.usage.counts), "tier": reply.usage.tier}
             body["usage"] = {**usage, "reported": dict(reply.usage.reported)}
         # What is measured is what is recorded: a text grows where something of it is redacted.
-        answer = self._ports.cleanse({"text": reply.text, "calls": _calls_json(reply.calls)})
+        answer = self._ports.cleanse({"text": reply.text, "calls": calls_json(reply.calls)})
         if reply.outcome == "answered" and len(canonical(answer)) > MAX_TEXT_CHARS:
             body |= {"outcome": "malformed", "detail": f"the answer is larger than {MAX_TEXT_CHARS} bytes"}
             answer = {}
+        if reply.vectors:
+            self._vectors[key] = reply.vectors
+            body["vectors"] = [digest(pack(f"<{len(one)}f", *one)) for one in reply.vectors]
         if reply.retry_after_ms:
             body["retry_at_us"] = self._journal.time_us + reply.retry_after_ms * 1_000
         stated = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
@@ -299,52 +331,3 @@ def _settled(
         return 0, False
     cost = settled_units(usage, profile.prices) if usage is not None else None
     return (decision.reserved_units, True) if cost is None else (cost, False)
-
-
-def _prompt(question: ModelQuestion) -> dict[str, Any]:
-    """What is sent, apart from how the protocol of the provider writes it."""
-    tools = [
-        {"name": one.name, "description": one.description, "input_schema": one.input_schema} for one in question.tools
-    ]
-    messages = [_message_json(one) for one in question.messages]
-    return {"messages": messages, "tools": tools, "output_schema": question.output_schema}
-
-
-def _message_json(message: ModelMessage) -> dict[str, Any]:
-    stated: dict[str, Any] = {"role": message.role, "text": message.text}
-    if message.calls:
-        stated["calls"] = _calls_json(message.calls)
-    return stated | ({"call_id": message.call_id} if message.call_id else {})
-
-
-def _calls_json(calls: Sequence[ProposedCall]) -> list[dict[str, Any]]:
-    return [{"call_id": one.call_id, "tool": one.tool, "args": dict(one.args)} for one in calls]
-
-
-def _proposed(stated: Sequence[Mapping[str, Any]]) -> tuple[ProposedCall, ...]:
-    return tuple(ProposedCall(**one) for one in stated)
-
-
-def _unasked(question: ModelQuestion, answer: ModelAnswer) -> tuple[str, ...]:
-    """Why the calls of an answer are not those of a question."""
-    if not answer.calls:
-        return ()
-    if not question.tools:
-        return ("it calls tools, and no tool is offered",)
-    return () if _are_named(answer.calls) else ("one of its calls has no id, or two have the same",)
-
-
-def _are_named(calls: Sequence[ProposedCall]) -> bool:
-    return all(one.call_id for one in calls) and len({one.call_id for one in calls}) == len(calls)
-
-
-def _sent_back(question: ModelQuestion, answer: ModelAnswer, findings: Sequence[str]) -> tuple[ModelMessage, ...]:
-    """What a model receives about an answer that was not taken. Of its calls and its empty text is sent back what a
-    provider would take.
-    """
-    why = "\n".join(["Your answer was not taken:", *(f"- {one}" for one in findings), "Answer again, whole."])
-    text = answer.text[:MAX_SENT_BACK]
-    if answer.calls and question.tools and _are_named(answer.calls):
-        said = ModelMessage("assistant", text, answer.calls)
-        return said, *(ModelMessage("tool", why, call_id=one.call_id) for one in answer.calls)
-    return *((ModelMessage("assistant", text),) if text.strip() else ()), ModelMessage("user", why)

@@ -63,7 +63,7 @@ def worst_case_units(profile: ModelProfile, input_tokens: int, max_output_tokens
 
 def _dearest(prices: ModelPrices, kinds: tuple[TokenKind, ...]) -> Fraction:
     """The highest price of one token among these kinds."""
-    return Fraction(max(price for kind in kinds if (price := prices.price(kind)) is not None))
+    return Fraction(max((price for kind in kinds if (price := prices.price(kind)) is not None), default=0))
 
 
 def _factor(tier: str, prices: ModelPrices) -> Fraction | None:

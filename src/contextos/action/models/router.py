@@ -75,13 +75,16 @@ class RouteState:
 
     `open_until_us`: when its circuit admits the next call, in Unix microseconds. `refused`: the policy rules that
     refuse it. `withdrawn`: those that were withdrawn after the run was admitted, by themselves or with the rules that
-    name them. `exhausted`: those whose limit of calls is used up.
+    name them. `exhausted`: those whose limit of calls is used up. `tokens`: what its own tokenizer counts, in place of
+    `input_tokens`; `uncounted`: those whose tokenizer is not installed.
     """
 
     open_until_us: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, Sequence[str]] = field(default_factory=dict)
     withdrawn: frozenset[str] = frozenset()
     exhausted: frozenset[str] = frozenset()
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    uncounted: frozenset[str] = frozenset()
 
 
 @final_fields
@@ -180,13 +183,15 @@ def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: Rou
     return (
         _unable(question, rule, offer.profile)
         or _unavailable(offer.pin, state)
-        or _too_much(question, rule, offer, offer.profile)
+        or _too_much(question, rule, offer, offer.profile, state)
         or _asked_enough(question, rule, offer.pin)
     )
 
 
 def _unable(question: RouteQuestion, rule: RoutingRule, profile: ModelProfile) -> RouteFault | None:
     """What the profile cannot do or see, whatever is recorded of it."""
+    if profile.embeds and question.operation != "embed":
+        return "capability", "it only embeds"
     needed = NEEDED_CAPABILITIES.get(question.operation)
     capabilities = question.capabilities | ({needed} if needed else set())
     if lacking := sorted(capabilities.difference(profile.capabilities)):
@@ -208,8 +213,13 @@ def _unavailable(pin: str, state: RouteState) -> RouteFault | None:
     return None
 
 
-def _too_much(question: RouteQuestion, rule: RoutingRule, offer: _Offer, profile: ModelProfile) -> RouteFault | None:
-    needed = max(question.input_tokens + offer.output_tokens, rule.min_context_tokens or 0)
+def _too_much(
+    question: RouteQuestion, rule: RoutingRule, offer: _Offer, profile: ModelProfile, state: RouteState
+) -> RouteFault | None:
+    if offer.pin in state.uncounted:
+        return "context_size", f"`{profile.tokenizer}` is not installed"
+    tokens = state.tokens.get(offer.pin, question.input_tokens)
+    needed = max(tokens + offer.output_tokens, rule.min_context_tokens or 0)
     if needed > profile.context_window:
         return "context_size", f"{needed} tokens of {profile.context_window}"
     if offer.units > question.units_left:

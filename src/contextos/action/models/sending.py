@@ -7,14 +7,14 @@ Source: Runtime Architecture, "AI Gateway / LLM Router".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from contextos.action.breaker import CircuitBreakers
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.action.models.foreign_provider import provider_reply, reporter
-from contextos.contracts.envelopes.models import ModelOutcome, ModelProfile, ModelWire
+from contextos.contracts.envelopes.models import DEFAULT_TOKENIZER, ModelOutcome, ModelProfile, ModelWire
 from contextos.contracts.ports.concurrency import Concurrency, ForeignExit
 from contextos.contracts.ports.models import ModelCall, ModelProvider, ModelReply, OnText
 from contextos.contracts.ports.outside import Clock
@@ -23,6 +23,8 @@ from contextos.errors import InvalidInput
 MINUTE_US: Final = 60_000_000
 FAILED: Final[frozenset[ModelOutcome]] = frozenset({"unavailable", "timed_out", "cut", "malformed", "overloaded"})
 """The outcomes that count against the circuit of a profile."""
+CountTokens = Callable[[str, str], Awaitable[int | None]]
+"""Counts a text by the name of a tokenizer; None where that is not installed."""
 KeyOf = Callable[[str], str]
 """Returns the secret of a credential by its name. Raises `InvalidInput` where the deployment has none of that name."""
 
@@ -43,10 +45,11 @@ class ModelSender:
         concurrency: Concurrency,
         pause: Callable[[int], Awaitable[None]],
         report_fault: ReportFault = ignore_fault,
+        count_tokens: CountTokens | None = None,
     ) -> None:
         self._providers, self._key_of, self._clock = providers, key_of, clock
         self._breakers, self._concurrency, self._pause = breakers, concurrency, pause
-        self._report_fault = report_fault
+        self._report_fault, self._count_tokens = report_fault, count_tokens
         self._running: dict[tuple[str, str], int] = {}
         self._begun: dict[tuple[str, str], deque[int]] = {}
 
@@ -72,6 +75,24 @@ class ModelSender:
         while begun and now_us - begun[0] >= MINUTE_US:
             begun.popleft()
         return begun[0] + MINUTE_US if len(begun) >= profile.calls_per_minute else None
+
+    async def counted(
+        self, profiles: Iterable[ModelProfile], texts: Sequence[str]
+    ) -> tuple[dict[str, list[int]], list[str]]:
+        """Return the tokens of each text for each profile that names a tokenizer, and the profiles whose is not
+        installed.
+        """
+        tokens, uncounted = dict[str, list[int]](), list[str]()
+        for profile in profiles:
+            if profile.tokenizer == DEFAULT_TOKENIZER:
+                continue
+            counts = [await self._count_tokens(profile.tokenizer, one) if self._count_tokens else None for one in texts]
+            known = [one for one in counts if one is not None]
+            if len(known) == len(texts):
+                tokens[profile.pin] = known
+            else:
+                uncounted.append(profile.pin)
+        return tokens, uncounted
 
     async def send(
         self, tenant: str, call: ModelCall, not_before_us: int = 0, on_text: OnText | None = None

@@ -1,4 +1,5 @@
-"""`OpenAIChat`: the wire `openai`, which is Chat Completions of OpenAI and of every server that speaks it.
+"""`OpenAIChat`: the wire `openai`, which is Chat Completions of OpenAI and of every server that speaks it, and for
+profiles that embed Embeddings (`openai_embeddings`).
 
 The limit of an answer is sent as `max_completion_tokens`, which covers reasoning too. A server that knows only the
 older name gets it where the profile has `max_tokens` among its parameters; the lower one of both limits holds.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from contextos.adapters.models.openai_embeddings import embeddings
 from contextos.adapters.models.openai_wire import (
     OPENAI,
     a_list,
@@ -53,12 +55,14 @@ _KNOWN: Final = {name: _same(name) for name in _PARAMETERS}
 
 
 class OpenAIChat:
-    """Calls models by Chat Completions (`ModelProvider`)."""
+    """Calls models by Chat Completions, or by Embeddings (`ModelProvider`)."""
 
     def __init__(self, client: OutboundClient) -> None:
         self._client = client
 
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
+        if call.texts:
+            return await embeddings(self._client, call)
         names = ToolNames.of(call)
         body = _request(call, names)
 

@@ -222,8 +222,9 @@ _OF_COMPLETION: Final = frozenset(
 _CACHE_WRITES: Final = frozenset({"ttl_30m_tokens"})
 
 
-def keep_usage(answer: Answer, reported: object, tier: object, names: tuple[str, str]) -> None:
-    """Keep the usage that a provider reports, each token in one kind; `names` are those of its two totals.
+def keep_usage(answer: Answer, reported: object, tier: object, names: tuple[str, str], *, answers: bool = True) -> None:
+    """Keep the usage that a provider reports, each token in one kind; `names` are those of its two totals. A call that
+    does not answer with tokens has only the first.
 
     The prompt holds what was read from a cache and written to it, and the completion holds the reasoning. What
     disagrees with itself, or counts what has no kind, is kept as no usage, with the reason.
@@ -231,13 +232,16 @@ def keep_usage(answer: Answer, reported: object, tier: object, names: tuple[str,
     if reported is None:
         return
     try:
-        answer.usage, answer.usage_fault = _usage(a_mapping(reported, "the usage"), tier, *names), ""
+        answer.usage, answer.usage_fault = _usage(a_mapping(reported, "the usage"), tier, *names, answers), ""
     except NotTheProtocol as fault:
         answer.usage, answer.usage_fault = None, f"its usage is not used: {fault}"
 
 
-def _usage(reported: Mapping[str, Any], tier: object, prompt_name: str, completion_name: str) -> ModelUsage:
-    prompt, completion = (_count(reported, name, required=True) for name in (prompt_name, completion_name))
+def _usage(
+    reported: Mapping[str, Any], tier: object, prompt_name: str, completion_name: str, answers: bool
+) -> ModelUsage:
+    prompt = _count(reported, prompt_name, required=True)
+    completion = _count(reported, completion_name, required=answers)
     of_prompt, of_completion = (_part(reported, f"{name}_details") for name in (prompt_name, completion_name))
     cached, written = _count(of_prompt, "cached_tokens"), _count(of_prompt, "cache_write_tokens")
     reasoning = _count(of_completion, "reasoning_tokens")

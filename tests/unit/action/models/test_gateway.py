@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from tests.modelled import modelled, pack, plan, profile, rules
+from contextos.action.models.questions import ModelAnswer
+from contextos.adapters.models.tokenizers import count_tokens
+from contextos.contracts.encoding.jcs import digest
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.errors import Conflict
+from contextos.runtime.attempts import planning
+from contextos.runtime.models import model_gateway
+from tests.modelled import Modelled, embedder, modelled, pack, plan, profile, rules
+from tests.world import TENANT
 
 GOOD = {"text": plan()}
 LISTED = [{"profile": "model.large@1.0.0"}, {"profile": "model.small@1.0.0", "weight": 0}]
@@ -107,3 +119,167 @@ def test_a_provider_that_bills_more_than_the_run_has_left_ends_the_run(text: Any
         assert world.entries(view, "plan.verified") == [], "its answer is not used"
         assert len(world.models.asked) == 1
         assert world.replay(view)
+
+
+TEXTS = ("refund of ana@example.com", "card 4111 1111 1111 1111")
+VECTORS = [[0.25, 0.5, -1.0], [1.0, 0.0, 0.0]]
+EMBEDDED = {"vectors": VECTORS, "usage": {"input": 1_000, "output": 0}}
+
+
+class Finder:
+    """What looks something up by vectors before each plan, as retrieval does; `dies` so often with the vectors."""
+
+    def __init__(self, dies: int) -> None:
+        self.found: list[ModelAnswer | Failure] = []
+        self._dies, self._propose = dies, planning.propose_by_model
+
+    async def propose(self, admitted: Any, *rest: Any) -> Any:
+        environment = rest[-1]
+        gateway = model_gateway(admitted, environment)
+        self.found.append(await gateway.embed(TEXTS, "find", "INTERNAL", 10_000, as_query=True))
+        if self._dies and not environment.journal.on_tape:
+            self._dies -= 1
+            await environment.journal.commit()
+            raise Conflict("the run")
+        return await self._propose(admitted, *rest)
+
+
+@contextmanager
+def finding(
+    *answers: Mapping[str, Any], dies: int = 0, artifacts: Sequence[Mapping[str, Any]] = (), **rule: Any
+) -> Iterator[tuple[Modelled, Finder]]:
+    """A deployment whose runs embed two texts before they ask for a plan."""
+    asks = {"operation": "embed", "candidates": [{"profile": "model.vectors@1.0.0"}], **rule}
+    plans = {"operation": "judge.plan", "candidates": [{"profile": "model.large@1.0.0"}]}
+    script = {"large": [GOOD] * 9, "vectors": answers}
+    known = [*(artifacts or [embedder()]), profile(), rules(asks, plans)]
+    finder = Finder(dies)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        modelled(of=pack("judge.plan", "embed"), script=script, artifacts=known) as world,
+    ):
+        patch.setattr(planning, "propose_by_model", finder.propose)
+        yield world, finder
+
+
+def outcome(found: ModelAnswer | Failure) -> Any:
+    return found.vectors if isinstance(found, ModelAnswer) else found.code
+
+
+def test_texts_become_vectors_that_are_on_record_by_digest_alone() -> None:
+    with finding(EMBEDDED) as (world, finder):
+        view = world.run()
+        journal = b"".join(one.body or b"" for one in world.journal(view)).decode()
+        asked, answered = (world.entries(view, f"model.{kind}")[0] for kind in ("asked", "answered"))
+        used, lineage = view.record["budget_usage"], view.record["lineage"]["models"]
+        sent = [one for one in world.models.asked if one.texts]
+        why = world.app.runs.why(world.app.runs.get(TENANT, view.run_id)).reasons
+    assert "the model answered: 2 vectors, 1000 input, 0.1 US cents" in [one.text for one in why]
+    assert view.state == "completed"
+    assert [outcome(one) for one in finder.found] == [tuple(map(tuple, VECTORS))]
+    first = digest(bytes.fromhex("0000803e0000003f000080bf"))
+    assert (answered["vectors"][0], len(answered["vectors"]), asked["texts"]) == (first, 2, 2)
+    assert (answered["cost_units"], answered["text"]) == (1_000, "")
+    assert not any(secret in journal for secret in ("0.25", "-1.0", *TEXTS))
+    assert "4111" not in str(sent[0].texts)
+    assert sent[0].as_query
+    assert used["model_calls"] == 2
+    assert (lineage[0]["operation"], lineage[0]["outcome"], lineage[0]["cost_usd_cents"]) == ("embed", "answered", 0.1)
+
+
+def test_a_replay_embeds_nothing_and_has_no_vectors() -> None:
+    with finding(EMBEDDED) as (world, finder):
+        view = world.run()
+        asked = len(world.models.asked)
+        assert world.replay(view).status == "DECIDED"
+        assert len(world.models.asked) == asked
+    assert outcome(finder.found[-1]) is None
+
+
+def test_vectors_whose_process_ended_before_it_used_them_are_made_again() -> None:
+    with finding(EMBEDDED, EMBEDDED, dies=1) as (world, finder):
+        view = world.run()
+        answers = world.entries(view, "model.answered")
+        (lost,) = world.entries(view, "model.unavailable")
+        assert world.replay(view).status == "DECIDED"
+        assert len([one for one in world.models.asked if one.texts]) == 2
+    assert lost["vectors_lost"]
+    assert [outcome(one) for one in finder.found] == [tuple(map(tuple, VECTORS))] * 2 + [None]
+    assert [one["cost_units"] for one in answers][:2] == [1_000, 1_000], "both were billed"
+    assert view.state == "completed"
+
+
+def test_vectors_are_not_made_again_more_often_than_the_rule_allows() -> None:
+    with finding(EMBEDDED, EMBEDDED, dies=1, max_attempts=1) as (world, finder):
+        view = world.run()
+        assert world.replay(view).status == "DECIDED"
+        assert len([one for one in world.models.asked if one.texts]) == 1
+    assert [outcome(one) for one in finder.found][1:] == ["model_failed"] * 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "rule", "profiles", "code"),
+    [
+        ([{**EMBEDDED, "vectors": VECTORS[:1]}] * 3, {}, [], "model_failed"),
+        ([{"text": "0.25, 0.5, -1"}] * 3, {}, [], "model_failed"),
+        ([EMBEDDED], {"max_cost_cents": 0.0001}, [], "no_model_route"),
+        ([EMBEDDED], {}, [embedder(context_window=6)], "no_model_route"),
+        ([EMBEDDED], {}, [embedder(data_class="PUBLIC")], "no_model_route"),
+    ],
+)
+def test_what_has_no_vectors_has_a_reason(answers: Any, rule: Any, profiles: Any, code: str) -> None:
+    with finding(*answers, artifacts=profiles, **rule) as (world, finder):
+        view = world.run()
+        assert world.replay(view).status == "DECIDED"
+    assert outcome(finder.found[0]) == code
+
+
+def test_the_window_holds_for_each_text_and_not_for_all() -> None:
+    with finding(EMBEDDED, artifacts=[embedder(context_window=7)]) as (world, finder):
+        world.run()
+    assert outcome(finder.found[0]) is not None
+    assert isinstance(finder.found[0], ModelAnswer)
+
+
+BY_VOCABULARY = [profile(tokenizer="o200k_base@1"), rules()]
+TOKENIZERS = "contextos.adapters.models.tokenizers"
+
+
+def test_a_profile_names_how_its_prompt_is_counted_and_a_replay_counts_nothing() -> None:
+    with modelled(GOOD) as world:
+        (by_bytes,) = world.entries(world.run(), "model.asked")
+    with modelled(GOOD, artifacts=BY_VOCABULARY) as world:
+        view = world.run()
+        (asked,), (found,) = (world.entries(view, f"model.{kind}") for kind in ("asked", "unavailable"))
+        (call,) = world.models.asked
+        with patch.dict(sys.modules, {TOKENIZERS: None}):
+            assert world.replay(view).status == "DECIDED"
+    assert found == {"tokens": {"model.large@1.0.0": [asked["input_tokens"]]}}
+    assert (asked["tokenizer"], "tokenizer" in by_bytes) == ("o200k_base@1", False)
+    assert asked["input_tokens"] != by_bytes["input_tokens"]
+    said = sum(count_tokens("o200k_base@1", one.text) for one in call.messages)
+    assert asked["input_tokens"] > said, "the schema is a part of the prompt"
+    assert asked["reserved_units"] == by_bytes["reserved_units"], "the reserve is that of the bytes"
+
+
+def test_a_profile_whose_tokenizer_is_not_installed_is_passed_over() -> None:
+    with patch.dict(sys.modules, {TOKENIZERS: None}), modelled(GOOD, artifacts=BY_VOCABULARY) as world:
+        view = world.run()
+        assert world.models.asked == []
+        assert world.replay(view).status == "ESCALATED"
+    assert "`o200k_base@1` is not installed" in view.record["rationale"]["failures"][0]["detail"]
+
+
+def test_each_text_to_embed_is_counted_for_itself() -> None:
+    counted = embedder(tokenizer="cl100k_base@1", context_window=20)
+    with finding(EMBEDDED, artifacts=[counted]) as (world, _):
+        found = world.entries(world.run(), "model.unavailable")[0]
+    assert len(found["tokens"]["model.vectors@1.0.0"]) == 2
+
+
+def test_vectors_without_usage_cost_what_was_reserved() -> None:
+    with finding({**EMBEDDED, "usage": None}) as (world, _):
+        view = world.run()
+        asked, answered = (world.entries(view, f"model.{kind}")[0] for kind in ("asked", "answered"))
+    assert (answered["cost_units"], answered["unpriced"]) == (asked["reserved_units"], True)
+    assert asked["reserved_units"] == asked["most_input_tokens"]

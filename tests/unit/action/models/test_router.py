@@ -31,6 +31,8 @@ from contextos.contracts.model import changed
 from tests.modelled import QUESTION
 
 CAPABILITIES = get_args(ModelCapability)
+TALKS = CAPABILITIES[:3]
+OPERATIONS = (*KNOWN_MODEL_OPERATIONS[:4], "summarize.trace", "embed")
 TRIGGERS = get_args(FallbackTrigger)
 
 
@@ -88,6 +90,7 @@ def decided(
 
 
 A, B = profile("a"), profile("b")
+EMBEDS = {"capabilities": ["embeddings"], "dimensions": 3, "max_output_tokens": 0}
 TRIED: dict[str, Any] = {"tried": (("a@1.0.0", "unavailable"),)}
 
 
@@ -96,6 +99,7 @@ TRIED: dict[str, Any] = {"tried": (("a@1.0.0", "unavailable"),)}
     [
         ({"capabilities": []}, {}, {}, {}, "capability", "structured_output"),
         ({}, {}, {"capabilities": frozenset({"tool_calls"})}, {}, "capability", "tool_calls"),
+        (EMBEDS, {"operation": "answer.compose"}, {"operation": "answer.compose"}, {}, "capability", "it only embeds"),
         ({"regions": ["eu", "us"]}, {"regions": ["eu"]}, {}, {}, "region", "us"),
         ({}, {}, {"data_class": "RESTRICTED"}, {}, "data_class", "RESTRICTED is above CONFIDENTIAL"),
         ({}, {}, {}, {"refused": {"a@1.0.0": ("R_EU", "R_NO")}}, "policy", "R_EU, R_NO"),
@@ -312,20 +316,22 @@ def drawn(chance: random.Random) -> Case:
     regions = ["eu", "us", "ch"]
     profiles = {}
     for name in names:
-        window = chance.choice([500, 1_000, 4_000])
+        window, embeds = chance.choice([500, 1_000, 4_000]), chance.random() < 0.2
+        able = ["embeddings"] if embeds else chance.choice([["structured_output"], some(TALKS), list(TALKS)])
         made = profile(
             name,
             units=chance.choice([1, 1, 2, 9]),
-            capabilities=chance.choice([["structured_output"], some(CAPABILITIES), list(CAPABILITIES)]),
+            capabilities=able,
+            dimensions=3 if embeds else None,
             context_window=window,
-            max_output_tokens=chance.randint(1, window - 1),
+            max_output_tokens=0 if embeds else chance.randint(1, window - 1),
             regions=chance.choice([["eu"], some(regions, 1)]),
             data_class=chance.choice(CLASSIFICATION_LEVELS[1:]),
             timeout_ms=chance.choice([100, 5_000]),
         )
         profiles[made.pin] = made
     listed = [{"profile": pin, "weight": chance.choice([0, 1, 1, 7])} for pin in some(list(profiles), 1)]
-    rule: dict[str, Any] = {"operation": chance.choice(KNOWN_MODEL_OPERATIONS[:4]), "candidates": listed}
+    rule: dict[str, Any] = {"operation": chance.choice(OPERATIONS), "candidates": listed}
     optional = {
         "regions": chance.choice([["eu"], ["eu", "us"], regions]),
         "max_cost_cents": chance.choice([0.1, 0.5]),
@@ -374,7 +380,8 @@ def broken_limits(case: Case, rule: RoutingRule, pin: str) -> set[str]:
     tokens = min(one.max_output_tokens, rule.max_output_tokens or 10**9)
     cost = (question.most_input_tokens + tokens) * int(one.prices.prices["input"])
     limits = {
-        "capability": {*needed, *question.capabilities} <= {*one.capabilities},
+        "capability": {*needed, *question.capabilities} <= {*one.capabilities}
+        and (not one.embeds or question.operation == "embed"),
         "region": not rule.regions or all(place in rule.regions for place in one.regions),
         "data_class": CLASSIFICATION_LEVELS.index(question.data_class) <= CLASSIFICATION_LEVELS.index(one.data_class),
         "policy": pin not in state.refused,

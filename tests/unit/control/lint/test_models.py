@@ -14,21 +14,25 @@ from contextos.control.artifacts import GovernedArtifact
 from contextos.control.lint.models import lint_models
 from contextos.control.lint.pack import lint_pack
 from tests.attacks import modelled
-from tests.modelled import pack, profile, rules
+from tests.modelled import embedder, pack, profile, rules
 
 Found = list[tuple[str, str, str]]
 
 LARGE = ModelProfile.model_validate(profile())
-SMALL = ModelProfile.model_validate(
-    profile("small", capabilities=["embeddings"], context_window=8_000, regions=["eu", "us"], data_class="INTERNAL")
+SMALL, TWIN, OTHER, SHORT = (
+    ModelProfile.model_validate(
+        embedder(context_window=8_000, regions=["eu", "us"], data_class="INTERNAL", profile_id=f"model.{name}", **of)
+    )
+    for name, of in (("small", {}), ("twin", {}), ("other", {"model": "other"}), ("short", {"dimensions": 2}))
 )
+KNOWN = (LARGE, SMALL, TWIN, OTHER, SHORT)
 
 
 def found(artifact: GovernedArtifact, there: Iterable[GovernedArtifact] = (), egress: Any = ()) -> Found:
     return [(one.pointer, one.code, one.remedy) for one in lint_models(artifact, there, egress)]
 
 
-def of_rules(*listed: dict[str, Any], there: Iterable[GovernedArtifact] = (LARGE, SMALL), egress: Any = ()) -> Found:
+def of_rules(*listed: dict[str, Any], there: Iterable[GovernedArtifact] = KNOWN, egress: Any = ()) -> Found:
     made = [{"operation": "judge.plan", "candidates": [{"profile": LARGE.pin}], **one} for one in listed]
     return found(RoutingRules.model_validate(rules(*made)), there, egress)
 
@@ -72,6 +76,19 @@ def test_a_slip_in_the_list_is_named() -> None:
         (candidates(LARGE.pin, LARGE.pin), "/rules/0/candidates/1/profile", "duplicate", "weights"),
         (candidates(SMALL.pin), "/rules/0/candidates/0/profile", "never_eligible", "another profile"),
         ({"canary": {"profile": SMALL.pin, "share": 0.5}}, "/rules/0/canary/profile", "never_eligible", "another"),
+        (
+            {"operation": "answer.compose", "canary": {"profile": SMALL.pin, "share": 0.1}},
+            "/rules/0/canary/profile",
+            "never_eligible",
+            "another profile",
+        ),
+        ({"operation": "embed", **candidates(SMALL.pin, OTHER.pin)}, "/rules/0/candidates", "two_models", "one model"),
+        (
+            {"operation": "embed", **candidates(SMALL.pin), "canary": {"profile": SHORT.pin, "share": 0.1}},
+            "/rules/0/candidates",
+            "two_models",
+            "one size",
+        ),
         ({"operation": "embed"}, "/rules/0/candidates/0/profile", "never_eligible", "another profile"),
         ({"min_context_tokens": 200_001}, "/rules/0/candidates/0/profile", "never_eligible", "min_context_tokens"),
         ({"regions": ["us"]}, "/rules/0/candidates/0/profile", "never_eligible", "allow it"),
@@ -108,8 +125,8 @@ def test_what_no_call_could_use_is_refused_at_its_place(
         {},
         {"regions": ["eu"], "min_context_tokens": 200_000, "data_classes": ["RESTRICTED"]},
         {"operation": "embed", "data_classes": ["PUBLIC"], **candidates(SMALL.pin)},
-        {"operation": "answer.compose", "canary": {"profile": SMALL.pin, "share": 0.1}},
-        {"operation": "summarize.trace", **candidates(LARGE.pin, SMALL.pin)},
+        {"operation": "embed", "data_classes": ["PUBLIC"], **candidates(SMALL.pin, TWIN.pin)},
+        {"operation": "summarize.trace", **candidates(LARGE.pin)},
     ],
 )
 def test_what_a_call_can_use_is_fine(rule: dict[str, Any]) -> None:

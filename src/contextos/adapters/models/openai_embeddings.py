@@ -1,0 +1,54 @@
+"""Embeddings of OpenAI and of every server that speaks them, as a part of the wire `openai`.
+
+The protocol does not say whether a text is a query. A parameter `dimensions` of the profile is sent, for models that
+shorten their vectors.
+Source: OpenAI API reference, "Embeddings"; docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from contextos.adapters.models.openai_wire import OPENAI, a_list, a_mapping, keep_usage, whole_answer
+from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters
+from contextos.adapters.outbound import OutboundClient
+from contextos.contracts.ports.models import ModelCall, ModelReply, Vector
+
+_PATH: Final = "/embeddings"
+
+
+async def embeddings(client: OutboundClient, call: ModelCall) -> ModelReply:
+    """Make one call that embeds its texts, and return what became of it.
+
+    Raises:
+        InvalidInput: the endpoint is not allowed, or the protocol has no such parameter; nothing was sent.
+    """
+    body = parameters(call, {"dimensions": lambda value: {"dimensions": value}})
+    body |= {"model": call.profile.model, "input": list(call.texts), "encoding_format": "float"}
+
+    async def read(answer: Answer) -> ModelReply:
+        stated = await whole_answer(_PATH, body)
+        answer.named(stated.get("model"), None)
+        keep_usage(answer, stated.get("usage"), None, ("prompt_tokens", "completion_tokens"), answers=False)
+        vectors = dict(_vector(one) for one in a_list(stated.get("data"), "`data`"))
+        if sorted(vectors) != list(range(len(call.texts))):
+            raise NotTheProtocol(f"it has not one vector for each of the {len(call.texts)} texts")
+        ordered = tuple(vectors[place] for place in range(len(call.texts)))
+        return ModelReply(
+            "answered", model=answer.model, usage=answer.usage, detail=answer.usage_fault, vectors=ordered
+        )
+
+    return await exchange(client, call, OPENAI, read, path=_PATH)
+
+
+def _vector(stated: Any) -> tuple[int, Vector]:
+    """The place of a text, and its vector."""
+    item: Mapping[str, Any] = a_mapping(stated, "a vector")
+    place, numbers = item.get("index"), a_list(item.get("embedding"), "a vector")
+    if type(place) is not int or not {type(one) for one in numbers} <= {int, float}:
+        raise NotTheProtocol("a vector has no index, or something in it is not a number")
+    try:
+        return place, tuple(map(float, numbers))
+    except OverflowError:
+        raise NotTheProtocol("a number of a vector is too large") from None

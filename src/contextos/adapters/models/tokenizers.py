@@ -1,0 +1,27 @@
+"""Counts the tokens of a text by the published vocabularies of OpenAI, which the extra has in its package.
+
+A text is counted in pieces of `_PIECE` characters, because the package refuses longer ones; the tokens that meet at the
+end of a piece are the difference to the whole.
+Source: bpe-openai 0.1.4; docs/design/models.md.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import bpe_openai
+
+_PIECE: Final = 50_000
+"""The characters of a piece. One has at most four tokens, and the package counts at most 200,000."""
+
+
+def count_tokens(tokenizer: str, text: str) -> int:
+    """Return the number of tokens of a text by a vocabulary, such as `o200k_base@1`."""
+    encoding = _encoding(tokenizer.partition("@")[0])
+    return sum(len(encoding.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
+
+
+@cache
+def _encoding(name: str) -> bpe_openai.Encoding:
+    return bpe_openai.get_encoding(name)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from contextos.action.breaker_adapter import SharedCall, SharedYield
 from contextos.action.models.prices import settled_units, worst_case_units
 from contextos.action.models.router import BY_THE_RULE, RouteQuestion, RouteState, route
 from contextos.action.models.sending import ModelSender
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.models import ModelCapability, ModelOperation, ModelProfile, RoutingDecision
@@ -47,7 +48,7 @@ class ModelPorts:
     all profiles by reference, what each costs at the worst, and the key of the question; `cleanse` a value without what
     the run redacts; `cancelled` looks for a cancel request before a call; `withdrawn` returns those of these references
     that are withdrawn; `used` what the run has used; `headers` the trace headers of a call, by its key. `forget` is
-    called after an answer: what the store said before counts no more.
+    called after an answer: what the store said before counts no more. The run gives its `turn` up while a call is made.
     """
 
     journal: Journal
@@ -63,6 +64,7 @@ class ModelPorts:
     used: Callable[[], Usage]
     headers: Callable[[str], Mapping[str, str]]
     forget: Callable[[], None]
+    turn: SharedYield
 
 
 @final_fields
@@ -97,6 +99,7 @@ class ModelGateway:
     def __init__(self, ports: ModelPorts, scope: RunScope, risk_class: ApprovalMode) -> None:
         self._ports, self._scope, self._risk_class = ports, scope, risk_class
         self._journal = ports.journal
+        self._cleansed_before: list[tuple[ModelMessage, ModelMessage]] = []
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer | Failure:
         """Ask until an answer fits, at most as often as the rule allows. A failure says why none did."""
@@ -111,7 +114,8 @@ class ModelGateway:
             if cancelled := await self._ports.cancelled(f"model/{key}"):
                 return cancelled
             found: Any = await self._journal.record_found("model.unavailable", key, partial(self._look, routes))
-            estimate, most = self._tokens(question)
+            prompt = canonical(_prompt(question))
+            estimate, most = self._tokens(question, prompt)
             decision = self._route(question, routes, (estimate, most), tried, found or {})
             self._journal.derive("model.routed", key, decision.to_json())
             if decision.profile is None:
@@ -119,7 +123,7 @@ class ModelGateway:
                 return failure if failure and unrouted.code == "no_model_route" else unrouted
             profile = routes.profiles[decision.profile]
             asked = {
-                "request_digest": content_address(_prompt(question)),
+                "request_digest": digest(prompt),
                 "wire": profile.wire,
                 "model": profile.model,
                 "input_tokens": estimate,
@@ -164,12 +168,22 @@ class ModelGateway:
         return found or None
 
     def _cleansed(self, messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
-        """The messages without what the run redacts: nothing else is counted, recorded and sent."""
-        stated = self._ports.cleanse([_message_json(one) for one in messages])
-        return tuple(
+        """The messages without what the run redacts: nothing else is counted, recorded and sent.
+
+        A conversation begins as it did in the question before, so only what is new in it is redacted.
+        """
+        before = self._cleansed_before
+        same = 0
+        while same < min(len(before), len(messages)) and before[same][0] is messages[same]:
+            same += 1
+        new = messages[same:]
+        stated = self._ports.cleanse([_message_json(one) for one in new]) if new else ()
+        cleansed = [
             ModelMessage(one["role"], one["text"], _proposed(one.get("calls", ())), one.get("call_id", ""))
             for one in stated
-        )
+        ]
+        self._cleansed_before = [*before[:same], *zip(new, cleansed, strict=True)]
+        return tuple(one for _, one in self._cleansed_before)
 
     def _route(
         self,
@@ -206,12 +220,11 @@ class ModelGateway:
         )
         return route(asked, routes.rules, profiles, state)
 
-    def _tokens(self, question: ModelQuestion) -> tuple[int, int]:
+    def _tokens(self, question: ModelQuestion, prompt: bytes) -> tuple[int, int]:
         """The estimated tokens of a prompt, and the most that it can have: a token is at least one byte."""
-        text = canonical(_prompt(question)).decode()
         parts = len(question.messages) + len(question.tools)
-        most = len(text.encode()) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
-        return min(self._ports.estimator.count(text), most), most
+        most = len(prompt) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
+        return min(self._ports.estimator.count(prompt.decode()), most), most
 
     def _call(self, question: ModelQuestion, profile: ModelProfile, decision: RoutingDecision) -> ModelCall:
         return ModelCall(
@@ -235,12 +248,16 @@ class ModelGateway:
             return {"outcome": "lost", "cost_units": decision.reserved_units, "unpriced": True, "detail": detail}
         assert self._ports.sender is not None, "a live run has what sends its calls"
         call = replace(call, headers=self._ports.headers(key))
-        reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)
+        away = SharedCall(self._ports.turn)
+        async with away:
+            reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)
         is_billed = reply.billed or reply.outcome == "answered"
         cost, is_unpriced = _settled(reply.usage, is_billed, call.profile, decision)
         body: dict[str, Any] = {"outcome": reply.outcome, "cost_units": cost}
         if is_unpriced:
             body["unpriced"] = True
+        if away.waited_us:
+            body["waited_us"] = away.waited_us
         if reply.usage is not None:
             usage = {"counts": dict(reply.usage.counts), "tier": reply.usage.tier}
             body["usage"] = {**usage, "reported": dict(reply.usage.reported)}

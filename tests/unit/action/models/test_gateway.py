@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.modelled import modelled, plan, profile, rules
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, OnText
+from tests.modelled import EVALUATE, LOOKUP, calls, finish, modelled, pack, plan, profile, rules
 
 GOOD = {"text": plan()}
 LISTED = [{"profile": "model.large@1.0.0"}, {"profile": "model.small@1.0.0", "weight": 0}]
@@ -80,3 +87,40 @@ def test_a_secret_of_the_context_is_in_no_call() -> None:
         world.run(note="mail me at ana@example.com, card 4111 1111 1111 1111")
         sent = "".join(message.text for message in world.models.asked[0].messages)
     assert "4111 1111 1111 1111" not in sent
+
+
+class Together:
+    """Answers a plan to each call once so many calls are open."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls, self._open, self._all_open = calls, 0, threading.Event()
+
+    async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
+        self._open += 1
+        if self._open == self._calls:
+            self._all_open.set()
+        # Runs of other threads have other loops.
+        if not await asyncio.to_thread(self._all_open.wait, 60):
+            return ModelReply("unavailable", billed=False)
+        return ModelReply("answered", json.dumps(plan()), usage=ModelUsage({"input": 100, "output": 20}))
+
+
+def test_a_slow_model_holds_no_turn_that_another_run_needs() -> None:
+    runs = AdmissionLimits().max_turns + 2
+    with modelled(models=Together(runs)) as world, ThreadPoolExecutor(runs) as pool:
+        made = [pool.submit(world.run, 900 + number, f"req_{number}") for number in range(runs)]
+        views = [one.result() for one in made]
+        answered = [world.entries(view, "model.answered")[0]["outcome"] for view in views]
+        replayed = [world.replay(view).status for view in views]
+    assert answered == ["answered"] * runs, "all calls were open at the same time"
+    assert replayed == ["DECIDED"] * runs
+
+
+def test_what_comes_later_in_a_conversation_is_redacted_as_what_came_before() -> None:
+    script = [calls(LOOKUP), calls(EVALUATE), finish("denied", "the card 4111 1111 1111 1111 was lost")]
+    with modelled(*script, of=pack(chosen_by="model")) as world:
+        world.run(note="my card is 4111 1111 1111 1111")
+        asked = world.models.asked
+    assert [len(one.messages) for one in asked] == [2, 4, 6]
+    assert asked[2].messages[:4] == asked[1].messages
+    assert "4111" not in str([one.messages for one in asked])

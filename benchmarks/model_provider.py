@@ -82,13 +82,16 @@ class Connection(asyncio.Protocol):
         end = self._received.find(b"\r\n\r\n")
         if end < 0:
             return
-        lines = bytes(self._received[:end]).decode().split("\r\n")[1:]
+        first, *lines = bytes(self._received[:end]).decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         last = end + 4 + int(headers.get("content-length", 0))
         if len(self._received) < last:
             return
         body = bytes(self._received[end + 4 : last])
         del self._received[:last]
+        if not first.startswith("POST "):
+            self._transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return
         self._answer(body, closes=headers.get("connection", "").lower() == "close")
 
     def _answer(self, raw: bytes, *, closes: bool) -> None:

@@ -55,7 +55,7 @@ PROXY_KEY = f"sk-{secrets.token_hex(32)}"
 """The proxy does not start without one."""
 WORKERS = (1, 2)
 """How many worker processes the proxy has; the best of its rates counts."""
-LONGEST_START_S = 300
+LONGEST_START_S = 120
 """The proxy imports for ten seconds on an idle machine."""
 SHARES = 5
 """Memory is read so often."""
@@ -67,6 +67,10 @@ LABELS = (
     f"agent of {AGENT_CALLS} calls, own model: Pydantic AI with DBOS / ours",
     "memory of the process, largest / smallest after warm-up",
 )
+
+
+class NotStarted(Exception):
+    """A peer does not answer. On a busy machine its workers can be replaced again and again before they do."""
 
 
 def sdk(port: int) -> Any:
@@ -254,38 +258,39 @@ def _await_live(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
             if connection.getresponse().status == 200:
                 return
         time.sleep(0.3)
-    raise OSError(f"LiteLLM's proxy does not start: {log.read_text('utf-8', 'replace')[-2_000:]}")
+    last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+    raise NotStarted(f"it does not start within {LONGEST_START_S} s: {last}")
 
 
 async def measure_rates(path: Path, port: int, rounds: int, calls: int) -> None:
-    """Measure calls at once. The first round does not count."""
+    """Measure calls at once. The first round of each proxy does not count."""
     deployment, _ = await model_runs.opened(path, port, "agent-0")
-    ours, theirs = list[float](), {workers: list[float]() for workers in WORKERS if has_peers()}
-    made = 0
-    for workers in theirs or (0,):
-        with proxy(new_folder(path, f"proxy{workers}"), port, workers) if workers else nullcontext() as of_proxy:
-            for number in range(rounds + 1):
-                rate = await our_rate(deployment, made, calls)
-                made += AT_ONCE
-                if number:
-                    ours.append(rate)
-                if of_proxy is not None:
-                    # The first calls of each worker take longer.
-                    rate = await proxy_rate(of_proxy, calls)
-                    if number:
-                        theirs[workers].append(rate)
+    every, ratios, said, made = list[float](), list[tuple[float, float]](), list[str](), 0
+    for workers in WORKERS if has_peers() else (0,):
+        ours, theirs = list[float](), list[float]()
+        try:
+            with proxy(new_folder(path, f"proxy{workers}"), port, workers) if workers else nullcontext() as of_proxy:
+                for _ in range(rounds + 1):
+                    ours.append(await our_rate(deployment, made, calls))
+                    made += AT_ONCE
+                    if of_proxy is not None:
+                        theirs.append(await proxy_rate(of_proxy, calls))
+        except NotStarted as fault:
+            note(f"LiteLLM's proxy with {workers} workers", str(fault))
+            continue
+        every += ours[1:]
+        if theirs:
+            ratios.append(ratio(ours[1:], theirs[1:]))
+            said.append(f"{median(theirs[1:]):.0f} with {workers} workers")
     outside.close(deployment)
-    if theirs:
-        of_each = {w: ours[at * rounds : (at + 1) * rounds] for at, w in enumerate(theirs)}
-        ratios = {w: ratio(of_each[w], theirs[w]) for w in theirs}
-        fastest = min(ratios, key=lambda one: ratios[one][0])
-        middle, best = ratios[fastest][0], max(ours) / max(map(max, theirs.values()))
+    if ratios:
+        middle, best = min(ratios)
         report_bar(LABELS[2], middle, OF_PROXY, "x", best=best, at_least=True)
-        said = ", ".join(f"{median(rates):.0f} with {w} workers" for w, rates in theirs.items())
-        note("calls/s of LiteLLM's proxy", f"{said}; without a database")
+        note("calls/s of LiteLLM's proxy", f"{', '.join(said)}; without a database")
     else:
-        skip(LABELS[2], NO_PEERS)
-    note(f"calls/s of the gateway, {AT_ONCE} runs at once, two commits each", f"{median(ours):9.0f}")
+        skip(LABELS[2], "the proxy does not start" if has_peers() else NO_PEERS)
+    if every:
+        note(f"calls/s of the gateway, {AT_ONCE} runs at once, two commits each", f"{median(every):9.0f}")
 
 
 async def measure_streams(port: int, calls: int) -> None:

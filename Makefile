@@ -20,7 +20,7 @@ CHECKED := $(addprefix tests/,docs test_tidy.py test_layers.py test_names.py tes
 # What the image of `Containerfile` has besides the runtime.
 SERVICE := service postgres http mcp a2a telemetry
 
-.PHONY: demo test test-slow agentspec mcp-servers mcp-tools mcp-conformance openapi-documents check simulate bench bench-agentdojo bench-disguises docs soak lock clean
+.PHONY: demo test test-slow agentspec mcp-servers mcp-tools mcp-conformance openapi-documents check simulate bench bench-agentdojo bench-disguises bench-models docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
@@ -57,6 +57,10 @@ bench: .venv/installed
 bench-agentdojo: .venv-agentdojo/locked
 	PYTHONPATH=src:. .venv-agentdojo/bin/python -m benchmarks.agentdojo
 
+# Calls of models beside LiteLLM's proxy and Pydantic AI with DBOS, which have an environment of their own (800 MB).
+bench-models: .venv/installed .venv-model-peers/locked
+	$(BIN)/python -m benchmarks.models
+
 # Values that a mail tells an agent in disguise: what the search recognises, and what a person is asked about.
 bench-disguises: .venv/installed
 	PYTHONPATH=. $(BIN)/python -m benchmarks.disguises
@@ -79,9 +83,10 @@ lock: .venv/installed
 	$(LOCK) --upgrade --group agentdojo --constraint requirements/runtime.txt --output-file requirements/agentdojo.txt
 	printf '%s\n' mcp-server-git mcp-server-fetch mcp-server-time excel-mcp-server duckduckgo-mcp-server | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-servers.txt
 	printf '%s\n' mcp-server-sqlite mcp-server-calculator cli-mcp-server mcp-server-duckdb 'mcp<2' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-server-sqlite.txt
+	printf '%s\n' 'litellm[proxy]' dbos 'pydantic-ai-slim[openai]' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/model-peers.txt
 
 clean:
-	rm -rf .venv .venv-agentspec .venv-agentdojo .venv-mcp-servers .venv-mcp-server-sqlite site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-agentspec .venv-agentdojo .venv-mcp-servers .venv-mcp-server-sqlite .venv-model-peers site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src agentspec simulator docsgen tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew when the lock changes, so that nothing stays installed that the lock does not name.

@@ -130,7 +130,7 @@ def process(command: list[str], **environment: str) -> Iterator[dict[str, Any]]:
 @contextmanager
 def langgraph(path: Path) -> Iterator[int]:
     """Run `langgraph dev` over a folder, and give its port once it answers."""
-    port = _free_port()
+    port = free_port()
     (path / "langgraph.json").write_text(
         json.dumps({"dependencies": ["."], "graphs": {"refund": f"{HERE / 'http_peer_langgraph.py'}:graph"}}), "utf-8"
     )
@@ -164,7 +164,8 @@ def langgraph(path: Path) -> Iterator[int]:
             server.wait(60)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as bound:

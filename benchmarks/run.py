@@ -30,6 +30,7 @@ BENCHMARKS = (
     "sessions",
     "mcp_calls",
     "mcp_face",
+    "models",
     "definitions",
     "openapi_import",
     "startup",

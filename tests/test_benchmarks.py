@@ -26,6 +26,7 @@ from benchmarks import (
     liveness,
     mcp_calls,
     mcp_face,
+    models,
     openapi_import,
     origins,
     overload,
@@ -89,6 +90,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "sessions",
         "mcp_calls",
         "mcp_face",
+        "models",
         "definitions",
         "openapi_import",
         "startup",
@@ -191,6 +193,32 @@ def test_mcp_calls(tmp_path, capsys):
 def test_mcp_face(tmp_path, capsys):
     asyncio.run(mcp_face.measure(tmp_path, sessions=1, calls=2))
     says(capsys, mcp_face.LABEL, mcp_face.AGED_LABEL, "median of the ratios of each call", "the server itself, p50")
+
+
+def test_models(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(models, "PEERS", tmp_path / "no peers")
+    monkeypatch.setattr(models, "CALLS_OF_A_RUN", 2)
+    # It would hide what the tests of this process leave behind.
+    monkeypatch.setattr(gc, "freeze", Mock())
+    with models.provider() as port:
+        for name in ("calls", "rates", "agents"):
+            (tmp_path / name).mkdir()
+        asyncio.run(models.measure_calls(tmp_path / "calls", port, 1))
+        asyncio.run(models.measure_streams(port, 4))
+        models.measure_memory(port, 2 * models.SHARES * models.AT_ONCE)
+        says(
+            capsys,
+            *(f"{label}, {tokens}k tokens" for label in models.LABELS[:2] for tokens in (1, 50)),
+            models.LABELS[3],
+            models.LABELS[5],
+            "gateway call; bare SDK, the commits, 1k tokens, p50",
+            "first token, ours, bare SDK, p50",
+            "MB of the process",
+        )
+        asyncio.run(models.measure_rates(tmp_path / "rates", port, 1, 1))
+        says(capsys, "calls/s of the gateway", skipped=models.NO_PEERS)
+        asyncio.run(models.measure_agents(tmp_path / "agents", port, 1))
+        says(capsys, "agent of 10 calls, own model, p50", skipped=models.NO_PEERS)
 
 
 def test_definitions(capsys):

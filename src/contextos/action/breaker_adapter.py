@@ -68,7 +68,7 @@ class SharedYield:
 
 
 @dataclass(slots=True)
-class _SharedCall(AbstractAsyncContextManager[None]):
+class SharedCall(AbstractAsyncContextManager[None]):
     """One call during which the turn is given up. `waited_us` is how long the run then waited for a turn."""
 
     shared: SharedYield
@@ -165,7 +165,7 @@ class BreakerAdapter:
     adapter_id: str
     adapter: Adapter
     path: OutboundPath
-    away: _SharedCall | None = None
+    away: SharedCall | None = None
 
     @property
     def waited_us(self) -> int:
@@ -196,7 +196,7 @@ class BreakerAdapter:
         """
         path = self.path
         began_at = await path.admit(self.adapter_id, capability, context.not_after_us)
-        self.away = _SharedCall(path.turn)
+        self.away = SharedCall(path.turn)
         async with self.away:
             try:
                 reply = await call()
@@ -231,11 +231,12 @@ def without_turn(adapter: Adapter) -> Adapter:
     """Return an adapter behind its circuit breaker for a caller that holds no turn of the run, and gives none up."""
     if not isinstance(adapter, BreakerAdapter):
         return adapter
-    return changed(adapter, path=changed(adapter.path, turn=SharedYield(_no_turn)))
+    return changed(adapter, path=changed(adapter.path, turn=no_turn()))
 
 
-def _no_turn() -> AbstractAsyncContextManager[YieldedTurn]:
-    return nullcontext(YieldedTurn())
+def no_turn() -> SharedYield:
+    """Return what a caller has that holds no turn of a run."""
+    return SharedYield(lambda: nullcontext(YieldedTurn()))
 
 
 def expect_call(adapter: Adapter | None, capability: str, tool_call_id: str) -> None:

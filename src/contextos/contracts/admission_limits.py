@@ -21,10 +21,10 @@ class AdmissionLimits(SettingTable):
     """Limits of one process. A tenant's limits apply within those of the process, and the two of what is open count
     over all processes.
 
-    A caller counts from its request to its answer. A run holds a turn while it is driven, and yields it during an
-    adapter call. `max_turns_per_tenant` applies while another tenant was active within the last minute. The quota of
-    new runs is a token bucket: it holds one minute's quota and refills evenly, as do those of requests over HTTP. A
-    circuit opens after `breaker_failures_in_a_row` failures and stays open for `breaker_cool_down_ms`.
+    A caller counts from its request to its answer. A run holds a turn while it is driven, and yields it during a call
+    of an adapter or of a model. `max_turns_per_tenant` applies while another tenant was active within the last minute.
+    The quota of new runs is a token bucket: it holds one minute's quota and refills evenly, as do those of requests
+    over HTTP. A circuit opens after `breaker_failures_in_a_row` failures and stays open for `breaker_cool_down_ms`.
     """
 
     max_callers: Annotated[
@@ -34,7 +34,8 @@ class AdmissionLimits(SettingTable):
         int, whole(1, 1_000_000, "requests of one tenant answered at the same time, so that other tenants have room")
     ] = 64
     max_turns: Annotated[
-        int, whole(1, 1_024, "runs computed at the same time; a run that waits for an adapter does not count")
+        int,
+        whole(1, 1_024, "runs computed at the same time; a run that waits for an adapter or a model does not count"),
     ] = 4
     max_turns_per_tenant: Annotated[
         int,
@@ -89,7 +90,8 @@ class AdmissionLimits(SettingTable):
 
 @dataclass(slots=True)
 class YieldedTurn:
-    """A turn (the right of one run to be driven by this process) that the run gave up while it called an adapter.
+    """A turn (the right of one run to be driven by this process) that the run gave up while it called an adapter or
+    a model.
     `waited_us` is how long, in microseconds, the run then waited to get a turn back.
     """
 

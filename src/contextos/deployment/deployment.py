@@ -303,6 +303,7 @@ class Deployment:
                 credentials=ports.credentials,
                 concurrency=ports.concurrency,
                 models=ports.models,
+                turn=turn,
             ),
             sources=ContextSources(
                 knowledge=GraphKnowledge(self.graph(tenant_id, barrier)),

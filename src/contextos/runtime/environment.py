@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Final
 
 from contextos.action.barrier import Barrier
+from contextos.action.breaker_adapter import SharedYield, no_turn
 from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.guarded_call import Guard
@@ -85,7 +86,7 @@ class RunPorts:
     (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of what
     that code imports (`packages:<adapter id>`) to what reads its digest now. All are empty in a replay.
     `credentials` exchanges identities for credentials; None if the deployment has no issuer. `models` sends the calls
-    of models.
+    of models. `turn` is the right of the run to be driven, which it gives up while a model is asked.
     """
 
     store: Store
@@ -99,6 +100,7 @@ class RunPorts:
     credentials: Credentials | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     models: ModelSender | None = None
+    turn: SharedYield = field(default_factory=no_turn)
 
 
 @final_fields

@@ -77,6 +77,7 @@ def model_gateway(admitted: AdmittedRun, environment: RunEnvironment) -> ModelGa
         environment.used,
         headers,
         environment.barrier.forget,
+        environment.ports.turn,
     )
     return ModelGateway(ports, scope, admitted.intent.risk_class)
 

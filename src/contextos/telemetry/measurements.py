@@ -152,7 +152,7 @@ def _model_calls(run: EndedRunEntries) -> Iterator[Measurement]:
             continue  # its entries were erased
         where: dict[str, Value] = {"contextos.model.profile": call.profile, "contextos.model.operation": call.operation}
         outcome = "not_taken" if entry.key in judged else entry.body["outcome"]
-        seconds = max(0.0, (entry.at_us - question.at_us) / 1e6)
+        seconds = max(0.0, (entry.at_us - question.at_us - entry.body.get("waited_us", 0)) / 1e6)
         yield Measurement("contextos.model.duration", seconds, {**where, "contextos.model.outcome": outcome})
         yield Measurement("contextos.model.cost", cents(call.cost_units), where)
         for kind, count in call.tokens.items():

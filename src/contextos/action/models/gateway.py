@@ -15,6 +15,7 @@ from functools import partial
 from struct import pack
 from typing import Any, Final
 
+from contextos.action.breaker_adapter import SharedCall, SharedYield
 from contextos.action.models.prices import settled_units
 from contextos.action.models.questions import (
     ModelAnswer,
@@ -22,7 +23,6 @@ from contextos.action.models.questions import (
     answer_sent_back,
     asked_body,
     calls_json,
-    counted_texts,
     message_json,
     prompt_json,
     proposed_calls,
@@ -60,7 +60,7 @@ class ModelPorts:
     all profiles by reference, what each costs at the worst, and the key of the question; `cleanse` a value without what
     the run redacts; `cancelled` looks for a cancel request before a call; `withdrawn` returns those of these references
     that are withdrawn; `used` what the run has used; `headers` the trace headers of a call, by its key. `forget` is
-    called after an answer: what the store said before counts no more.
+    called after an answer: what the store said before counts no more. The run gives its `turn` up while a call is made.
     """
 
     journal: Journal
@@ -76,6 +76,7 @@ class ModelPorts:
     used: Callable[[], Usage]
     headers: Callable[[str], Mapping[str, str]]
     forget: Callable[[], None]
+    turn: SharedYield
 
 
 class ModelGateway:
@@ -85,6 +86,7 @@ class ModelGateway:
         self._ports, self._scope, self._risk_class = ports, scope, risk_class
         self._journal = ports.journal
         self._vectors: dict[str, tuple[Vector, ...]] = {}
+        self._cleansed_before: list[tuple[ModelMessage, ModelMessage]] = []
 
     async def embed(
         self, texts: Sequence[str], key: str, shown: Classification, timeout_ms: int, *, as_query: bool = False
@@ -115,20 +117,23 @@ class ModelGateway:
             key = f"{question.key}/{len(tried)}"
             if cancelled := await self._ports.cancelled(f"model/{key}"):
                 return cancelled
+            prompt = canonical(prompt_json(question))
+            # Each text to embed has the context window for itself.
+            counted = question.texts or (prompt.decode(),)
             found: Any = lost or await self._journal.record_found(
-                "model.unavailable", key, partial(self._look, routes, question)
+                "model.unavailable", key, partial(self._look, routes, counted)
             )
             lost, found = None, found or {}
-            counts, most = self._tokens(question)
+            most = self._most_tokens(question, prompt)
+            counts = [min(self._ports.estimator.count(one), most) for one in counted]
             decision = self._route(question, routes, (max(counts), most), tried, found)
             self._journal.derive("model.routed", key, decision.to_json())
             if decision.profile is None:
                 unrouted = self._no_route(question, decision)
                 return failure if failure and unrouted.code == "no_model_route" else unrouted
             profile = routes.profiles[decision.profile]
-            asked = asked_body(
-                question, profile, found.get("tokens", {}).get(profile.pin, counts), most, decision.reserved_units
-            )
+            counts = found.get("tokens", {}).get(profile.pin, counts)
+            asked = asked_body(question, prompt, profile, counts, most, decision.reserved_units)
             on_tape = self._journal.on_tape
             self._journal.derive("model.asked", key, asked)
             await self._journal.commit()
@@ -146,7 +151,7 @@ class ModelGateway:
                 findings = unasked_calls(question, answer) or tuple(question.fits(answer))
                 if not findings:
                     if texts and not vectors:
-                        lost = await self._lost(f"{question.key}/{len(tried) + 1}", routes, question)
+                        lost = await self._lost(f"{question.key}/{len(tried) + 1}", routes, texts)
                     if lost is None:
                         return answer
                     detail = "the process that got the vectors ended before it used them"
@@ -167,34 +172,44 @@ class ModelGateway:
                 tried.append((decision.profile, body["outcome"]))
                 again_us[decision.profile] = max(again_us.get(decision.profile, 0), body.get("retry_at_us", 0))
 
-    async def _lost(self, again: str, routes: ModelRoutes, question: ModelQuestion) -> Any:
+    async def _lost(self, again: str, routes: ModelRoutes, texts: Sequence[str]) -> Any:
         """What is recorded before another attempt where nobody has the vectors of an answer; None where the run went on
         with them.
         """
 
         async def look() -> dict[str, Any]:
-            return (await self._look(routes, question) or {}) | {"vectors_lost": True}
+            return (await self._look(routes, texts) or {}) | {"vectors_lost": True}
 
         return await self._journal.record_found("model.unavailable", again, look)
 
-    async def _look(self, routes: ModelRoutes, question: ModelQuestion) -> dict[str, Any] | None:
+    async def _look(self, routes: ModelRoutes, counted: Sequence[str]) -> dict[str, Any] | None:
         assert self._ports.sender is not None, "a live run has what sends its calls"
         found: dict[str, Any] = (
             self._ports.sender.unavailable(self._scope.run.tenant_id, routes.profiles.values()) or {}
         )
         if gone := await self._ports.withdrawn((routes.rules.pin, *routes.profiles)):
             found["withdrawn"] = sorted(routes.profiles if routes.rules.pin in gone else gone)
-        tokens, uncounted = await self._ports.sender.counted(routes.profiles.values(), counted_texts(question))
+        tokens, uncounted = await self._ports.sender.counted(routes.profiles.values(), counted)
         found |= {name: one for name, one in (("tokens", tokens), ("uncounted", uncounted)) if one}
         return found or None
 
     def _cleansed(self, messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
-        """The messages without what the run redacts: nothing else is counted, recorded and sent."""
-        stated = self._ports.cleanse([message_json(one) for one in messages])
-        return tuple(
+        """The messages without what the run redacts: nothing else is counted, recorded and sent.
+
+        A conversation begins as it did in the question before, so only what is new in it is redacted.
+        """
+        before = self._cleansed_before
+        same = 0
+        while same < min(len(before), len(messages)) and before[same][0] is messages[same]:
+            same += 1
+        new = messages[same:]
+        stated = self._ports.cleanse([message_json(one) for one in new]) if new else ()
+        cleansed = [
             ModelMessage(one["role"], one["text"], proposed_calls(one.get("calls", ())), one.get("call_id", ""))
             for one in stated
-        )
+        ]
+        self._cleansed_before = [*before[:same], *zip(new, cleansed, strict=True)]
+        return tuple(one for _, one in self._cleansed_before)
 
     def _route(
         self,
@@ -227,13 +242,10 @@ class ModelGateway:
         state = RouteState(unavailable.get("failed", {}), refused, gone, busy, counted, uncounted)
         return route(asked, routes.rules, profiles, state)
 
-    def _tokens(self, question: ModelQuestion) -> tuple[list[int], int]:
-        """The estimated tokens of a prompt, or of each text to embed, which has the context window for itself; and the
-        most that all can have: a token is at least one byte.
-        """
+    def _most_tokens(self, question: ModelQuestion, prompt: bytes) -> int:
+        """The most tokens that a prompt, or all texts to embed, can have: a token is at least one byte."""
         parts = len(question.messages) + len(question.tools) + len(question.texts)
-        most = len(canonical(prompt_json(question))) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
-        return [min(self._ports.estimator.count(one), most) for one in counted_texts(question)], most
+        return len(prompt) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
 
     def _call(self, question: ModelQuestion, profile: ModelProfile, decision: RoutingDecision) -> ModelCall:
         return ModelCall(
@@ -259,12 +271,16 @@ class ModelGateway:
             return {"outcome": "lost", "cost_units": decision.reserved_units, "unpriced": True, "detail": detail}
         assert self._ports.sender is not None, "a live run has what sends its calls"
         call = replace(call, headers=self._ports.headers(key))
-        reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)
+        away = SharedCall(self._ports.turn)
+        async with away:
+            reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)
         is_billed = reply.billed or reply.outcome == "answered"
         cost, is_unpriced = _settled(reply.usage, is_billed, call.profile, decision)
         body: dict[str, Any] = {"outcome": reply.outcome, "cost_units": cost}
         if is_unpriced:
             body["unpriced"] = True
+        if away.waited_us:
+            body["waited_us"] = away.waited_us
         if reply.usage is not None:
             usage = {"counts": dict(reply.usage.counts), "tier": reply.usage.tier}
             body["usage"] = {**usage, "reported": dict(reply.usage.reported)}

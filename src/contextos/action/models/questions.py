@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.models import DEFAULT_TOKENIZER, ModelOperation, ModelProfile
 from contextos.contracts.model import final_fields
@@ -51,11 +51,11 @@ class ModelAnswer:
 
 
 def asked_body(
-    question: ModelQuestion, profile: ModelProfile, counts: Sequence[int], most: int, reserved: int
+    question: ModelQuestion, prompt: bytes, profile: ModelProfile, counts: Sequence[int], most: int, reserved: int
 ) -> dict[str, Any]:
     """What is recorded of a question before it is sent."""
     asked: dict[str, Any] = {
-        "request_digest": content_address(prompt_json(question)),
+        "request_digest": digest(prompt),
         "wire": profile.wire,
         "model": profile.model,
         "input_tokens": min(sum(counts), most),
@@ -75,11 +75,6 @@ def prompt_json(question: ModelQuestion) -> dict[str, Any]:
     ]
     messages = [message_json(one) for one in question.messages]
     return {"messages": messages, "tools": tools, "output_schema": question.output_schema}
-
-
-def counted_texts(question: ModelQuestion) -> Sequence[str]:
-    """Return what the tokens of a question are counted of: the prompt, or each text to embed."""
-    return question.texts or (canonical(prompt_json(question)).decode(),)
 
 
 def message_json(message: ModelMessage) -> dict[str, Any]:

@@ -121,7 +121,8 @@ class AnsweredModel(Model):
 
     `cost_units` is what it cost, in 1/10,000 US cent: by the usage that the provider reports, or what was reserved
     where it reports none that has a price (`unpriced`). `retry_at_us` is when the provider can be asked again.
-    `vectors` has the digest of each vector, whose numbers are nowhere on record.
+    `waited_us` is how long the run waited for its turn after the answer, in microseconds. `vectors` has the digest of
+    each vector, whose numbers are nowhere on record.
     """
 
     outcome: AskedOutcome
@@ -133,6 +134,7 @@ class AnsweredModel(Model):
     reply_id: Text = ""
     usage: BilledUsage | None = None
     retry_at_us: Count = 0
+    waited_us: Count = 0
     detail: Text = ""
     vectors: Seq[Digest] = ()
 
@@ -155,6 +157,8 @@ def _asked(account: RunAccount, entry: Logged) -> None:
 
 def _answered(account: RunAccount, entry: Logged) -> None:
     body = entry.body
+    # The clock can have been set forward and back during the call.
+    account.waited_us += min(body.get("waited_us", 0), entry.at_us - account.now_us)
     if (call := _settle(account, entry.key, body["cost_units"])) is not None:
         counts: Mapping[str, int] = (body.get("usage") or {}).get("counts", {})
         call.outcome, call.is_unpriced = body["outcome"], body.get("unpriced", False)

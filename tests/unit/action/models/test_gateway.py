@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -12,12 +16,14 @@ import pytest
 
 from contextos.action.models.questions import ModelAnswer
 from contextos.adapters.models.tokenizers import count_tokens
+from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, OnText
 from contextos.errors import Conflict
 from contextos.runtime.attempts import planning
 from contextos.runtime.models import model_gateway
-from tests.modelled import Modelled, embedder, modelled, pack, plan, profile, rules
+from tests.modelled import EVALUATE, LOOKUP, Modelled, calls, embedder, finish, modelled, pack, plan, profile, rules
 from tests.world import TENANT
 
 GOOD = {"text": plan()}
@@ -283,3 +289,40 @@ def test_vectors_without_usage_cost_what_was_reserved() -> None:
         asked, answered = (world.entries(view, f"model.{kind}")[0] for kind in ("asked", "answered"))
     assert (answered["cost_units"], answered["unpriced"]) == (asked["reserved_units"], True)
     assert asked["reserved_units"] == asked["most_input_tokens"]
+
+
+class Together:
+    """Answers a plan to each call once so many calls are open."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls, self._open, self._all_open = calls, 0, threading.Event()
+
+    async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
+        self._open += 1
+        if self._open == self._calls:
+            self._all_open.set()
+        # Runs of other threads have other loops.
+        if not await asyncio.to_thread(self._all_open.wait, 60):
+            return ModelReply("unavailable", billed=False)
+        return ModelReply("answered", json.dumps(plan()), usage=ModelUsage({"input": 100, "output": 20}))
+
+
+def test_a_slow_model_holds_no_turn_that_another_run_needs() -> None:
+    runs = AdmissionLimits().max_turns + 2
+    with modelled(models=Together(runs)) as world, ThreadPoolExecutor(runs) as pool:
+        made = [pool.submit(world.run, 900 + number, f"req_{number}") for number in range(runs)]
+        views = [one.result() for one in made]
+        answered = [world.entries(view, "model.answered")[0]["outcome"] for view in views]
+        replayed = [world.replay(view).status for view in views]
+    assert answered == ["answered"] * runs, "all calls were open at the same time"
+    assert replayed == ["DECIDED"] * runs
+
+
+def test_what_comes_later_in_a_conversation_is_redacted_as_what_came_before() -> None:
+    script = [calls(LOOKUP), calls(EVALUATE), finish("denied", "the card 4111 1111 1111 1111 was lost")]
+    with modelled(*script, of=pack(chosen_by="model")) as world:
+        world.run(note="my card is 4111 1111 1111 1111")
+        asked = world.models.asked
+    assert [len(one.messages) for one in asked] == [2, 4, 6]
+    assert asked[2].messages[:4] == asked[1].messages
+    assert "4111" not in str([one.messages for one in asked])

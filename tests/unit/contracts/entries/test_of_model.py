@@ -215,3 +215,14 @@ def test_the_cost_of_a_call_whose_route_was_erased_still_counts() -> None:
 def test_the_example_of_the_fallback_is_the_one_that_is_read_here() -> None:
     with modelled(artifacts=OF_THREE, script=FALLING_BACK) as world:
         assert world.replay(world.run()).status == "DECIDED"
+
+
+@pytest.mark.parametrize(("waited_us", "wall_clock_us"), [(0, 50), (30, 20), (3_600_000_000, 10)])
+def test_a_wait_for_a_turn_after_an_answer_is_subtracted_and_never_more(waited_us: int, wall_clock_us: int) -> None:
+    answer = {"outcome": "answered", "cost_units": 1} | ({"waited_us": waited_us} if waited_us else {})
+    steps = [("run.received", 100, {}), ("model.asked", 105, {"reserved_units": 5}), ("model.answered", 145, answer)]
+    entries = [
+        Logged(seq, kind, "plan/0/0", at_us, "runtime", body, "")
+        for seq, (kind, at_us, body) in enumerate([*steps, ("run.scored", 150, {})], 1)
+    ]
+    assert account_of("run_00000000000000ab", entries).used().wall_clock_us == wall_clock_us

@@ -57,7 +57,7 @@ class Jwks(Protocol):
 
 
 class PinnedJwks:
-    """A JWK Set that the settings pin. Raises `InvalidInput` if it is none."""
+    """A JWK Set that the settings pin. Raises `InvalidInput` if it is not a JWK Set."""
 
     def __init__(self, jwks: Mapping[str, Any]) -> None:
         check_jwks(jwks)
@@ -142,7 +142,7 @@ class HttpJwks(KeptJwks):
     a private address.
 
     Raises:
-        InvalidSettings: `url` is none that is asked.
+        InvalidSettings: `url` is not valid, or its address is not allowed.
     """
 
     def __init__(

@@ -244,7 +244,7 @@ class ApprovalQuestions:
         A run that was altered, or that the index alone names, is in `unverified`; nobody should answer it.
 
         Raises:
-            InvalidInput: the limit or the cursor is none.
+            InvalidInput: the limit or the cursor is not valid.
             ChainBroken: an entry of the index that was read is missing, moved or changed.
         """
         check_limit(limit)

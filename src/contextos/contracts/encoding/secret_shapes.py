@@ -1,7 +1,7 @@
 """The shapes of secrets: texts that look like a key, a token or a password, from any source.
 
 A shape is a prefix that its issuer chose so that scanners find it, or a word such as `client_secret` beside a value. A
-word proves little, so its value is looked at too: a word of a language or a reference is none. Patterns run on
+word proves little, so its value is looked at too: a word of a language or a reference is not a secret. Patterns run on
 RE2, in time linear in the length of the text.
 """
 

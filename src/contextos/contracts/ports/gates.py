@@ -128,8 +128,8 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
     HTTP the same.
 
     Raises:
-        InvalidInput: the tool (`/name`) or the call id (`/call_id`) is none, or the arguments (`/args`) are no JSON
-            object of up to `MAX_ARGS_BYTES`.
+        InvalidInput: the tool (`/name`) or the call id (`/call_id`) is not valid, or the arguments (`/args`) are not a
+            JSON object of at most `MAX_ARGS_BYTES` bytes.
     """
     checked_text(call_id, "/call_id", MAX_CALL_ID_CHARS)
     if not call_id.isprintable() or not call_id.isascii():

@@ -138,8 +138,8 @@ class KeptJwks:
 
 
 class HttpJwks(KeptJwks):
-    """The JWK Set at `url`, which is `https://`, or `http://` on the loopback. `internal`: a person said that it is at
-    a private address.
+    """The JWK Set at `url`, which begins with `https://`, or with `http://` on the loopback. `internal`: a person
+    stated that it is at a private address.
 
     Raises:
         InvalidSettings: `url` is not valid, or its address is not allowed.

@@ -105,7 +105,7 @@ def shortened(text: str, max_chars: int) -> str:
 
 
 def is_secret_member(name: str, value: str) -> bool:
-    """Return whether the member of an object looks like a secret because of its name.
+    """Return whether a member of an object holds a secret: its name is one of secrets, and its value looks like one.
 
     >>> is_secret_member("password", "hunter2"), is_secret_member("password", "required")
     (True, False)

@@ -124,8 +124,8 @@ class ToolGate(Protocol):
 
 
 def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any]]:
-    """Return the tool and the arguments (an object, or its JSON text) of a call, as a gate takes them: here and over
-    HTTP the same.
+    """Return the name of the tool and the arguments of a call. `args` is an object or its JSON text. A gate in this
+    process and one over HTTP check alike.
 
     Raises:
         InvalidInput: the tool (`/name`) or the call id (`/call_id`) is not valid, or the arguments (`/args`) are not a

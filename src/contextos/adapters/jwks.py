@@ -57,7 +57,7 @@ class Jwks(Protocol):
 
 
 class PinnedJwks:
-    """A JWK Set that the settings pin. Raises `InvalidInput` if it is none."""
+    """A JWK Set that the settings pin. Raises `InvalidInput` if it is not a JWK Set."""
 
     def __init__(self, jwks: Mapping[str, Any]) -> None:
         check_jwks(jwks)
@@ -138,11 +138,11 @@ class KeptJwks:
 
 
 class HttpJwks(KeptJwks):
-    """The JWK Set at `url`, which is `https://`, or `http://` on the loopback. `internal`: a person said that it is at
-    a private address.
+    """The JWK Set at `url`, which begins with `https://`, or with `http://` on the loopback. `internal`: a person
+    stated that it is at a private address.
 
     Raises:
-        InvalidSettings: `url` is none that is asked.
+        InvalidSettings: `url` is not valid, or its address is not allowed.
     """
 
     def __init__(

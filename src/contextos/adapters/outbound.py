@@ -177,7 +177,7 @@ def is_public(address: str) -> bool:
 
 def is_internal(address: str) -> bool:
     """Return whether an address is a loopback or private one that an endpoint of `internal` can have. The metadata
-    service of a cloud is none.
+    service of a cloud is not such an address.
     """
     parsed = _parsed(address)
     if isinstance(parsed, IPv4Address):

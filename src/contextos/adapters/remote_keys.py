@@ -66,7 +66,7 @@ class RemoteKeys:
     and returns the bearer token, or "" for none.
 
     Raises:
-        InvalidSettings: from the constructor: a pinned key is none or is listed twice, the token is none, or the
+        InvalidSettings: from the constructor: a pinned key or the token is not valid, a key is listed twice, or the
             service presents another key.
         Unavailable: from the constructor and from `sign`: the service does not answer, or refuses; from `sign`, also if
             there is no token now.
@@ -157,7 +157,7 @@ class RemoteKeys:
         """The token to send now, or "". Raises `InvalidSettings`, which does not quote it."""
         token = self._token()
         if token and not _BEARER.fullmatch(token):
-            problem = Problem("/keys", "bad_token", "the token for the key service is none", "put one there")
+            problem = Problem("/keys", "bad_token", "the token for the key service is not valid", "put one there")
             raise InvalidSettings(problem)
         return token
 

@@ -25,7 +25,7 @@ from contextos.cli.governance import (
     verify,
 )
 from contextos.cli.mcp import serve as mcp_serve
-from contextos.cli.operations import breakers, keys, migrate, models, ops, restore, serving, token, worker
+from contextos.cli.operations import ask, breakers, keys, migrate, models, ops, restore, serving, token, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions, why
 from contextos.cli.slots import artifacts as slot_artifacts
 from contextos.cli.slots import demo, lint, selection, serve
@@ -234,6 +234,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "completion": (completion.completion_command, "contextos completion bash"),
         "token": (token.token_command, "contextos token --user usr_771 --agent agt_support"),
         "ops": (ops.ops_command, "contextos ops"),
+        "ask": (ask.ask_command, "contextos ask facts.list subject=customer:cus_77"),
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
     },
 }

@@ -97,7 +97,7 @@ def stated_answer(
 
 
 def act_path(route: str, held: Mapping[str, Any]) -> str:
-    """Return the address of a route of acts with its parameter. Raises `InvalidInput` if it is none."""
+    """Return the address of a route of acts with its parameter. Raises `InvalidInput` if it is not a route of acts."""
     if route not in ACT_ROUTES:
         raise InvalidInput(Problem("/route", "no_act", f"`{route[:80]}` is not a route of acts", ", ".join(ACT_ROUTES)))
     try:

@@ -1,7 +1,6 @@
-"""What of a compile does not depend on who asks for what: it follows from the pins, from what policy decided and from
-what the caller is permitted.
+"""The part of a compiled context that is the same under the same pins, policy decisions and permissions.
 
-It is found by exactly that, and not by ids, so that two runs have it once. Nothing writes into it.
+`basis_key` has exactly these inputs and not the id of a run, so several runs share one basis. A basis is never changed.
 """
 
 from __future__ import annotations
@@ -24,8 +23,11 @@ from contextos.contracts.model import final_fields
 
 @final_fields
 class Basis:
-    """The texts of the first stage with their tokens (`frame`), the products of `policy_resolution` and
-    `tool_surfacing` with their digests, and the blocks of all three.
+    """The part that several compiles share.
+
+    `texts` has the texts of the prompt, and `frame` their number of tokens. `policy` and `tools` are the products of
+    `policy_resolution` and `tool_surfacing`; `policy` is a `Failure` if a matched rule belongs to no bundle in force.
+    `shelves` has the blocks by bucket, and `digests` the digests of the two products by stage.
     """
 
     texts: JsonObject

@@ -142,7 +142,7 @@ class Fact:
         return tuple(moved) if same_json(was, left) else None
 
     def agrees_with(self, args: Mapping[str, Any]) -> bool:
-        """Return whether no value of `about` differs from the argument of the same name."""
+        """Return whether each argument that is also a name in `about` has the same value there."""
         return self.is_about(args, {name: name for name in self.about if name in args})
 
 

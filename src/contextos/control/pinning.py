@@ -68,8 +68,10 @@ class ResolvedPins:
 def not_allowed(
     refs: Sequence[str], artifacts: Sequence[GovernedArtifact], pinned: Sequence[str], intent: str, environment: str
 ) -> PinsRefused:
-    """Return why no tenant pin allows `refs` for `intent`: `unknown_intent` if they are pinned in `environment` (for
-    the intents `pinned`) and define no such intent, else `unpinned_ref`. `artifacts` are those of `refs`.
+    """Return the refusal of `refs`, which no tenant pin allows for `intent`.
+
+    The code is `unknown_intent` if they are pinned in `environment` for other intents (`pinned`) and do not define this
+    one; else it is `unpinned_ref`. `artifacts` are those that `refs` name.
     """
     named, near = ", ".join(f"`{ref[:200]}`" for ref in refs), nearest_name(intent[:200], pinned)
     pack = next((one for one in artifacts if isinstance(one, ContextPack)), None)

@@ -324,7 +324,7 @@ async def verify_witnessed(store: Store, tenant_id: str, heads: Sequence[Witness
 
 
 def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
-    """Return, for each stream, how many of its entries the witness knows of since the last restore."""
+    """Return, by stream, the number of the last entry that the witness has. Only heads after the last restore count."""
     furthest: dict[str, tuple[int, int]] = {}
     for head in heads:
         stream, number = _stream_and_number(head)

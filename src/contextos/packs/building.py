@@ -56,7 +56,7 @@ def _adapters(tools: Iterable[Tool[Any, Any] | Adapter]) -> tuple[Adapter, ...]:
         if not isinstance(tool, Tool) and hasattr(tool, "describe"):
             adapters.append(tool)
         else:
-            alone.append(cast(Tool[Any, Any], tool))  # `grouped` refuses what is none
+            alone.append(cast(Tool[Any, Any], tool))  # `grouped` refuses what is not a tool
     adapters += grouped(alone)
     ids = [one.describe().adapter_id for one in adapters]
     twice = sorted({one for one in ids if ids.count(one) > 1})

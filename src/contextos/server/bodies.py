@@ -1,6 +1,7 @@
-"""The JSON body of a request: read within a bound of bytes and of time, and parsed into its model.
+"""Reads the JSON body of a request within limits of size and time, and parses it into a model.
 
-Refuses another media type, more than `MAX_BODY_BYTES`, and a body that does not arrive within `MAX_BODY_S`.
+A request is refused if its media type is not JSON, if its body has more than `MAX_BODY_BYTES` bytes, or if its body
+does not arrive within `MAX_BODY_S` seconds.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ async def read_object(request: Request) -> dict[str, Any]:
     """Return the JSON object in the body of a request.
 
     Raises:
-        HttpProblem: another media type (415), too many bytes (413), or too slow (408).
+        HttpProblem: the media type is not JSON (415), the body is too large (413) or too slow (408), or the client
+            disconnects (400).
         MalformedJson: the body is not I-JSON within the limits of `contracts.encoding.codec`.
-        InvalidEnvelope: it is not an object.
+        InvalidEnvelope: the JSON value is not an object.
     """
     if not is_json(request.headers.get("content-type", "")):
         detail = f"the body has to be `{JSON}` in UTF-8; state it in `Content-Type`"

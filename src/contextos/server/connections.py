@@ -31,8 +31,8 @@ MAX_UNSENT_S: Final = 60
 MAX_CONNECTIONS: Final = 2048
 SPARE_CONNECTIONS: Final = 64
 MAX_PART_BYTES: Final = 65_536
-"""A larger answer is sent in parts, each within `MAX_UNSENT_S`: a slow reader is none who takes nothing. TLS would take
-a whole answer at once, and nobody would see that its reader takes nothing.
+"""A larger answer is sent in parts, each within `MAX_UNSENT_S`: a slow reader is not taken for one who has stopped.
+Without parts TLS would take the whole answer at once, and nobody would see that its reader takes nothing.
 """
 OTHER_FILES: Final = 256
 """What the process opens besides connections of clients: the store, its log, the connections of adapters."""

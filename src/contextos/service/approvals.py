@@ -238,13 +238,13 @@ class ApprovalQuestions:
         limit: int = 50,
         cursor: str = "",
     ) -> Page[Question]:
-        """Return a page of the open questions of a tenant, newest first; only those to `role`, and to one of `roles`,
-        where they are given.
+        """Return a page of the open questions of a tenant, newest first. With `role`, only questions to that role; with
+        `roles`, only questions to one of them.
 
-        A run that was altered, or that the index alone names, is in `unverified`; nobody should answer it.
+        A run that was altered, or that only the index names, is in `unverified`. Nobody should answer its question.
 
         Raises:
-            InvalidInput: the limit or the cursor is none.
+            InvalidInput: the limit or the cursor is not valid.
             ChainBroken: an entry of the index that was read is missing, moved or changed.
         """
         check_limit(limit)

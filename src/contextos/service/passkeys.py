@@ -85,7 +85,7 @@ class Passkeys:
         nothing until who keeps the directory writes it there. The challenge is spent, whatever the answer is.
 
         Raises:
-            ApprovalRefused: as `begin`; or there is no challenge that counts, the answer is none for it, or the
+            ApprovalRefused: as `begin`; or there is no challenge that counts, the response does not answer it, or the
                 directory has this passkey already (`assertion_invalid`).
             Unavailable, Conflict: as `begin`.
         """
@@ -111,7 +111,7 @@ class Passkeys:
         self, tenant_id: str, approver_id: str | None = None, *, limit: int = 50, cursor: str = ""
     ) -> Page[PasskeyRegistration]:
         """Return a page of the registrations of a person, or of everybody in the tenant: person by person, the oldest
-        first. What the runtime did not seal is none.
+        first. What the runtime did not seal is not a passkey.
 
         A page ends after `limit` registrations, or after `limit` people: it can be empty and not the last.
 

@@ -176,7 +176,7 @@ class Runs:
         person or for an operation of another run, or are marked so and do not verify.
 
         Raises:
-            InvalidInput: the state, the limit or the cursor is none, or the cursor is that of another search.
+            InvalidInput: the state, the limit or the cursor is not valid, or the cursor is that of another search.
             ChainBroken: an entry of the index that was read is missing, moved or changed.
         """
         check_limit(limit)

@@ -413,11 +413,11 @@ class RefusedReason(Model):
 
 
 class CallDocument(Model):
-    """The answer to a call. `waiting`: make the same call again; nothing is lost meanwhile.
+    """The answer to a call. With the status `waiting`, make the same call again; nothing is lost meanwhile.
 
-    `output` and `error` are of a call that was made, `reasons` of a refused one, `waits_for`, `about` and `question` of
-    one that waits. `withheld`: the call was made, and this is why nobody reads what the tool answered. `artifacts` are
-    what the tool made beside its output.
+    A call that was made has `output` or `error`. `withheld` says why nobody reads what the tool answered. `artifacts`
+    lists what the tool made beside its output. A refused call has `reasons`. A waiting call has `waits_for`, `about`
+    and `question`.
     """
 
     status: Literal["done", "failed", "refused", "waiting"]

@@ -82,7 +82,7 @@ async def draft_a2a(
     """Ask an A2A agent for its card. Return the draft of its adapter file and a row for each skill.
 
     Raises:
-        InvalidInput: the URL is none, what was stated does not fit, or no skill can be used.
+        InvalidInput: the URL is not valid, what was stated does not fit, or no skill can be used.
         Unavailable: the agent does not answer.
     """
     from contextos.adapters.a2a.adapter import require_a2a

@@ -242,12 +242,12 @@ class App:
 
         Raises:
             InvalidSettings: the directory is one that the program brings, the client's secret is not there, an address
-                is none, or the extra `http` is not installed.
+                is not valid, or the extra `http` is not installed.
         """
         return browser_logins_of(self.settings, self.deployment.ports, self.stores, tokens)
 
     def key_files(self) -> KeyFiles:
-        """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""
+        """Return the keys as the files that they are. Raises `InvalidSettings` if they are not files."""
         if not isinstance(self.keys, KeyFiles):
             detail = "the keys of this deployment are not files of it"
             raise invalid_setting("/keys", "no_key_files", detail, "list and rotate them where they are kept")
@@ -298,7 +298,7 @@ class App:
         1 s to 5 min; until then the later events of the same run wait, and no others.
 
         Raises:
-            InvalidInput: an event, the name or the handler is none; or the name is used for other events.
+            InvalidInput: an event, the name or the handler is not valid; or the name is used for other events.
             NotFound: the directory has no such tenant.
             Unavailable: the store or the directory does not answer; nothing was registered.
         """

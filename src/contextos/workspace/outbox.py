@@ -21,7 +21,7 @@ async def begin_outboxes(app: App) -> None:
     """Begin to send notices to every destination of the settings, until the delivery of the app stops.
 
     Raises:
-        InvalidSettings: a secret is not there or is none, a URL is wrong, or the extra `http` is not installed.
+        InvalidSettings: a secret is not there or is not valid, a URL is wrong, or the extra `http` is not installed.
         NotFound: the directory has no such tenant.
         Unavailable: the store or the directory does not answer.
     """

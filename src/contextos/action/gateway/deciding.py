@@ -98,7 +98,9 @@ def bounds_on_call(call: ToolCall, decision: PolicyDecision) -> dict[str, Sequen
 
 
 def decides_otherwise(context: GuardContext, before: PolicyDecision, again: PolicyDecision) -> bool:
-    """Return whether policy denies now, or asks by other gates. Where the pack observes, only rules above it count."""
+    """Return whether `again` denies or escalates the call, or needs other gates than `before`. If the pack observes,
+    only the rules above it count.
+    """
     if not context.scope.observes:
         return not again.allowed or bool(again.must_escalate) or again.gates != before.gates
     above = context.policy.above

@@ -178,13 +178,14 @@ def expect_attempt(call: ToolCall, ports: DispatchPorts) -> None:
 async def obtain_credentials(
     journal: Journal, scope: RunScope, ports: DispatchPorts, calls: Sequence[ToolCall]
 ) -> None:
-    """Obtain a credential for each attempt whose tool needs one, at the same time, before any of them is dispatched.
+    """Obtain a credential for each attempt whose tool needs one. All are obtained at the same time, before any
+    dispatch.
 
-    The journal records of each who issued it for whom, or why nobody did, and never the token. A process that takes an
-    attempt over from the journal has no token, and so sends nothing: the next attempt obtains another.
+    For each attempt the journal records who issued the credential for whom, or why it was not issued, and never the
+    token. A process that takes over an attempt has no token, so it sends nothing; the next attempt obtains another.
 
     Raises:
-        Parked: an uncertain effect cannot be asked about while the circuit is open. Nothing is recorded.
+        Parked: the circuit is open, so the outcome of an earlier send cannot be found out. Nothing is recorded.
         Unavailable: the issuer did not answer, and the call would consume an approval for nothing. Nothing is recorded.
     """
     asking = [one for one in calls if one.capability.definition.auth.mode == "exchange"]

@@ -176,7 +176,7 @@ def expect(context: GuardContext, call: ToolCall) -> None:
 async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a write whose run was cancelled, or that was denied or done before. Runs before a person is asked.
 
-    So it is with a read that a person is asked about, which claims nothing.
+    A read that a person is asked about is checked in the same way. A read claims nothing.
     """
     if call.capability.definition.kind == "read" and not call.untrusted_destinations:
         return None

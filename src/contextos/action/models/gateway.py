@@ -323,7 +323,7 @@ class ModelGateway:
         why = "; ".join(said) or "no rule applies"
         detail = f"no model can answer `{decision.operation}` by `{decision.rules}`: {why}"[:MAX_DETAIL]
         budget, session = self._scope.run.run_budget, self._scope.session
-        # A candidate outside of its share is none, and what a rule allows is no limit of the run.
+        # A candidate outside of its share is not a candidate, and what a rule allows is no limit of the run.
         counted = [one for one in decision.candidates if one.reason != "share"]
         reasons = {one.reason for one in counted if BY_THE_RULE not in one.detail}
         left_ms = budget.wall_clock_ms - self._ports.used().wall_clock_us // 1_000

@@ -9,7 +9,7 @@ means. A call whose capability can be looked up gets the key as its `contextId`,
 of that context.
 
 Up to the message every fault is `Unavailable`. After it, a fault is `LostReply` for a write and `Unavailable` for a
-read; that the agent cannot be asked for the task is none as long as there is time.
+read. While there is time, it is not a fault that the agent cannot be asked for the task.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def _answer_of(task: Task) -> AgentAnswer:
 
 
 def _content(made: Artifact, part: Part) -> Iterator[dict[str, Any]]:
-    """The content of a part of an artifact, if it has one. A URL is none: nobody fetches it."""
+    """The content of a part of an artifact, if it has one. A URL is not content: nobody fetches it."""
     name, raw = part.filename or made.name or made.artifact_id, part.HasField("raw")
     found = {"text": base64.b64encode(part.raw).decode()} if raw else _parts([part])[0]
     media_type = part.media_type or ("application/json" if "data" in found else "")

@@ -53,7 +53,8 @@ def draft_agent(
 ) -> tuple[dict[str, Any], list[DraftRow]]:
     """Return the adapter file of an agent as an object, and a row for each skill of its card.
 
-    `named` is the connection by which the card was read, and `reads` are the skills that a person stated to read.
+    `named` is the connection by which the card was read. `reads` has the ids of the skills that only read, as a person
+    stated.
 
     Raises:
         InvalidInput: the agent cannot be called as its card says, or no skill of it can be a capability.

@@ -45,7 +45,7 @@ class AgentRefusal(Exception):
 
 
 class BadAnswer(Exception):
-    """An answer that is none. The text is ours."""
+    """What was sent is not an answer. The text is ours."""
 
 
 class UnreadableTask(Exception):
@@ -92,7 +92,7 @@ def reply_of(
 
     Raises:
         LostReply: a write may have happened.
-        BadAnswer: the state is none in which a task ends.
+        BadAnswer: the state is not one in which a task ends.
     """
     if answer.state == "completed":
         output = _output(answer, operation, redact)

@@ -83,7 +83,7 @@ class FileDraft:
         """Return the adapter file of the kind of the connection.
 
         Raises:
-            InvalidInput: no tool can be a capability, or the name is none.
+            InvalidInput: no tool can be a capability, or the name is not valid.
         """
         if not self.capabilities:
             why = self.rows[0].why if self.rows else "it lists none"

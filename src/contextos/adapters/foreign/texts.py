@@ -33,7 +33,7 @@ MANY_PATTERNS: Final = f"compiled, the patterns of the draft have more than {MAX
 _COUNT: Final = re.compile(
     r"(\\[uxpP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z))|\{[0-9]+(?:,[0-9]*)?\}", re.DOTALL
 )
-"""A count of a pattern, or (1) what can have braces that are none: an escape, and a class."""
+"""A count of a pattern, or (1) what can have braces that count nothing: an escape, and a class."""
 _SHORTHAND: Final = re.compile(r"\\[dDsSwW]")
 """What is written out as a class before the engine reads a pattern, in time that grows with the square of how many."""
 _TRIED_PER_CHAR: Final = 1_024
@@ -120,7 +120,7 @@ class Patterns:
         # What is as long does not compile to less.
         for size in (one for one in SIZES if one >= 4 * len(pattern)):
             if size > SMALL and not is_pattern:
-                # Without its counts a pattern is small, so what is none is found at little cost.
+                # Without its counts a pattern is small, so what is not a pattern is found at little cost.
                 if not self._spend(_work(pattern)):
                     return MANY_PATTERNS
                 is_pattern = _compiles(_COUNT.sub(r"\1", pattern), SIZES[-1])

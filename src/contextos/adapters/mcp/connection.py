@@ -186,7 +186,7 @@ class McpSession:
         """Return all tools that the server lists. `trace` are the W3C trace headers of the call that asks.
 
         Raises:
-            Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages, or a page is none.
+            Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages, or a page is not valid.
         """
         asked_s, changes = _now_s(), self.changes
         tools, cursor, seen = list[dict[str, Any]](), None, set[str]()

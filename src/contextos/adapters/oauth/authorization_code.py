@@ -38,7 +38,7 @@ class AuthorizationCode:
     `internal`: a person said that `token_url` is at a private address.
 
     Raises:
-        InvalidInput: an address is none.
+        InvalidInput: an address is not valid.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def basic_authorization(client_id: str, secret: Callable[[], bytes], section: st
 
 
 def answered_object(body: bytes, max_bytes: int) -> dict[str, Any]:
-    """Return the JSON object of an answer of a token endpoint, or an empty one where it is none."""
+    """Return the JSON object of an answer of a token endpoint, or an empty one where it is not an object."""
     try:
         value = loads(body, max_bytes=max_bytes)
     except InvalidInput:

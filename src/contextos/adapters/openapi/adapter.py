@@ -152,7 +152,9 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
                 error = ToolError(code="operation_failed", message=f"the server says that it is `{state}`")
                 return AdapterReply(error=error, cost_cents=declared.cost_cents)
             if state not in polled.done:
-                raise LostReply(f"the state of its operation at `{polled.state}` is none that the adapter file lists")
+                raise LostReply(
+                    f"the state of its operation at `{polled.state}` is not one that the adapter file lists"
+                )
         return self._reply(declared, operation, response, credentials.redact)
 
     def _running(

@@ -74,9 +74,9 @@ class _Source:
 
 
 class Operations:
-    """Reads the operations of one document, for the `server` that is called.
+    """Reads the operations of one OpenAPI document, as they are called at `server`.
 
-    `has_token` says that a person named the token of every call, so the document is not asked for credentials.
+    `has_token`: a person named the token that every call sends. The security schemes of the document are then ignored.
     """
 
     def __init__(self, document: OpenApiDocument, server: str = "", *, has_token: bool = False) -> None:

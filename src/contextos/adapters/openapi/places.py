@@ -27,7 +27,7 @@ def refuse_other_server(stated: Any, at_root: Any, server: str) -> None:
     try:
         whole = [urljoin(root[0] if root else "", one) for one in urls]
     except ValueError:
-        raise Inconvertible("the URL of a server of it is none") from None
+        raise Inconvertible("the URL of one of its servers is not valid") from None
     if server.rstrip("/") not in [one.rstrip("/") for one in whole]:
         named = f", `{plain_text(whole[0], 100)}`; draft it with that `--server`" if whole else ""
         raise Inconvertible(f"it is at another server than the rest of the document{named}")

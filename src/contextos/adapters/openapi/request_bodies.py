@@ -69,7 +69,7 @@ def read_request_body(document: OpenApiDocument, stated: Any) -> ReadBody | None
 
 
 def is_bytes(document: OpenApiDocument, schema: Any) -> bool:
-    """Return whether a schema is one of bytes that are sent as they are."""
+    """Return whether a schema describes raw bytes, which are sent unchanged."""
     whole = document.whole(schema) if isinstance(schema, dict) else {}
     if whole.get("type", "string") not in ("string", ["string"]) or "contentEncoding" in whole:
         return False

@@ -27,7 +27,7 @@ def collector_session(url: str, headers: Mapping[str, str], *, internal: bool) -
     `internal` allows that it is at a loopback or private address.
 
     Raises:
-        InvalidInput: the URL is none, or at an address to which nothing is ever sent.
+        InvalidInput: the URL is not valid, or is at an address to which nothing is ever sent.
     """
     import requests
     from requests.adapters import BaseAdapter

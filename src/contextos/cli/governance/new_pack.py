@@ -181,7 +181,11 @@ def _draft_both(
 
 
 def _url_or_command(server: str) -> tuple[str, list[str]]:
-    """The URL of a server, or the words of its command as a shell splits them. Raises `InvalidInput` if it is none."""
+    """Return the URL of a server, or the words of its command as a shell splits them.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
     if scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", server):
         if scheme[1].lower() not in ("http", "https"):
             detail = f"`--from-mcp` is a URL of `{scheme[1]}`, and an MCP server has one of `https`"

@@ -186,7 +186,7 @@ def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:
 
 
 def _of_tenant(file: Path, raw: bytes, tenant: str) -> bytes:
-    """The request in a file, unchanged. Refuses what is none, and one of another tenant than `--tenant`, if given."""
+    """The request in a file, unchanged. Refuses what is not one, and one of another tenant than `--tenant` names."""
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.run import InvokeRequest
 

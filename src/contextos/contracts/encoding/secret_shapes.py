@@ -1,7 +1,7 @@
 """The shapes of secrets: texts that look like a key, a token or a password, from any source.
 
 A shape is a prefix that its issuer chose so that scanners find it, or a word such as `client_secret` beside a value. A
-word proves little, so its value is looked at too: a word of a language or a reference is none. Patterns run on
+word proves little, so its value is looked at too: a word of a language or a reference is not a secret. Patterns run on
 RE2, in time linear in the length of the text.
 """
 
@@ -105,7 +105,7 @@ def shortened(text: str, max_chars: int) -> str:
 
 
 def is_secret_member(name: str, value: str) -> bool:
-    """Return whether the member of an object looks like a secret because of its name.
+    """Return whether a member of an object holds a secret: its name is one of secrets, and its value looks like one.
 
     >>> is_secret_member("password", "hunter2"), is_secret_member("password", "required")
     (True, False)

@@ -4,5 +4,5 @@ The rows are in a module for each ledger (`of_run`, `of_context`, `of_decision`,
 Owns the shape of a body and what is fixed for its kind. Does not own when an entry is written: the journal checks no
 body at run time; the simulator and the golden histories check every one.
 Tests: tests/unit/contracts/entries/test_bodies.py, test_kinds.py, tests/machines/test_run_table.py.
-Source: docs/design/journal.md, "Add a kind".
+Source: docs/design/adding.md, "Add a kind".
 """

@@ -134,7 +134,7 @@ class SteppedClock(Model):
 
 
 class RetriedRun(Model):
-    """`run.retried`: a run is taken off the dead-letter list after this many failures."""
+    """`run.retried`: an operator took a run that had failed `failures` times off the dead-letter list."""
 
     run: Name
     failures: Positive

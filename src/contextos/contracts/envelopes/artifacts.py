@@ -243,7 +243,7 @@ class ToolArtifact(Model):
 
 
 def _bytes_of(text: str) -> bytes:
-    """The bytes of base64 of either alphabet, in lines or not, padded or not. Raises `ValueError`: it is none."""
+    """The bytes of base64 of either alphabet, in lines or not, padded or not. Raises `ValueError`: it is not base64."""
     text = "".join(text.split()).translate(_URL_SAFE)
     return base64.b64decode(text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True)
 

@@ -52,7 +52,7 @@ class ParameterSource(Model):
     """The name of a member of `input.context`, which the caller states."""
     message: str | None = Field(default=None, min_length=1, max_length=512)
     """An RE2 pattern that is looked for in `input.message`. Its group, or without one the whole match, is the value;
-    two places with different values are none.
+    two places with different values give none.
     """
     evidence: Name | None = None
     """The name of evidence that the pack retrieves from the graph, such as the total of an order."""

@@ -124,12 +124,12 @@ class ToolGate(Protocol):
 
 
 def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any]]:
-    """Return the tool and the arguments (an object, or its JSON text) of a call, as a gate takes them: here and over
-    HTTP the same.
+    """Return the name of the tool and the arguments of a call. `args` is an object or its JSON text. A gate in this
+    process and one over HTTP check alike.
 
     Raises:
-        InvalidInput: the tool (`/name`) or the call id (`/call_id`) is none, or the arguments (`/args`) are no JSON
-            object of up to `MAX_ARGS_BYTES`.
+        InvalidInput: the tool (`/name`) or the call id (`/call_id`) is not valid, or the arguments (`/args`) are not a
+            JSON object of at most `MAX_ARGS_BYTES` bytes.
     """
     checked_text(call_id, "/call_id", MAX_CALL_ID_CHARS)
     if not call_id.isprintable() or not call_id.isascii():

@@ -1,4 +1,6 @@
-"""Write facts into a tenant's graph: an act of the person who wrote them, which names each edge by its digest."""
+"""Writes facts into a tenant's graph, as a signed act of the person who wrote them. The act names each edge by its
+digest.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,16 @@ async def write_facts(
 ) -> ActProposal[int]:
     """Append nodes and edges to the graph as one commit, with the acts that name them; return the commit's number.
 
-    What the graph already contains is not appended again. The form of nodes and edges is that of `Graph.put`. `expect`
-    is the newest commit on which the caller decided what to write; None where that does not matter.
+    What the graph has already is not appended again. `nodes` and `edges` have the form that `Graph.put` takes. `expect`
+    is the number of the newest commit that the caller read, or None to accept any.
 
     Raises:
-        InvalidInput: a node or an edge is malformed, has no evidence or withdraws what is not valid; was observed
-            later than now; or too many are withdrawn at once.
+        InvalidInput: a node or an edge is malformed or has no evidence; an edge withdraws one that is not valid, or was
+            observed more than `MAX_WRITER_AHEAD_US` after now; or more than `MAX_WITHDRAWN` edges are withdrawn.
         ApprovalRefused: as `prove_act`; the role is `knowledge_writer`.
         Integrity: the newest commit of the graph is not the last one that an act made.
-        Conflict: another process wrote to the graph at the same moment; write again.
+        Conflict: the newest commit is not `expect`, or another process wrote at the same moment; read the graph, and
+            write again.
     """
     _refuse_later(edges, await recorded_now_us(app.ports, tenant_id) + MAX_WRITER_AHEAD_US)
     graph = app.ports.stores.graph(tenant_id)
@@ -75,7 +78,7 @@ async def write_facts(
 
 
 def _refuse_later(edges: Sequence[Mapping[str, Any]], latest_us: int) -> None:
-    """Refuse an observation that nobody can have made yet: no limit on age would let it count until then."""
+    """Refuse an observation that is dated in the future: until then it would pass every limit on age."""
     for at, edge in enumerate(edges):
         observed = edge.get("observed_at")
         observed_us = unix_us(observed) if isinstance(observed, str) else observed
@@ -85,7 +88,9 @@ def _refuse_later(edges: Sequence[Mapping[str, Any]], latest_us: int) -> None:
 
 
 def _stated_together(appended: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The appended edges (id -> digest) of each act: as many as fit its signature; at least one act, also of none."""
+    """Yield the appended edges (id -> digest) of each act, as many as fit its signature; one empty mapping without
+    edges.
+    """
     edges: dict[str, str] = {}
     chars = 0
     for edge_id, digest in appended.items():

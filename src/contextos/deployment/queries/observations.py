@@ -139,7 +139,7 @@ async def read_sessions(
 
 
 def _session(run: CheckedRun) -> RecordedSession | None:
-    """The session that a verified run is; None if it is none, or an entry that says so was erased."""
+    """The session that a verified run is; None if it is not a session, or an entry that says so was erased."""
     opened = _first(run.entries, "session.opened")
     received, pinned = _first(run.entries, "run.received"), _first(run.entries, "run.pinned")
     principals = run_principals(run.entries)

@@ -51,7 +51,7 @@ def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
     elif all(isinstance(value, str) for value in values):
         pattern = _pattern([value for _, value in distinct])
         bound = None if pattern is None else ArgConstraint(pattern=pattern)
-    # A pattern that RE2 reads in another way than it was meant is none.
+    # A pattern that RE2 reads in another way than it was meant is not a bound.
     allows = bound and not any(check_args({"x": (bound,)}, {"x": value}, approved=False) for _, value in distinct)
     return bound if allows else None
 

@@ -40,8 +40,11 @@ OF_TOOL: Final[frozenset[FailureCode]] = frozenset({"tool_failed", "unsafe_outpu
 
 @dataclass(slots=True)
 class SessionProgress:
-    """What a session has done so far: the last result of each step, and the evidence of its calls, the oldest first.
-    `retrieved` is what was, and the facts that it states. `objected` are the calls to which a judge objected.
+    """What a session has done so far.
+
+    `results` has the last result of each step, by step id. `facts` has the evidence of its calls, oldest first.
+    `retrieved` is the evidence that was retrieved, with the facts that it states. `objected` has the digests of the
+    calls to which a judge objected.
     """
 
     results: dict[str, ToolResultEnvelope] = field(default_factory=dict)

@@ -111,7 +111,7 @@ async def _select(
         return denied
     question = _question(step, scope, key)
     if question is None or steps is None:
-        why = "there are no artifacts here, the user has no organisation, or the project is none"
+        why = "there are no artifacts here, the user has no organisation, or there is no such project"
         return _unfilled(slot.slot_id, why)
     said: Mapping[str, Any] | None = None
     if slot.selection_mode == "interactive":

@@ -154,7 +154,7 @@ def check_link(link: str) -> None:
 
 def session_of(user: str, name: str | None) -> str:
     """Return the name of a user's session, from the name in a URL. Of a user whose id cannot be in one (`auth0|7f`), or
-    reads like a digest, it has the digest. Raises `InvalidInput` if the name is none.
+    reads like a digest, it has the digest. Raises `InvalidInput` if the name is not valid.
     """
     if name is None or not _NAME.fullmatch(name):
         detail = f"the URL names no session in `?{SESSION_PARAMETER}=`: 1 to 64 letters, digits, `.`, `_` and `-`"

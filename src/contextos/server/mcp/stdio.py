@@ -91,7 +91,7 @@ async def stdio_streams(
 
 
 async def _read(fd: int, to_server: Any, to_client: Any) -> None:
-    """Send each message on, and answer each line that is none. Ends with the client or with the server."""
+    """Send each message on, and answer each line that is not a message. Ends with the client or with the server."""
     import anyio
 
     async with to_server, to_client:

@@ -29,8 +29,10 @@ MAX_LISTED_STREAMS: Final = 1000
 
 
 class VerifiedRange(Model):
-    """The runs with the numbers `first` to `last` (null: to the end, and what belongs to no run): the numbers of their
-    first lines in the index. Adjacent ranges from 1 on, of which the last has no end, are a whole verification.
+    """The range of runs to verify. The number of a run is that of its first line in the index.
+
+    `first` and `last` are included. Without `last` the range has all later runs, and what does not belong to a run.
+    Adjacent ranges from 1 on, of which the last has no end, are a whole verification.
     """
 
     first: Positive = 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from contextos.contracts.facts import name_remedy
+from contextos.errors import NotFound
 from contextos.service.operations.audits import AUDIT_OPERATIONS
 from contextos.service.operations.facts import FACT_OPERATIONS
 from contextos.service.operations.memories import MEMORY_OPERATIONS
@@ -28,3 +30,11 @@ OPERATION_TABLE: Final[tuple[Operation, ...]] = (
     *MEMORY_OPERATIONS,
     *MODEL_OPERATIONS,
 )
+
+
+def named_operation(name: str) -> Operation:
+    """Return the operation with this name. Raises `NotFound` if there is none."""
+    names = {one.name: one for one in OPERATION_TABLE}
+    if name not in names:
+        raise NotFound(f"there is no operation `{name[:64]}`; {name_remedy(name, names)}")
+    return names[name]

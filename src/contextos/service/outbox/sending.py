@@ -67,7 +67,7 @@ class Outbox:
         return f"{OUTBOX}{self.destination}"
 
     async def register(self) -> None:
-        """Begin behind the newest event, or go on where this destination was. Raises as `Subscriber.register`."""
+        """Begin after the newest event, or continue where this destination stopped. Raises as `Subscriber.register`."""
         await self._subscriber.register()
 
     async def deliver(self) -> int:

@@ -123,7 +123,7 @@ def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: s
         if key.get(3) == RS256 and int.from_bytes(key[-1]).bit_length() < MIN_RSA_BITS:
             raise _refused(f"the RSA key of the passkey has less than {MIN_RSA_BITS} bits")
         with suppress(InvalidSignature):
-            # A key that is none, such as a point that is not on the curve, is refused before it verifies anything.
+            # What is not a key, such as a point that is not on the curve, is refused before it verifies anything.
             key.verify(b"", bytes(64))
         return credential.credential_id, cbor.encode(dict(key))
     except (

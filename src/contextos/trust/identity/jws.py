@@ -51,7 +51,7 @@ def attached(token: str, payload: Mapping[str, Any]) -> str:
 
 
 def unverified_payload(token: str) -> dict[str, Any] | None:
-    """Return what a compact JWS states, or None if it is none. Nothing is verified: it says only what to verify."""
+    """Return what a compact JWS states, or None if it is not a JWS. Nothing is verified; it says what to verify."""
     return _unverified(token, 1)
 
 

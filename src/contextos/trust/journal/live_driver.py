@@ -54,7 +54,7 @@ class LiveDriver:
     message: AgentMessage | None = None
 
     def take_message(self) -> AgentMessage | None:
-        """Return what the agent of a session says next, once, or None."""
+        """Return the next message of the session's agent, and forget it. Return None if none waits."""
         message, self.message = self.message, None
         return message
 

@@ -295,7 +295,11 @@ class BearerTokens:
 
 
 def tokens_bound_to(settings: Settings, ports: Ports, bound_to: str) -> BearerTokens:
-    """Return what verifies the bearer tokens of a deployment, as `App.bearer_tokens`. Raises `InvalidSettings`."""
+    """Return the verifier of bearer tokens for a deployment that is served at the host `bound_to`.
+
+    Raises:
+        InvalidSettings: no issuer of tokens counts here, or the program brings its own directory.
+    """
     directory, clock, keys = ports.directory, ports.clock, ports.keys
     if not isinstance(directory, FileDirectory):
         detail = "the directory is one of the program, so it says nothing of tokens and workloads"

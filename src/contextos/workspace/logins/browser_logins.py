@@ -91,7 +91,7 @@ class BrowserLogins:
         of several tenants.
 
         Raises:
-            InvalidInput: `to` leads elsewhere, or the tenant is none.
+            InvalidInput: `to` leads elsewhere, or there is no such tenant.
         """
         if not LOCAL_PATH.fullmatch(to):
             raise InvalidInput(Problem("/to", "not_here", "this is not a path of this service", "begin with one `/`"))

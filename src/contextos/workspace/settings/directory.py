@@ -59,7 +59,7 @@ class OidcDirectorySetting(SettingTable):
 
     kind: ClassVar[str] = "oidc"
 
-    path: Annotated[SomeText, means("the signed file with agents, approvers and limits; its users are none here")]
+    path: Annotated[SomeText, means("the signed file with agents, approvers and limits; users are not listed in it")]
     signers: Signers
     issuer: Annotated[SomeText, means("the issuer, exactly as in `iss`")]
     audience: Annotated[SomeText, means("for whom tokens are made, exactly as in `aud`")]

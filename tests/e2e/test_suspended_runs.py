@@ -39,9 +39,9 @@ def derived(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     begun: list[str] = []
     loop = driver.invoke_agent
 
-    def counted(given: Any, mark: str, world: Any, correction: Any) -> Any:
+    def counted(given: Any, fields: Any, mark: str, world: Any, correction: Any) -> Any:
         begun.append(world.journal.run_id)
-        return loop(given, mark, world, correction)
+        return loop(given, fields, mark, world, correction)
 
     monkeypatch.setattr(driver, "invoke_agent", counted)
     return begun
@@ -245,8 +245,9 @@ def test_a_driver_that_keeps_no_loops_gets_parked_for_a_run_that_waits(tmp_path:
     live = LiveDriver(ports.stores.tenant(TENANT), ports.clock, ports.entropy, ports.keys, "me", 1_000_000)
     journal = RunJournal(TENANT, "run_00000000000000aa", (), transition, state_machine.START, live)
     asked = parse(InvokeRequest, canonical(request(4200, "req_own")))
+    fields = asked.to_json()
     with pytest.raises(Parked) as parked:
-        run(invoke_agent(asked, request_fingerprint(asked.to_json()), app.environment(TENANT, journal)))
+        run(invoke_agent(asked, fields, request_fingerprint(fields), app.environment(TENANT, journal)))
     assert parked.value.wake_at_us > ports.clock.now_us()
 
 

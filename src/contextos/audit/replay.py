@@ -173,7 +173,7 @@ async def replay_tape(
         environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None, at_compiled=at_compiled or validated
     )
     try:
-        record = await invoke_agent(request, received["fingerprint"], environment)
+        record = await invoke_agent(request, received["request"], received["fingerprint"], environment)
     except ReplayMismatch as mismatch:
         if mismatch.seq > len(tape) and all(entry.kind != "run.ended" for entry in tape):
             # Everything on the tape is as the loop derives it.

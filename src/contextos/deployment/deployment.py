@@ -22,7 +22,6 @@ from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretValues
 from contextos.contracts.acts import RecordedAct
 from contextos.contracts.documents.runs import LEASES
-from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.entries.reading import read_body
@@ -45,7 +44,7 @@ from contextos.deployment.queries.run_view import RunView, run_view
 from contextos.errors import Conflict, InvalidArtifact, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.runtime.admission import request_fingerprint
+from contextos.runtime.admission import parsed_request, request_fingerprint
 from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
 from contextos.runtime.inputs.request_conflicts import Difference, conflict, request_differences
 from contextos.runtime.memory_policy import promotion_refusal
@@ -99,10 +98,10 @@ class Deployment:
         self.secret_values = SecretValues(self.ports.entropy.take, self.ports.owner, self.ports.alive)
 
     async def invoke(
-        self, raw: bytes | str | Mapping[str, Any], *, named: Callable[[str], None] | None = None
+        self, raw: bytes | str | Mapping[str, Any] | InvokeRequest, *, named: Callable[[str], None] | None = None
     ) -> RunView:
         """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of
-        the run.
+        the run. An `InvokeRequest` was validated by the caller.
 
         The same `request_id` is the same run, unless that was refused before anything came of it: then a corrected
         request takes the id over. A `long_running` request is only stored durably, and an engine drives
@@ -115,8 +114,7 @@ class Deployment:
             Overloaded: too many callers, or the tenant's quota of new runs is used up.
             Unavailable: a dependency did not answer; send the same request again.
         """
-        sent = raw if isinstance(raw, bytes | str) else canonical(dict(raw))
-        request = parse(InvokeRequest, sent, max_bytes=MAX_BYTES)
+        request = raw if isinstance(raw, InvokeRequest) else parsed_request(raw)
         fields = request.to_json()
         self._refuse_oversized(request, fields)
         if not await self.ports.directory.knows_tenant(request.tenant_id):
@@ -126,13 +124,13 @@ class Deployment:
         with self.ports.admission.caller(request.tenant_id, request.request_id):
             request, fields = await self.redacted(request, fields)
             await use_once(self.ports.stores.tenant(request.tenant_id), request)
-            return await self._invoke_admitted(request, request_fingerprint(fields), named)
+            return await self._invoke_admitted(request, fields, named)
 
     async def _invoke_admitted(
-        self, request: InvokeRequest, fingerprint: str, named: Callable[[str], None] | None
+        self, request: InvokeRequest, fields: dict[str, Any], named: Callable[[str], None] | None
     ) -> RunView:
         """The run of a request, driven until it ends, waits, or is suspended for longer than `SOON_US`."""
-        counted = False
+        counted, fingerprint = False, request_fingerprint(fields)
         for _ in range(MAX_CONFLICTS):
             known, correction = await self._run_of(request, fingerprint)
             if known and request.mode == "long_running":
@@ -146,7 +144,7 @@ class Deployment:
             if named is not None:
                 named(run_id)
             try:
-                fresh = None if known else (request, fingerprint, correction)
+                fresh = None if known else FreshRun(request, fields, fingerprint, correction)
                 state = await self._drive(request.tenant_id, run_id, fresh)
             except Conflict:
                 continue
@@ -360,7 +358,7 @@ class Deployment:
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the one that its id was used for last; nothing where that was erased."""
-        request = parse(InvokeRequest, canonical(dict(raw)))
+        request = parsed_request(raw)
         request, _ = await self.redacted(request, request.to_json())
         claim, _ = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
         return await self._differing(request, claim.run_id) if claim else []

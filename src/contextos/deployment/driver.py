@@ -50,8 +50,16 @@ from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.recorded_time import behind_us
 
-FreshRun = tuple[InvokeRequest, str, int]
-"""The request of a new run, its digest, and which request with its id it is."""
+
+class FreshRun(NamedTuple):
+    """The request of a new run, its wire form, its digest, and which request with its id it is."""
+
+    request: InvokeRequest
+    fields: dict[str, Any]
+    fingerprint: str
+    correction: int
+
+
 NEW_RUN: Final = StoredRun((), (), (), None)
 MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
@@ -262,7 +270,7 @@ class RunDriver:
     ) -> SuspendedRun:
         """The loop of a run from its start, over the journal as it is in the store."""
         if fresh:
-            request, mark, correction = fresh
+            request, fields, mark, correction = fresh
         else:
             verify_once(tenant_id, run_id, entries)
             # The last signed head covers all entries before it; only entries of people can come after it.
@@ -272,7 +280,8 @@ class RunDriver:
             if entries[0].body is None:
                 raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
             received = read_body(entries[0])
-            request, mark, correction = parse(InvokeRequest, received["request"]), received["fingerprint"], 1
+            fields, mark, correction = received["request"], received["fingerprint"], 1
+            request = parse(InvokeRequest, fields)
         sends_heartbeats = request.mode == "long_running"
         live = LiveDriver(
             store=self._deployment.ports.stores.tenant(tenant_id),
@@ -294,7 +303,7 @@ class RunDriver:
         checks: list[CheckQuestion] = []
         environment = self._deployment.environment(tenant_id, journal)
         environment.at_question = checks.append
-        loop = ResumableLoop(invoke_agent(request, mark, environment, correction))
+        loop = ResumableLoop(invoke_agent(request, fields, mark, environment, correction))
         trace_id = request.trace.trace_id
         return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)
 

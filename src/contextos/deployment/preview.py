@@ -148,7 +148,7 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         rehearsed = replace(environment.sources, slots=slots.rehearsed() if slots else None)
         facts = replace(environment.deployment, attachments=False)
         environment = replace(environment, sources=rehearsed, deployment=facts, at_compiled=journal.keep)
-        await invoke_agent(request, request_fingerprint(fields), environment)
+        await invoke_agent(request, fields, request_fingerprint(fields), environment)
     except _Stop as stopped:
         return stopped.result
     raise AssertionError("the loop ends with a commit")
@@ -211,7 +211,8 @@ async def _replayed_to_question(
     environment = app.environment(tenant_id, journal)
     environment = replace(environment, ports=replace(environment.ports, store=store), at_question=stop)
     try:
-        await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
+        fields = received["request"]
+        await invoke_agent(parse(InvokeRequest, fields), fields, received["fingerprint"], environment)
     except _AtQuestion as reached:
         return reached.check
     raise Integrity(f"`{run_id}` does not wait for an answer; verify it")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from contextos.action.registry import surface
 from contextos.contracts.bindings import resolve_binding
+from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
@@ -276,6 +277,15 @@ def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tupl
         if isinstance(value, str) and CEID.fits(name, sealed=True):
             found.append(name)
     return tuple(found)
+
+
+def parsed_request(raw: bytes | str | Mapping[str, Any]) -> InvokeRequest:
+    """Return a request as a program sent it, validated.
+
+    Raises:
+        InvalidInput: it is malformed.
+    """
+    return parse(InvokeRequest, raw if isinstance(raw, bytes | str) else canonical(dict(raw)), max_bytes=MAX_BYTES)
 
 
 def request_fingerprint(fields: Mapping[str, Any]) -> str:

@@ -52,18 +52,19 @@ from contextos.trust.journal.record import RunOutcome
 
 
 async def invoke_agent(
-    request: InvokeRequest, fingerprint: str, environment: RunEnvironment, correction: int = 1
+    request: InvokeRequest, fields: dict[str, Any], fingerprint: str, environment: RunEnvironment, correction: int = 1
 ) -> dict[str, Any]:
     """Take one request to its DecisionRecord, as JSON. A refused request also gets a record; it raises nothing.
 
-    `correction` counts the requests with its id: those before it were refused.
+    `fields` is the wire form of the request. `correction` counts the requests with its id: those before it were
+    refused.
 
     Raises:
         Parked: the run waits, for example for an approval; drive it again when it is woken.
         ReplayMismatch: in a replay, the loop computes something other than what was recorded.
         Conflict, Unavailable: nothing was lost; drive it again.
     """
-    await receive(request, fingerprint, environment, correction)  # 2
+    await receive(request, fields, fingerprint, environment, correction)  # 2
     admitted = await admit(request, environment)  # 3, 4
     if isinstance(admitted, RunOutcome):
         return await conclude(request, None, admitted, environment)
@@ -99,7 +100,9 @@ async def invoke_agent(
         admitted = as_reopened(admitted, reopened, environment.journal.now_us)
 
 
-async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvironment, correction: int) -> None:
+async def receive(
+    request: InvokeRequest, fields: dict[str, Any], fingerprint: str, environment: RunEnvironment, correction: int
+) -> None:
     """Step 2: record the request and claim its `request_id`; a repeated id with the same body is the same run.
 
     The facts of the deployment are recorded too, and a later replay or recovery uses the recorded ones. A
@@ -110,7 +113,7 @@ async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvi
 
     async def accept() -> dict[str, Any]:
         return {
-            "request": request.to_json(),
+            "request": fields,
             "fingerprint": fingerprint,
             "deployment": described,
             **({"correction": correction} if correction > 1 else {}),

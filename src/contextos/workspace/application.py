@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
-from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
@@ -31,6 +31,7 @@ from contextos.deployment.ports import NoTelemetry
 from contextos.deployment.queries.run_events import RunEventName
 from contextos.deployment.witness import WitnessPublisher
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, OtherEnvironment, Problem
+from contextos.runtime.admission import parsed_request
 from contextos.service.approvals import ApprovalQuestions
 from contextos.service.artifacts import PublishedArtifacts
 from contextos.service.facts import Facts
@@ -138,16 +139,15 @@ class App:
 
         Raises as `Deployment.invoke`, and `InvalidInput` for another mode.
         """
-        sent = request if isinstance(request, bytes | str) else canonical(dict(request))
-        invoked = parse(InvokeRequest, sent)
+        invoked = parsed_request(request)
         if invoked.mode != "stream":
             remedy = "write `stream`, or send it with `deployment.invoke`"
             raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{invoked.mode}`", remedy))
-        return await self.drive_watched(invoked.tenant_id, sent)
+        return await self.drive_watched(invoked)
 
-    async def drive_watched(self, tenant_id: str, request: bytes | str | Mapping[str, Any]) -> RequestStream:
-        """As `stream`, for a request of `tenant_id` in any mode."""
-        return await open_request_stream(self.deployment, self.watch, tenant_id, request, self.driving)
+    async def drive_watched(self, request: InvokeRequest) -> RequestStream:
+        """As `stream`, for a request in any mode."""
+        return await open_request_stream(self.deployment, self.watch, request, self.driving)
 
     async def wait_for_driven(self) -> None:
         """Wait until the streamed requests were driven, `DRIVEN_GRACE_S` at most: their readers can have gone away.

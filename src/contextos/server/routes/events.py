@@ -125,7 +125,7 @@ def wants_events(request: Request, mode: str) -> bool:
     return accepted.get("text/*", accepted.get("*/*", False))
 
 
-async def stream_request(reader: Reader, fields: dict[str, Any], invoked: InvokeRequest) -> Response:
+async def stream_request(reader: Reader, invoked: InvokeRequest) -> Response:
     """Send a request, and answer with the events of its run until it ends or waits for somebody; a `long_running` run
     is followed to its end. The last event is the answer that a client without a stream gets.
 
@@ -133,7 +133,7 @@ async def stream_request(reader: Reader, fields: dict[str, Any], invoked: Invoke
     """
     reader.places.check(invoked.tenant_id, reader.address)
     app, tenant_id = reader.app, invoked.tenant_id
-    stream = await app.drive_watched(tenant_id, fields)
+    stream = await app.drive_watched(invoked)
     events = stream.follow()
     if invoked.mode == "long_running":
         await stream.outcome()

@@ -66,12 +66,13 @@ async def post_run(
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
     begun = trace_of(app, caller, request.headers.items())
     invoked = parse(InvokeRequest, {"trace": begun.to_json(), **fields})
-    traced = trace_of(app, caller, request.headers.items(), invoked.trace) if "trace" in fields else begun
-    fields = {**fields, "trace": traced.to_json()}
+    if "trace" in fields:
+        traced = trace_of(app, caller, request.headers.items(), invoked.trace)
+        invoked = invoked.model_copy(update={"trace": traced})
     if wants_events(request, invoked.mode):
         reader = Reader(app, request, caller, await held_roles(app, caller))
-        return await stream_request(reader, fields, invoked)
-    view = await app.deployment.invoke(fields)
+        return await stream_request(reader, invoked)
+    view = await app.deployment.invoke(invoked)
     status = 201
     if invoked.mode == "long_running":
         status = 202

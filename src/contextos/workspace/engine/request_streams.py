@@ -6,10 +6,11 @@ Source: API Contracts, "Execution modes".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.deployment.deployment import Deployment
 from contextos.deployment.queries.run_view import RunView
 from contextos.deployment.stream.folding import BEFORE_ALL, StreamEvent
@@ -68,17 +69,13 @@ class RequestStream:
 
 
 async def open_request_stream(
-    deployment: Deployment,
-    later: LaterEvents,
-    tenant_id: str,
-    fields: bytes | str | Mapping[str, Any],
-    driving: set[Driven],
+    deployment: Deployment, later: LaterEvents, request: InvokeRequest, driving: set[Driven]
 ) -> RequestStream:
-    """Send a request of `tenant_id`, and return its events once its run is stored. It is in `driving` until it is
+    """Send a request, and return its events once its run is stored. It is in `driving` until it is
     driven. As long as nothing was stored, raises as `Deployment.invoke`.
     """
     named = asyncio.Queue[str]()
-    driven: Driven = asyncio.ensure_future(deployment.invoke(fields, named=named.put_nowait))
+    driven: Driven = asyncio.ensure_future(deployment.invoke(request, named=named.put_nowait))
     driving.add(driven)
     driven.add_done_callback(driving.discard)
     # The reader can have gone away, so that nobody else looks at the error.
@@ -86,7 +83,7 @@ async def open_request_stream(
 
     async def first_event() -> str:
         run_id = await named.get()
-        async with aclosing(later.follow(tenant_id, run_id, 0, BEFORE_ALL)) as events:
+        async with aclosing(later.follow(request.tenant_id, run_id, 0, BEFORE_ALL)) as events:
             await anext(events, None)
         return run_id
 
@@ -98,4 +95,4 @@ async def open_request_stream(
     finally:
         begun.cancel()
         await asyncio.wait({begun})
-    return RequestStream(Runs(deployment, later), later, tenant_id, run_id, driven)
+    return RequestStream(Runs(deployment, later), later, request.tenant_id, run_id, driven)

@@ -14,6 +14,7 @@ import contextos
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ConflictingRequest, InvalidInput
+from contextos.runtime.admission import parsed_request
 from contextos.workspace.engine.request_streams import Driven, RequestStream, open_request_stream
 from contextos.workspace.engine.run_watch import RunWatch
 from tests.http_face import http_face
@@ -31,7 +32,7 @@ def in_world(path: Path, play: Callable[[TestWorld], Awaitable[None]]) -> None:
 
 async def opened(world: TestWorld, body: dict[str, Any], driving: set[Driven]) -> RequestStream:
     watch = RunWatch(world.stores, world.keys)
-    return await open_request_stream(world.deployment, watch, TENANT, body, driving)
+    return await open_request_stream(world.deployment, watch, parsed_request(body), driving)
 
 
 @pytest.mark.parametrize(("amount", "ends"), [(900, True), (4200, False)])

@@ -388,13 +388,16 @@ async def measure_agents(path: Path, port: int, rounds: int) -> None:
 
 async def memory_by_shares(path: Path, port: int, calls: int) -> list[float]:
     """Return the resident memory of this process after each share of so many calls; before them are half a share."""
-    deployment, _ = await model_runs.opened(path, port, "agent-0")
+    deployment, store = await model_runs.opened(path, port, "agent-0")
     of_a_run = min(50, calls // SHARES // AT_ONCE or 1)
     share, found, number = max(calls // SHARES // (of_a_run * AT_ONCE), 1), list[float](), 0
     for rounds in (max(share // 2, 1), *[share] * SHARES):
         for _ in range(rounds):
             await our_rate(deployment, number, of_a_run)
             number += AT_ONCE
+            # What the watched store has seen is the benchmark's and not the runtime's.
+            store.batches.clear()
+            store.commits_us.clear()
         gc.collect()
         found.append(memory_mb(os.getpid()))
     outside.close(deployment)

@@ -46,12 +46,8 @@ from contextos.trust.journal.tape import NO_QUESTION, Tape, Transition, digest_o
 _loads: Final = orjson.loads
 
 MAX_ENTRIES: Final = 10_000
-
-
 ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 """The states of the run table in which a person is asked: about an effect, or for a selection."""
-
-
 _STATUS_OF_STATE: Final = dict[str, str](STATUS_OF_END.items())
 
 
@@ -408,7 +404,8 @@ class RunJournal(Tape):
         if last.seq >= MAX_ENTRIES:
             raise ChainBroken(self.run_id, last.seq, f"a run holds at most {MAX_ENTRIES} entries")
         at_us = live.time_us(last.at_us)
-        draft = new_tuple(Draft, (kind, key, at_us, by, raw, live.entropy.take(SALT_BYTES)))
+        # Kept for long: what `orjson` returns has a buffer of 4 KiB behind its text.
+        draft = new_tuple(Draft, (kind, key, at_us, by, bytes(memoryview(raw)), live.entropy.take(SALT_BYTES)))
         entry = link(last.tenant, last.run, last.seq + 1, last.hash, draft)
         self._push(entry, seen)
         self._tape.append(entry)

@@ -1,4 +1,4 @@
-"""Check the files that a request names: they count only if their bytes have the digest and type that the request says.
+"""Check the files that a request names: a file is used only if it has the digest and type that the request states.
 
 Source: API Contracts, "Payload limits and attachments".
 """
@@ -18,7 +18,7 @@ from contextos.errors import InvalidInput, Unavailable
 
 MAX_ATTACHMENT_BYTES: Final = 16 << 20
 MAX_TEXT_BYTES: Final = 65_536
-"""The most bytes of one text. A longer one is refused, because a part of it could say something else."""
+"""The most bytes of one text. A longer text is refused and not cut, because a part of it could say something else."""
 
 _TEXT: Final = re.compile(r"text/[^;]*|application/(?:[^;]*\+)?(?:json|xml|yaml)")
 
@@ -26,11 +26,11 @@ _TEXT: Final = re.compile(r"text/[^;]*|application/(?:[^;]*\+)?(?:json|xml|yaml)
 async def fetch_attachment(
     port: Attachments, tenant_id: str, wanted: Attachment, trace: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Fetch one attachment and check it. Returns the body of `attachment.fetched`, with the text as it is. `trace` has
-    the trace headers that the request for it carries.
+    """Fetch one attachment and check it. Returns the body of `attachment.fetched`, with the unchanged text if the file
+    is a text, or with the failure. `trace` has the trace headers of the request for the file.
 
     Raises:
-        Unavailable: it cannot be fetched now.
+        Unavailable: the attachment cannot be fetched now.
     """
     is_text = _TEXT.fullmatch(_essence(wanted.media_type)) is not None
     try:
@@ -48,7 +48,7 @@ async def fetch_attachment(
         return failed(wanted, "missing_evidence", "its server states another media type; send that of the file")
     fetched = {**_named(wanted), "size_bytes": len(file.content)}
     if not is_text:
-        # Nothing of it is kept but its digest.
+        # Only the digest of the file is kept.
         return fetched
     try:
         return {**fetched, "text": file.content.decode()}
@@ -69,5 +69,5 @@ def _named(wanted: Attachment) -> dict[str, Any]:
 
 
 def _essence(media_type: str) -> str:
-    """A media type without its parameters."""
+    """Return a media type in lower case, without its parameters."""
     return media_type.partition(";")[0].strip().lower()

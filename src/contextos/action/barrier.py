@@ -1,6 +1,6 @@
-"""What the store says before a call is sent, looked at once: all guards of the call read the same answer.
+"""Read the store once before a call is sent, so that all guards of the call read the same answer.
 
-What must still hold when the call is sent is checked by its version in that commit.
+A document that must be unchanged when the call is sent is checked by its version in the commit of the dispatch.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from contextos.contracts.ports.storage import Store
 
 
 class Barrier:
-    """The look of one run at its store. `forget` it where time passed outside: what was found counts no more.
-
-    `active_sought` returns what has to be found so that the catalog knows what is active.
+    """The view that one run has of its store. Call `forget` when time has passed outside, so that the store is read
+    again. `active_sought` returns the places that the catalog reads to know what is active.
     """
 
     def __init__(self, store: Store, run_id: str, active_sought: Callable[[], Mapping[str, Any]]) -> None:
@@ -27,17 +26,17 @@ class Barrier:
         self.forget()
 
     def forget(self) -> None:
-        """Let the next `found` read the store, and find only whether the run is cancelled and what is sought then."""
+        """Drop the last answer: the next `found` reads the store for a cancel request and its own arguments only."""
         self._found: FoundDocuments | None = None
         self._sought: dict[str, dict[Any, None]] = {"places": {self._cancel: None}, "prefixes": {}, "lines": {}}
 
     def anew(self) -> None:
-        """As `forget`; the next look also finds what is active, and all that `lines` was asked for in this run."""
+        """Do as `forget`, but the next look also finds what is active, and all keys that `lines` was asked for."""
         self.forget()
         self.expect(active=True, lines=[*self._lines])
 
     def expect(self, *, active: bool = False, **sought: Any) -> None:
-        """Let the next look find this too: `places`, `prefixes` and `lines` as of `Store.look`, and what is active."""
+        """Let the next look also find `places`, `prefixes` and `lines` (as in `Store.look`), and what is active."""
         for name, these in (*sought.items(), *(self._active_sought().items() if active else ())):
             known = self._sought[name]
             before = len(known)
@@ -46,19 +45,19 @@ class Barrier:
                 self._found = None
 
     async def found(self, *, active: bool = False, **sought: Any) -> FoundDocuments:
-        """Return what was found at the last look, or look again if all of this was not sought then."""
+        """Return the answer of the last look, or look again if that look did not include all of these arguments."""
         self.expect(active=active, **sought)
         if (found := self._found) is None:
             asked = self._sought
             places, prefixes, lines = map(list, asked.values())
             found = await find_documents(self._store, *places, prefixes=prefixes, lines=lines)
-            # What looks at an open question can do so while its run goes on. What is sought only grows.
+            # Another task of the run can change `_sought` meanwhile. It only grows, so its sizes show whether it did.
             if asked is self._sought and [*map(len, asked.values())] == [len(places), len(prefixes), len(lines)]:
                 self._found = found
         return found
 
     async def lines(self, _control: str, *keys: str) -> Sequence[Entry]:
-        """Return what `Store.lines` returns for `control`, as it was found at the last look."""
+        """Return the entries that `Store.lines` returns for the stream `control`, as of the last look."""
         self._lines.update(asked := dict.fromkeys(zip(keys, repeat(0))))
         found = await self.found(lines=asked)
         return [line for line in found.lines if line.key in keys]

@@ -1,12 +1,12 @@
-"""Circuit breakers: a capability whose calls failed too often in a row is not called for a while, so it can recover.
+"""Break circuits: a capability whose calls failed too often in a row is not called for a while, so it can recover.
 
     closed --(failures in a row)--> open --(after the cool-down)--> half_open --answered--> closed
                                        ^                                  |
                                        +--------------failed--------------+
 
 There is one circuit for each tenant, adapter and capability. Only transport failures count: `Unavailable`,
-`LostReply` and timeouts; a business error is an answer. A half-open circuit lets one call through. Whether a call is
-admitted becomes part of its recorded answer, so a replay needs no breaker. An open circuit says nothing about the
+`LostReply` and timeouts; a business error is an answer. A half-open circuit lets one call through. The recorded answer
+of a call shows whether the call was admitted, so a replay needs no breaker. An open circuit says nothing about the
 outcome of earlier calls.
 Source: Reference Architecture, "Failure semantics".
 """

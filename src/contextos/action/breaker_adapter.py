@@ -1,4 +1,4 @@
-"""Adapters behind circuit breakers: the breaker admits a call or not, and the run yields its turn until the reply.
+"""Put adapters behind circuit breakers: a breaker admits a call or not, and the run yields its turn until the reply.
 
 While a circuit is open, a call raises `CircuitOpen`. Every change of a circuit is written to the tenant's `breakers`
 documents for operators to read, and only the circuit in this process decides about calls.
@@ -45,7 +45,7 @@ class SharedYield:
     _turn: YieldedTurn = field(default_factory=YieldedTurn)
 
     async def begin(self) -> bool:
-        """Count one more call. Returns False if the run is already waiting to get a turn back."""
+        """Count one more call. Returns False, and counts nothing, if the run is already waiting to get a turn back."""
         if self._returning:
             return False
         self._out += 1
@@ -88,7 +88,7 @@ class OutboundPath:
     """All calls of one run to external systems go through this object, which asks the circuit breakers.
 
     `turn` is given up around each call. With `breakers` None every call is admitted. `process` is the name of this
-    process. `foreign` bounds the calls and turns their faults into what the port promises.
+    process. `foreign` bounds the time of calls and turns their faults into the exceptions that the port promises.
     """
 
     tenant_id: str
@@ -100,7 +100,7 @@ class OutboundPath:
     foreign: ForeignCode
 
     async def admit(self, adapter_id: str, capability: str, not_after_us: int) -> int:
-        """Ask the circuit breaker to admit one call. Returns how often its circuit had changed, for `report`.
+        """Ask the circuit breaker to admit one call. Returns how often its circuit has changed; `report` needs it.
 
         Raises:
             CircuitOpen: the call is not admitted.
@@ -137,7 +137,7 @@ class OutboundPath:
         return self.breakers.open_until_us((self.tenant_id, adapter_id, capability), self.clock.now_us())
 
     def _log(self, key: CircuitKey, circuit: Circuit) -> None:
-        """Log a circuit that opened or closed. A half-open one is only a trial and is not logged."""
+        """Log a circuit that opened or closed. A half-open circuit is only a trial and is not logged."""
         fields: dict[str, Any] = {"tenant": key[0], "capability": f"{key[1]}.{key[2]}"}
         # A handler or filter of the embedding application is foreign code: it must not change the outcome of the call.
         with suppress(Exception):
@@ -191,8 +191,8 @@ class BreakerAdapter:
         )
 
     async def _admitted(self, capability: str, context: CallContext, call: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
-        """Make a call if the circuit breaker admits it. The run gives up its turn meanwhile; the circuit hears of the
-        outcome before the run waits for a turn.
+        """Make a call if the circuit breaker admits it. The run gives up its turn meanwhile. The outcome is reported to
+        the circuit before the run waits for its next turn.
         """
         path = self.path
         began_at = await path.admit(self.adapter_id, capability, context.not_after_us)
@@ -201,7 +201,7 @@ class BreakerAdapter:
             try:
                 reply = await call()
             except Overloaded:
-                # This process had no capacity; that says nothing about the external system.
+                # This process had no capacity, which says nothing about the external system.
                 raise
             except (Unavailable, LostReply):
                 await path.report(self.adapter_id, capability, began_at, answer=False)
@@ -228,21 +228,21 @@ class BreakerAdapters(Mapping[str, Adapter]):
 
 
 def without_turn(adapter: Adapter) -> Adapter:
-    """Return an adapter behind its circuit breaker for a caller that holds no turn of the run, and gives none up."""
+    """Return an adapter behind its circuit breaker for a caller that holds no turn of a run, so it gives up none."""
     if not isinstance(adapter, BreakerAdapter):
         return adapter
     return changed(adapter, path=changed(adapter.path, turn=no_turn()))
 
 
 def no_turn() -> SharedYield:
-    """Return what a caller has that holds no turn of a run."""
+    """Return the `SharedYield` of a caller that holds no turn of a run: it gives up nothing."""
     return SharedYield(lambda: nullcontext(YieldedTurn()))
 
 
 def expect_call(adapter: Adapter | None, capability: str, tool_call_id: str) -> None:
-    """Tell an adapter behind its circuit breaker that a call will probably follow, if it wants to know."""
+    """Announce a probable call to an adapter behind its circuit breaker, if the adapter implements `expect_call`."""
     if isinstance(adapter, BreakerAdapter):
-        # It is foreign code, and nothing has happened yet: the call itself finds out what is wrong.
+        # The adapter is foreign code, and nothing was sent yet: the call itself will show the fault.
         with suppress(Exception):
             expect: Callable[[str, str], None] | None = getattr(adapter.adapter, "expect_call", None)
             if expect is not None and not adapter.open_until_us(capability):

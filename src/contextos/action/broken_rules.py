@@ -1,6 +1,6 @@
-"""What is said of a value that breaks a rule of a schema: the rule, and what the schema expects instead.
+"""Describe how a value breaks a rule of a schema: the rule, and what the schema expects instead.
 
-Only the schema is repeated, and never the value.
+A description repeats only the schema, and never the value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextos.contracts.facts import nearest_name
 from contextos.contracts.model import MAX_COUNT
 
 MAX_ALTERNATIVES_SHOWN: Final = 20
-"""Most names, or allowed values, that are listed."""
+"""The most names, or allowed values, that are listed."""
 MAX_VALUE_SHOWN_CHARS: Final = 60
 _BOUNDS: Final = ("format", "pattern", "minimum", "maximum", "minLength", "maxLength")
 _LIMITS: Final = {
@@ -77,7 +77,7 @@ def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence
 
 
 def _expected(schema: Any) -> str:
-    """What a schema expects: its allowed values, or its type and bounds."""
+    """Return what a schema expects, in parentheses: its allowed values, or its type and bounds."""
     if not isinstance(schema, Mapping):
         return ""
     if isinstance(allowed := schema.get("enum"), list):
@@ -94,7 +94,7 @@ def _expected(schema: Any) -> str:
 
 
 def _wanted(branch: Any) -> str:
-    """What one of several alternatives expects, with the members that it requires; empty if it does not say."""
+    """Return what one of several alternatives expects, with its required members; empty if it states nothing."""
     if not isinstance(branch, Mapping):
         return ""
     named, needed = branch.get("properties", {}), branch.get("required", ())
@@ -132,7 +132,7 @@ def _short(text: str) -> str:
 
 
 def _found(document: Any, path: Sequence[str | int]) -> Any:
-    """What a path leads to, or None: a schema can refer to another place, which its path does not say."""
+    """Return the value at a path, or None if the path does not lead to one, as where it passes through a `$ref`."""
     for part in path:
         if isinstance(document, Mapping):
             document = document.get(part)

@@ -21,7 +21,7 @@ def exceeded_limit(budget: BudgetInForce, spent: Usage, definition: CapabilityDe
 def overrun_limit(budget: BudgetInForce, spent: Usage) -> str | None:
     """Return the name of the limit on cost or wall clock that a run is above after a call, or None.
 
-    What a call costs is known only from its reply, so a run can be above its limit by the cost of what it sent last.
+    The cost of a call is known only from its reply, so a run can exceed its limit by the cost of its last calls.
     """
     if spent.cost_units > cost_units(budget.max_cost_cents):
         return "max_cost_cents"
@@ -31,12 +31,12 @@ def overrun_limit(budget: BudgetInForce, spent: Usage) -> str | None:
 
 
 def call_time(budget: BudgetInForce | None, spent: Usage, definition: CapabilityDefinition) -> CallTime:
-    """Return how long one more attempt of this call can take. With `budget` None the run does not limit it."""
+    """Return how long one more attempt of this call can take. With `budget` None, the run does not limit it."""
     timeout_ms = definition.timeout_s * 1_000
     left_us = max(0, budget.wall_clock_ms * 1_000 - spent.wall_clock_us) if budget else timeout_ms * 1_000
     if budget is None or left_us >= timeout_ms * 1_000:
         return CallTime(timeout_ms * 1_000, timeout_ms)
-    # Rounded up, so that the limit is passed for certain when the adapter is cut.
+    # Rounded up, so that the limit has certainly passed when the call is cut off.
     return CallTime(left_us, left_us // 1_000 + 1, budget.stated("wall_clock_ms"))
 
 

@@ -1,8 +1,8 @@
-"""Cancellation: a run looks for a cancel request before each call to the outside, and stops if there is one.
+"""Cancel a run: it looks for a cancel request before each call to the outside, and stops if there is one.
 
-A person's request is a sealed act in the stream `control`; a document beside it says that there is one, so that the
-usual look costs one read. A document without an act stops nothing: it is recorded, once, and the run goes on. A request
-never interrupts a call that was sent.
+A person's request is a sealed act in the stream `control`. A document next to the act says that there is a request, so
+the usual look costs one read. A document without an act stops nothing: it is recorded once, and the run goes on. A
+request never interrupts a call that was sent.
 Source: docs/design/contracts.md, "Run".
 """
 

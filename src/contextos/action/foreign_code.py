@@ -1,8 +1,8 @@
-"""Foreign code behind the `Adapter` port: whatever an adapter does becomes what the port promises (ADR 0008).
+"""Call foreign code behind the `Adapter` port, and turn whatever it does into what the port promises (ADR 0008).
 
-An adapter can be a class of the user's own. It can raise anything, hang, or answer something that is no reply. A fault
-in a write is a `LostReply`, because nobody knows whether it happened; a fault in a read is `Unavailable`. A read that
-raises one of `DEFECTS` has failed for good: it is asked once, and no circuit opens by it.
+An adapter can be a class of the user's own. It can raise anything, hang, or answer something that is not a reply. A
+fault in a write is a `LostReply`, because nobody knows whether the write happened; a fault in a read is `Unavailable`.
+A read that raises one of `DEFECTS` has failed for good: it is not repeated, and does not count against its circuit.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from contextos.contracts.ports.outside import Adapter
 from contextos.errors import ContextOSError, LostReply, Overloaded, Unavailable
 
 GRACE_MS: Final = 1_000
-"""How much longer than its own time limit an adapter is waited for, so that its own answer to a timeout comes first."""
+"""The milliseconds that an adapter gets beyond its own time limit, so that its own reply to a timeout comes first."""
 
 DEFECTS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError),
     *(RecursionError, TypeError, ValueError),
 )
-"""What code raises that is wrong, and not what it raises where something outside of it does not answer."""
+"""The exceptions that show a mistake in the adapter's code, and not that an external system does not answer."""
 _FROM_OUTSIDE: Final = (json.JSONDecodeError, UnicodeError, OSError)
-"""Value errors that something outside causes, such as the error page of a proxy, or a certificate."""
+"""Exceptions with an outside cause, such as a proxy's error page or a bad certificate. They never count as defects."""
 
 ReportFault = Callable[[BaseException, Mapping[str, str]], None]
 """Reports an exception that foreign code raised, with the ids of the tenant, run and tool call, and the capability."""
 
 
 def ignore_fault(_fault: BaseException, _fields: Mapping[str, str]) -> None:
-    """The `ReportFault` of a deployment without a log."""
+    """Ignore a fault: the `ReportFault` of a deployment without a log."""
 
 
 class ForeignFaults(AbstractContextManager[Any]):
-    """Turns what foreign code raises into what the port promises. With `FunctionAdapter`, the place for any exception.
+    """A context manager that turns any exception of foreign code into one of the port. So does `FunctionAdapter`.
 
-    `Unavailable`, `Overloaded` and `LostReply` pass; from a lookup only the last two do, because `Unavailable` would
-    claim that the call that is looked up did not happen. Their subclasses are the runtime's own and do not pass. What
-    looks like a secret is redacted from their text.
+    `Unavailable`, `Overloaded` and `LostReply` pass. From a look-up `Unavailable` does not pass, because it would claim
+    that the call did not happen. Subclasses of the three belong to the runtime and do not pass. Texts that look like
+    secrets are redacted from an exception that passes.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ForeignFaults(AbstractContextManager[Any]):
         passing: Any,
         tells_defects: bool = False,
     ) -> None:
-        """`tells_defects`: a defect of the code ends the block, and is in `defect`; its owner has to look there."""
+        """`tells_defects`: one of `DEFECTS` ends the block without an exception; the caller has to look in `defect`."""
         self._adapter_id, self._capability, self._context = adapter_id, capability, context
         self._report_fault, self._is_read = report, is_read
         self._passing: frozenset[type[ContextOSError]] = passing
@@ -77,7 +77,7 @@ class ForeignFaults(AbstractContextManager[Any]):
             return None
         fault = cast(BaseException, error)
         if kind in self._passing and self._is_short(fault):
-            # Its text goes into records, the list of dead letters, and answers to callers.
+            # The text of the exception goes into records, the list of dead letters, and answers to callers.
             fault.args = tuple(without_secrets(said.encode(errors="replace").decode()) for said in fault.args)
             return None
         if issubclass(kind, Unavailable) and Unavailable in self._passing:
@@ -99,7 +99,7 @@ class ForeignFaults(AbstractContextManager[Any]):
             self._report_fault(fault, self._fields())
 
     def uncertain(self, why: str, cause: BaseException | None = None) -> NoReturn:
-        """Raise `Unavailable` for a read, which changes nothing, and `LostReply` for everything else."""
+        """Raise `Unavailable` for a read, which changes nothing, and `LostReply` for a write or a look-up."""
         if self._is_read:
             raise Unavailable(self._adapter_id, f"`{self._capability}`: {why}") from cause
         detail = f"`{self._adapter_id}.{self._capability}` may have happened: {why}; look before it is sent again"
@@ -123,7 +123,7 @@ LOOKUP_PASSES: Final = frozenset({Overloaded, LostReply})
 
 @final_fields
 class ForeignCode:
-    """How the calls of one run reach foreign code: bounded in time, and with every fault turned into a promise."""
+    """The path of one run's calls to foreign code: limited in time, with every fault turned into one of the port's."""
 
     concurrency: Concurrency
     report: ReportFault
@@ -131,7 +131,7 @@ class ForeignCode:
     async def call(
         self, adapter_id: str, capability: str, context: CallContext, call: Callable[[], Awaitable[Any]]
     ) -> AdapterReply:
-        """Call an adapter. Raises `Unavailable` (nothing happened) or `LostReply` (it may have happened)."""
+        """Call an adapter. Raises `Unavailable` or `Overloaded` (nothing happened), or `LostReply` (nobody knows)."""
         # Every write has a key, so a call without one is a read.
         is_read = context.idempotency_key is None
         faults = ForeignFaults(
@@ -143,7 +143,7 @@ class ForeignCode:
     async def lookup(
         self, adapter_id: str, capability: str, context: CallContext, call: Callable[[], Awaitable[Any]]
     ) -> AdapterReply | None:
-        """Look a call up. Raises `LostReply`: it is still not known; or `Overloaded`: it was not asked."""
+        """Look up a call. Raises `LostReply` (its outcome is still unknown) or `Overloaded` (no adapter was asked)."""
         faults = ForeignFaults(adapter_id, capability, context, self.report, is_read=False, passing=LOOKUP_PASSES)
         reply: AdapterReply | None = await self._reply(call, context, faults, or_none=True)
         return reply
@@ -164,8 +164,8 @@ class ForeignCode:
 
 
 def checked_reply(reply: AdapterReply) -> AdapterReply:
-    """Return the validated copy of a reply that is used instead of it: one can be made without validation, be changed
-    afterwards, or be of a class that answers differently each time. Raises whatever foreign values raise.
+    """Return a validated copy of a reply, which is used instead of the reply. A reply can be made without validation,
+    be changed afterwards, or be of a class that answers differently each time. Raises whatever foreign values raise.
     """
     stated = dict(vars(reply))
     for name in ("error", "withheld"):
@@ -180,7 +180,7 @@ def checked_reply(reply: AdapterReply) -> AdapterReply:
 
 
 def describe_adapter(adapter_id: str, adapter: Adapter) -> AdapterDefinition:
-    """The definition of an adapter. Raises `Unavailable` where the adapter does not give one."""
+    """Return the definition of an adapter. Raises `Unavailable` if the adapter does not return a definition."""
     definition: Any = None
     with _Undescribed(adapter_id):
         definition = adapter.describe()
@@ -190,7 +190,7 @@ def describe_adapter(adapter_id: str, adapter: Adapter) -> AdapterDefinition:
 
 
 class _Undescribed(AbstractContextManager[None]):
-    """Turns whatever `describe` raises into `Unavailable`. It is synchronous, so nothing of ours can arrive in it."""
+    """A context manager that turns any exception of `describe` into `Unavailable`. No cancellation can arrive in it."""
 
     def __init__(self, adapter_id: str) -> None:
         self._adapter_id = adapter_id

@@ -1,4 +1,4 @@
-"""Quarantine: a foreign tool whose definition was found changed is not called, in no process, until a person acts.
+"""Quarantine foreign tools: a tool whose definition has changed is not called, in any process, until a person acts.
 
 The adapter finds the change before it sends anything, and replies with `definition_drift`. The incident becomes a
 document in the commit of that reply. Every later call reads it before its adapter is asked for anything.
@@ -23,7 +23,7 @@ OpenIncidents = Callable[[str], Awaitable[Sequence[str]]]
 async def is_quarantined(
     journal: Journal, capability: Capability, quarantine_key: str, open_incidents: OpenIncidents, key: str
 ) -> bool:
-    """Look for incidents of a capability, record under `key` that there are some, and return whether there are."""
+    """Return whether a capability has open incidents, and record it under `key` if it has."""
     if not can_drift(capability):
         return False
 
@@ -35,23 +35,23 @@ async def is_quarantined(
 
 
 def incidents_sought(quarantine_key: str) -> tuple[tuple[str, str, int], ...]:
-    """Return what a look at the store has to find so that it shows whether a capability has incidents, open or not."""
+    """Return the key range to read from the store to see whether a capability has incidents, open or not."""
     return ((*DRIFT_INCIDENTS.place(quarantine_key), 1),)
 
 
 async def has_incidents(capability: Capability, quarantine_key: str, open_incidents: OpenIncidents) -> bool:
-    """Look for incidents of a capability, and record nothing: the caller records what it does about them."""
+    """Return whether a capability has open incidents. Nothing is recorded here: the caller records what follows."""
     return can_drift(capability) and bool(await open_incidents(quarantine_key))
 
 
 def quarantine_detail(capability: Capability) -> str:
-    """Return the text that says to a person why a call was not sent."""
+    """Return the text that explains to a person why a call was not sent."""
     name = capability.capability_id
     return f"`{name}` is in quarantine, because its server does not list it as it was published; nothing was sent"
 
 
 def has_drifted(capability: Capability, reply: AdapterReply | None) -> bool:
-    """Return whether a foreign server does not list the tool as it was published. Its adapter sent nothing."""
+    """Return whether an adapter replied that the server's definition of the tool has changed, so nothing was sent."""
     error = reply.error if reply is not None else None
     return can_drift(capability) and error is not None and error.code == DEFINITION_DRIFT
 

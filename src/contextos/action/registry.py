@@ -1,6 +1,6 @@
-"""The adapter registry: the capabilities of all adapters, their compiled schemas, and which of them a caller can use.
+"""Register the capabilities of all adapters, compile their schemas, and list the capabilities that a caller can use.
 
-Refuses a schema that violates `action.schema_profile`. `format` is asserted.
+A schema that violates `action.schema_profile` is refused. The validators enforce `format`.
 Source: Reference Architecture, "Action plane"; docs/design/standards.md, "JSON Schema".
 """
 
@@ -28,7 +28,9 @@ MAX_FAULTS_SHOWN: Final = 8
 
 
 def _refuse_volatile_nothing(name: str, definition: CapabilityDefinition) -> None:
-    """Refuse `volatile` of what is no evidence, of what is no number of the output, or that allows nothing."""
+    """Refuse `volatile` of a tool that produces no evidence, with a place that is not a number of the output, or with a
+    tolerance that is not above 0. Raises `InvalidArtifact`.
+    """
     for place, most in definition.volatile.items():
         known = property_type(definition.output_schema, place.split("/")[1:]) if place.startswith("/") else None
         if known != "number" or most <= 0 or definition.kind == "write" or not definition.produces:
@@ -50,11 +52,11 @@ class Registry:
     def register(
         self, definitions: Iterable[AdapterDefinition], permissions: Iterable[Permission] = ()
     ) -> dict[str, Capability]:
-        """Compile the schemas of these adapters; return their tools by id, each with those `permissions` that are for
-        it. A schema is compiled once.
+        """Compile the schemas of these adapters; return their tools by id, each with the `permissions` for the tool. A
+        schema is compiled once.
 
         Raises:
-            InvalidArtifact: a schema breaks the rules of `profile`, or a tool is declared twice.
+            InvalidArtifact: a schema, a default or `volatile` is not valid, or a tool is declared twice.
         """
         permitted: dict[str, tuple[Permission, ...]] = {}
         for one in permissions:
@@ -102,8 +104,8 @@ class Registry:
                 refuse_unfilled_defaults(schema, name)
 
     def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
-        """Check `value` against a tool's `input` or `output` schema (`side`); return the first violation, or None.
-        `asked` is the `input` of a tool with `secrets` as a caller sends it; `input` has a mark for each of them.
+        """Check `value` against a schema of a tool (`side`); return the first violation, or None. `side` is `input`,
+        `output` or `asked`. For a tool with `secrets`, `asked` accepts the secrets, and `input` the marks for them.
 
         The problem never contains the value.
         """
@@ -127,7 +129,7 @@ class Registry:
 
 
 def _with_marks(definition: CapabilityDefinition) -> dict[str, Any]:
-    """The input schema of a tool as its calls are recorded, with a mark in place of each secret argument."""
+    """Return the input schema of a tool for recorded calls, which have a mark in place of each secret argument."""
     properties = definition.input_schema["properties"]
     pattern = f"^{SECRET_ARGUMENT.pattern}$"
     marks = {name: {"type": "string", "pattern": pattern} for name in definition.secrets}
@@ -146,11 +148,11 @@ def surface(
 ) -> tuple[SurfaceCapability, ...]:
     """Return every tool, each marked as granted, or as withheld with the reason, for these roles and scopes.
 
-    `platform` are the platform scopes of the agent. `asked_for` are the only tools that the request asks for; None:
-    all.
+    `platform` are the platform scopes of the agent. `asked_for` are the tools to which the request limits itself; None
+    means all.
 
-    A tool is granted if the pack lists and permits it, does not prohibit it, and nothing else withholds it
-    (`withheld_from`).
+    A tool is granted if the pack lists and permits it, does not prohibit it, and `withheld_from` finds no other reason
+    to withhold it.
     """
     listed = {
         f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities

@@ -1,7 +1,7 @@
-"""The profile of JSON Schema (2020-12) for capabilities: every keyword is enforced, and the work of a check is bounded.
+"""Check that a capability's JSON Schema (2020-12) fits the profile: each keyword is enforced, and checks are bounded.
 
-Refuses a keyword or `format` that the validator does not enforce, a schema of arguments that accepts unnamed
-properties, references that leave the schema or come back, and schemas beyond the size limits.
+The profile refuses a keyword or `format` that the validator does not enforce, a schema of arguments that accepts
+unnamed properties, references that leave the schema or are circular, and schemas beyond the size limits.
 Source: docs/design/standards.md, "JSON Schema".
 """
 
@@ -22,14 +22,14 @@ from contextos.errors import InvalidArtifact, Problem
 
 MAX_SCHEMA_DEPTH: Final = 32
 MAX_SUBSCHEMAS: Final = 2_000
-"""The most subschemas, where each reference counts as a copy of what it refers to."""
+"""The most subschemas in a schema. Each reference counts as a copy of the subschema that it refers to."""
 
 FORMATS: Final = frozenset({
     "date", "date-time", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri",
     "iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference",
     "uri-template", "uuid",
 })  # fmt: skip
-"""The formats that are asserted."""
+"""The values of `format` that the validator enforces."""
 
 _IN_MAPS: Final = frozenset({"$defs", "dependentSchemas", "patternProperties", "properties"})
 _IN_LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -57,9 +57,9 @@ _Path = tuple[str | int, ...]
 
 
 def profile(schema: Mapping[str, Any], name: str, *, answers: bool = False) -> None:
-    """Check a schema: an object without unnamed properties at its root, and otherwise as this module says.
+    """Check a schema by the rules of this module. Its root must be an object without unnamed properties.
 
-    The schema of `answers` can say that they have more: a call that was made is not undone by what its server adds.
+    The schema of `answers` can state that it accepts unnamed properties: a server that adds one does not undo a call.
 
     Raises:
         InvalidArtifact: the schema violates the profile; `name` says which schema.
@@ -115,7 +115,9 @@ def misfit_default(schema: Mapping[str, Any]) -> str | None:
 
 
 def _misfit(schema: Mapping[str, Any]) -> tuple[_Path, Any] | None:
-    """The path of the first misfit, and the object schema whose property it is, if it is one."""
+    """Return the path of the first subschema that refuses its own default, and the object schema whose property it is,
+    or None if it is not a property. Return None if every default fits.
+    """
     stack: list[tuple[Mapping[str, Any], _Path, Any]] = [(schema, (), None)]
     while stack:
         node, path, owner = stack.pop()
@@ -139,11 +141,11 @@ def _misfit(schema: Mapping[str, Any]) -> tuple[_Path, Any] | None:
 
 
 def refuse_unfilled_defaults(schema: Mapping[str, Any], name: str) -> None:
-    """Refuse a schema of arguments with a default that `with_defaults` never fills in, so that only the tool would know
-    it, and one with alternatives that have defaults and that nothing tells apart.
+    """Refuse a schema of arguments that has a default which `with_defaults` never fills in, so that only the tool would
+    use it. This includes a default in alternatives that cannot be told apart.
 
     Raises:
-        InvalidArtifact: `name` says which tool.
+        InvalidArtifact: there is such a default; `name` says in which tool.
     """
     for unfilled in (one for one in _defaults(schema) if not one.is_filled_in):
         _refuse_unfilled(unfilled, f"`{name}`")
@@ -157,7 +159,7 @@ def _refuse_unfilled(unfilled: _Default, name: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class _Default:
-    """The schema that has a default, and the object schema and the name of the property that it is for."""
+    """A subschema with a default (`node`, at `path`), and the property that it is for: its name, in `owner`."""
 
     path: _Path
     node: Any
@@ -165,16 +167,16 @@ class _Default:
     name: str
     is_filled_in: bool
     is_void: bool
-    """Nothing can use it, because its property is required."""
+    """The default can never be used, because its property is required."""
 
 
 def _defaults(schema: Mapping[str, Any]) -> Iterator[_Default]:
-    """Every default, once for each property that it is for."""
+    """Yield every default in a schema, once for each property that it is for."""
     seen: set[tuple[int, int, str, bool, bool, bool]] = set()
     apart: dict[int, bool] = {}
-    # A node, its path, the object schema and name of its property, whether it is the property itself, and whether
-    # values there are filled in: not where alternatives are not apart, because a value that lacks it could be another
-    # alternative here and this one at the server. The last says whether the property is required.
+    # node, path, object schema of the property, name of the property, whether the node is the property itself, whether
+    # defaults there are filled in, whether the property is required. Defaults are not filled in where alternatives are
+    # not apart: a value without the member could fit one alternative here and another at the server.
     stack: list[tuple[Any, _Path, Any, str, bool, bool, bool]] = [(schema, (), None, "", False, True, False)]
     while stack:
         node, path, owner, name, named, reached, void = stack.pop()
@@ -200,7 +202,7 @@ def _defaults(schema: Mapping[str, Any]) -> Iterator[_Default]:
 
 
 def _apart(schema: Mapping[str, Any], alternatives: Any) -> bool:
-    """Whether no value fits two alternatives of which one has defaults."""
+    """Return whether no value can fit two of these alternatives, for each pair in which one has a default."""
     with_default = [_has_default(schema, one) for one in alternatives]
     if not any(with_default):
         return True
@@ -232,11 +234,12 @@ def _no_document(uri: str) -> NoReturn:
 
 
 def without_unused_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return a schema of a foreign server without the defaults that it refuses itself or that nothing fills in before
-    the call, and their pointers. Such a property is required, because the server could use its default all the same.
+    """Return a foreign server's schema without the defaults that cannot be used, and the pointers of these defaults. A
+    default cannot be used if its own schema refuses it, or if it is not filled in before the call. Its property becomes
+    required, because the server could still use the default.
 
     Raises:
-        InvalidArtifact: the default is not that of a property, so nothing can be required in its place.
+        InvalidArtifact: such a default does not belong to a property, so no property can be required.
     """
     made = own_copy(schema)
     dropped = dict[str, None]()
@@ -250,7 +253,7 @@ def without_unused_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], 
         }
         if not unused:
             _refuse_unfilled(unfilled[0], "it")
-        # A default that several properties share goes for all of them, also for those that it could be used for.
+        # A default that several properties share is removed for all of them, also where it could be used.
         for one in (one for one in defaults if id(one.node) in unused):
             one.node.pop("default", None)
             if not one.is_void:
@@ -272,7 +275,7 @@ def _require(owner: dict[str, Any], name: str) -> None:
 
 
 def _children(node: Mapping[str, Any]) -> Iterator[tuple[_Path, Mapping[str, Any]]]:
-    """The subschemas directly below `node`, each with its steps. A boolean has nothing to check."""
+    """Yield the subschemas directly below `node`, each with the path to it. Boolean schemas are left out."""
     for keyword, value in node.items():
         inside: list[tuple[_Path, Any]] = [((keyword,), value)] if keyword in _SINGLE else []
         if keyword in _IN_MAPS and isinstance(value, dict):

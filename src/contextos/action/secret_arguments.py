@@ -1,9 +1,9 @@
-"""Secret arguments: what a tool declares as `secrets` is sent to it, and a mark replaces it everywhere else.
+"""Handle secret arguments: a value that a tool declares as `secrets` is sent to it; a mark replaces it anywhere else.
 
 A value is in the memory of the process to which the agent sent it, from the record of the call until its answer. The
-mark is a digest of the value under a key that this process made and keeps nowhere, so nobody can try values against a
-journal. In one session one mark is one value: approvals, idempotency keys and replays take it like any argument.
-A process without the value sends nothing, and never the mark.
+mark is a digest of the value under a key that this process made and never stores, so nobody can guess values with the
+help of a journal. In one session equal values have equal marks, so approvals, idempotency keys and replays use the mark
+like any argument. A process without the value sends nothing, and never the mark.
 Source: docs/adr/0048-a-declared-secret-is-sent-and-not-kept.md.
 """
 
@@ -37,19 +37,19 @@ from contextos.errors import LostReply, Unavailable
 MIN_SECRET_ARGUMENT_CHARS: Final = 4
 """A shorter text cannot be kept out of answers, so it is refused."""
 MAX_HELD: Final = 10_000
-"""How many values a process has in memory; the oldest goes first."""
+"""The most values that a process has in memory; the oldest is dropped first."""
 MARK_KEY_BYTES: Final = 32
 MIN_CUT_CHARS: Final = 512
-"""An adapter can have cut a text of an error that is as long, before secrets are taken out of it."""
+"""The length from which a text of an error can have been cut by the adapter before secrets are taken out of it."""
 HELD_ELSEWHERE_US: Final = 3_000_000
-"""How long a run that needs a value waits for the process that has it, before another process looks again."""
+"""The time, in microseconds, that a run waits for the process that has its value before another process looks again."""
 SECRET_LOST: Final = Failure(code="secret_lost", detail="its secret argument ended with the process that had it")
-"""A call whose secret argument is in the memory of no process any more cannot be sent."""
+"""The failure of a call whose secret argument no process has in memory any more: it cannot be sent."""
 
 
 @dataclass(slots=True)
 class SecretValues:
-    """The values that one process has in memory, by run and mark. In no representation of this object.
+    """The values that one process has in memory, by run and mark. No representation of this object shows them.
 
     `random` returns random bytes, and `owner` is the id of this process.
     """
@@ -67,7 +67,7 @@ class SecretValues:
         return secret_argument_mark(hmac.digest(self._key, text, hashlib.sha256))
 
     def marked(self, run_id: str, tool: str, args: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """Return the arguments of a call with a mark for each of these, as they are recorded."""
+        """Return the arguments of a call as they are recorded: with a mark for each argument in `names`."""
         return {**args, **{name: self.mark(run_id, tool, name, args[name]) for name in names if name in args}}
 
     def hold(self, run_id: str, mark: str, value: str) -> None:
@@ -93,9 +93,9 @@ class SecretValues:
         return values if len(values) == len(marks) else None
 
     def recorded(self, run_id: str, asked: Mapping[str, Any], before: AskedSecrets, marks: Mapping[str, Any]) -> Any:
-        """Return a call in the form in which the same one was recorded, with the arguments `marks`.
+        """Return a repeated call in its recorded form, with the recorded arguments `marks`, if it is the same call.
 
-        Another process made a mark under another key, so the value cannot be compared.
+        If another process made a mark, its key is not known, so that value cannot be compared.
         """
         args = asked["args"]
         if before.held_by == self.owner:
@@ -111,7 +111,7 @@ class SecretArguments:
     process: SecretValues | None = None
 
     def asked(self, args: Mapping[str, Any]) -> AskedSecrets | None:
-        """Return what was recorded with the call that the agent asked for last, if these are its secret arguments."""
+        """Return the record of the secrets of the call that the agent asked for last, if `args` are of that call."""
         last = self.account.last("call.asked")
         if last is None or "secrets" not in last.body:
             return None
@@ -119,8 +119,8 @@ class SecretArguments:
         return asked if all(args.get(name) == last.body["args"].get(name) for name in asked.traced) else None
 
     def done_elsewhere(self, capability: Capability, args: Mapping[str, Any]) -> str | None:
-        """Return the agent's id of an earlier call that had its effect and is equal but for its secrets, which another
-        process had: nobody can tell whether they are the same. None if there is none.
+        """Return the agent's id of an earlier call that had its effect and differs only in its secrets, or None. Only
+        secrets that another process had count, because they cannot be compared.
         """
         # An answer that the gateway refused, or an error beside mutations, is an effect too.
         happened = {one.key.rpartition("/")[0] for one in self.account.of("tool.returned") if one.body["happened"]}
@@ -137,7 +137,7 @@ class SecretArguments:
         return None
 
     def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
-        """As `SecretValues.values`."""
+        """Return the values of the secret arguments of a call, as `SecretValues.values` does."""
         assert self.process is not None, "a replay sends nothing"
         return self.process.values(run_id, args)
 
@@ -153,8 +153,8 @@ class SecretArguments:
 async def call_with(
     adapter: Adapter, name: str, args: Mapping[str, Any], secrets: Mapping[str, str], context: CallContext
 ) -> AdapterReply:
-    """Call an adapter with the secrets in place of their marks. What it answers or raises has none of them. `args` are
-    a copy, which the adapter can change.
+    """Call an adapter with the secrets in place of their marks. The secrets are redacted from its reply and exceptions.
+    `args` are a copy, which the adapter can change.
     """
     if not secrets:
         return await adapter.call(name, args, context)
@@ -165,7 +165,7 @@ async def call_with(
         error.args = tuple(redactor.redact(said) for said in error.args)
         raise
     if reply.operation is not None:
-        # Nobody could redact the secrets from what is found under it later.
+        # The secrets could not be redacted from the result of a later look-up of the operation.
         accepted = LostReply("it was accepted and runs on, and a call with secrets is not looked up")
         accepted.accepted = True
         raise accepted
@@ -173,14 +173,14 @@ async def call_with(
 
 
 def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterReply:
-    """An answer without the secrets. That a definition changed is said still."""
+    """Return a reply without the secrets. The code of a definition drift is kept."""
     output, mutations = redactor.redact(reply.output), redactor.redact(list(reply.mutations))
     changed: dict[str, Any] = {"output": output, "mutations": tuple(mutations)}
     if reply.artifacts:
         made = [ToolArtifact.model_validate(redactor.redact(dict(one))) for one in reply.artifacts]
         changed["artifacts"] = tuple(made)
     if reply.withheld is not None:
-        # The place in an answer has names that the server chose.
+        # The pointer into an answer contains names that the server chose.
         changed["withheld"] = ToolError.model_validate(redactor.redact(reply.withheld.to_json()))
     if reply.error is not None:
         said = {name: redactor.redact(one) for name, one in reply.error.to_json().items()}
@@ -196,8 +196,8 @@ def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterRep
 
 
 def _nowhere_else(args: Mapping[str, Any], names: Sequence[str], capability: Capability) -> dict[str, Any]:
-    """Return the arguments of a call with a mark, which refuses it, for each one that its tool does not have, and for
-    each other one that has a secret of the call in it: it can be a secret at a wrong place.
+    """Return the arguments of a call with a mark for each argument that the tool does not have, and for each other
+    argument that contains a secret of the call: it can be a secret at a wrong place. Such a mark refuses the call.
     """
     known = capability.definition.input_schema.get("properties", {})
     secrets = [args[name] for name in names if isinstance(args[name], str) and args[name]]
@@ -214,7 +214,7 @@ def without_secrets_of(
     run: tuple[RunScope, SeenContent, Registry],
     process: SecretValues,
 ) -> dict[str, Any]:
-    """Return a call that an agent asks for as it is recorded: with a mark for each argument that its tool declares as
+    """Return an agent's call in the form that is recorded: with a mark for each argument that its tool declares as
     secret. The values stay in the memory of `process`.
     """
     scope, seen, registry = run

@@ -1,4 +1,4 @@
-"""`SecretRedactor`: takes the secrets of a connection out of whatever its server answers."""
+"""Take the secrets of a connection out of whatever its server answers (`SecretRedactor`)."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from contextos.contracts.encoding.redacted import unused_name
 
 REDACTED: Final = "[credential]"
 MIN_SECRET_CHARS: Final = 8
-"""A shorter text is not redacted: it occurs in other texts by chance. `min_chars` of a `SecretRedactor` can be less;
-between the two only the forms of a secret are found, and not those that are cut up or disguised.
+"""A shorter secret is not redacted: it occurs in other texts by chance. `min_chars` of a `SecretRedactor` can be lower.
+A secret of a length between the two is found in its usual forms only, and not if it is split or disguised.
 """
 MIN_BEGINNING_CHARS: Final = 4
-"""How much of a secret is taken from the end of a text that was cut; less is in other texts by chance."""
+"""The fewest characters of a secret that are removed at the end of a cut text; fewer occur in other texts by chance."""
 
 _MARKS: Final = re.compile(r"[\W_]+")
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
 class SecretRedactor:
-    """Redacts secrets, in each of the forms in which a server has seen them and can send them back.
+    """Redacts secrets, in each of the forms in which a server can send them back.
 
-    The secrets are in no representation of this object.
+    No representation of this object shows the secrets.
     """
 
     def __init__(self, secrets: Iterable[str], min_chars: int = MIN_SECRET_CHARS) -> None:
         texts = {form for secret in secrets if len(secret) >= min_chars for form in _forms(secret)}
         forms = {form.casefold() for form in texts if len(form) >= min_chars}
-        # The longest first: one can be a part of another.
+        # The longest forms come first, because one form can be a part of another.
         self._forms = sorted(forms, key=len, reverse=True)
         self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}
 
     def redact(self, value: Any) -> Any:
-        """Return a JSON value or text without any of the secrets, also in the names of members. Of the texts of a list
-        that say one together nothing is kept.
+        """Return a JSON value or text without any of the secrets, also in the names of members. If the texts of a list
+        contain a secret only when they are joined, all texts of the list are redacted.
         """
         if not self._forms:
             return value
@@ -57,7 +57,7 @@ class SecretRedactor:
             return [REDACTED if isinstance(one, str) else one for one in kept]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             said = str(value)
-            # A short secret is in many numbers by chance, such as a time; it is redacted where it is the whole number.
+            # A short secret occurs in many numbers by chance, such as times: it is redacted only as a whole number.
             hit = any(one == said or (len(one) >= MIN_SECRET_CHARS and one in said) for one in self._forms)
             return REDACTED if hit or any(one in said for one in self._bare) else value
         return value
@@ -80,13 +80,13 @@ class SecretRedactor:
         folded = text.casefold()
         found = [re.escape(form) for form in self._forms if form in folded]
         kept = re.sub("|".join(found), REDACTED, text, flags=re.IGNORECASE) if found else text
-        # Escaped, split or encoded in a way that no pattern foresees: then nothing of the text is kept.
+        # A secret can be escaped, split or encoded in a way that no form covers: then nothing of the text is kept.
         bare = _bare(kept)
         return REDACTED if any(one in bare for one in self._bare) else kept
 
 
 def _forms(secret: str) -> set[str]:
-    """A secret as it can be written, and each of these encoded, alone or within a longer text that was encoded."""
+    """Return the ways to write a secret, and the encodings of each, alone or within a longer text that was encoded."""
     quoted, raw = quote(secret, safe=""), secret.encode()
     written = {secret, secret[::-1], quoted, quote(secret), json.dumps(secret)[1:-1], raw.hex(), raw.hex().upper()}
     once = {*written, *_base64(raw)}
@@ -103,9 +103,9 @@ def _base64(raw: bytes) -> Iterator[str]:
 
 
 def _within(encode: Callable[[bytes], bytes], raw: bytes, group: int, bits: int) -> Iterator[str]:
-    """What the encoding of a longer text has of `raw` in it, which depends on where in a group of bytes it begins.
+    """Yield the characters that `raw` has within an encoded longer text, for each place in a group where it can begin.
 
-    `bits` is what one character holds.
+    `group` is the number of bytes that are encoded together, and `bits` the number of bits in one encoded character.
     """
     for before in range(group):
         encoded = encode(b"\0" * before + raw).decode()
@@ -113,7 +113,7 @@ def _within(encode: Callable[[bytes], bytes], raw: bytes, group: int, bits: int)
 
 
 def _bare(text: str) -> str:
-    """The letters and digits of a text, without the escapes of JSON, HTML and URLs."""
+    """Return the letters and digits of a text, without the escapes of JSON, HTML and URLs."""
     if text.isalnum() and text.isascii() and "0x" not in text.lower():
         return text.lower()
     plain = unicodedata.normalize("NFKC", joined_hex(unescaped(text)))

@@ -24,12 +24,12 @@ NAME: Final = "attachments"
 
 
 class HttpAttachments:
-    """Fetches files below `places`: by tenant, the beginnings of the URLs that are its own, each with a `/` at its end.
+    """Fetches files below `places`: by tenant, the beginnings of the tenant's URLs, each with a `/` at its end.
 
-    `internal` allows their hosts to be at loopback or private addresses.
+    `internal` allows the hosts of the places to be at loopback or private addresses.
 
     Raises:
-        InvalidInput: a place is no URL, or at an address from which nothing is ever fetched.
+        InvalidInput: a place is not a URL, or is at an address from which nothing is ever fetched.
     """
 
     def __init__(self, places: Mapping[str, Sequence[str]], *, internal: bool = False) -> None:
@@ -61,7 +61,7 @@ class HttpAttachments:
         except AnswerTooLarge:
             raise _refused(f"it has more than {max_bytes} bytes", "send a smaller file, or an excerpt") from None
         except LostReply as error:
-            # Nothing happened by reading it.
+            # A read has no effect.
             raise Unavailable(NAME, str(error)) from None
         if answer.status in (408, 429) or answer.status >= 500:
             raise Unavailable(NAME, f"its server answered {answer.status}")

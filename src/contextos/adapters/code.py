@@ -1,10 +1,10 @@
 """`SourceCode`: the `Code` port over the source files of this process, each read once.
 
-For adapters that the settings name the loader read the files, and their digest covers them all. An adapter that the
-embedding application made as an object has no list of files: its digest covers the modules of its class, of the
-functions and adapters in its attributes, of the class whose method such a function is, and of what a framework's tool
-calls in the end. What the code imports beside these files is read again whenever it is asked about (`packages`), and
-so is the module of what was given to a function: in its closure, its arguments or the attributes of its object.
+If the settings name an adapter, the loader read its files, and its digest covers them all. An adapter that the
+embedding application made as an object has no list of files. Its digest covers the modules of its class, of the
+functions and adapters in its attributes, of the classes of its methods, and of the function that a framework's tool
+calls in the end. Other files that the code imports are read again at each question (`packages`). So are the modules of
+values that were given to a function: in its closure, its arguments or the attributes of its object.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _DATA: Final = _VALUES | {AdapterDefinition, CapabilityDefinition}
 _FUNCTIONS: Final = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType)
 
 _LOADED: Final = "loaded:"
-"""The label of an adapter that the loader made; behind it is the digest of its code."""
+"""The prefix of the label of an adapter that the loader made. The rest of the label is the digest of its code."""
 _GIVEN: Final = "given:"
-"""The label of a module that counts as if the code imported it."""
+"""The prefix of the label of a module that counts as if the code imported it."""
 _COVERED: Final = ""
-"""Instead of the digest of a module of the standard library, or of the runtime: the pin `runtime` covers it."""
+"""Replaces the digest of a module of the standard library or of the runtime, which the pin `runtime` covers."""
 
 RUNTIME_FOLDER: Final = Path(__file__).parents[1]
 """The folder of the installed runtime."""
@@ -52,14 +52,14 @@ def runtime_digest() -> str:
 
 
 def stated_by(ports: Iterable[object]) -> tuple[str, ...]:
-    """Return the classes of the ports that are code of somebody else: what they say of themselves nobody here knows."""
+    """Return the names of the classes of ports that are not code of the runtime, so their statements are unchecked."""
     kinds = {port if isinstance(port, type) else type(port) for port in ports if port is not None}
     foreign = (kind for kind in kinds if not _is_ours(kind))
     return tuple(sorted(f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME_CHARS] for kind in foreign))
 
 
 def _is_ours(kind: type) -> bool:
-    """Whether the module of a class is one of this runtime, and has it under that name."""
+    """Return whether a class comes from a module of this runtime that really has it under its name."""
     module = sys.modules.get(kind.__module__)
     ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
     return ours and getattr(module, kind.__qualname__, None) is kind
@@ -68,8 +68,8 @@ def _is_ours(kind: type) -> bool:
 class SourceCode:
     """The digests of the code that this process runs.
 
-    `loaded` are the adapters that the loader made. The source of any other adapter is read when it is first asked
-    about, and a later change of the file changes nothing. An adapter whose source cannot be read has no digest.
+    `loaded` are the adapters that the loader made. The source of any other adapter is read at the first question about
+    it, and a later change of the file changes nothing. An adapter whose source cannot be read has no digest.
     """
 
     def __init__(self, *loaded: LoadedAdapters) -> None:
@@ -77,7 +77,7 @@ class SourceCode:
         self._loaded_packages = {f"{_LOADED}{one.code_digest}": one.packages for one in loaded}
         self._packages: dict[frozenset[str], Callable[[], str | None] | None] = {}
         self._consists: dict[int, tuple[Adapter, frozenset[str]]] = {}
-        # Threads that begin at once read the files once.
+        # Threads that ask at the same time read the files once.
         self._reading = threading.Lock()
         self._modules: dict[str, str | None] = {}
         self._runtime = runtime_digest()
@@ -91,18 +91,18 @@ class SourceCode:
 
     def adapter(self, adapter: Adapter) -> str | None:
         parts = {name: one for name, one in self._parts(adapter, {}, set()).items() if not name.startswith(_GIVEN)}
-        # An adapter of the runtime is what its definition says, unless functions are in it: then it is their code.
+        # The definition of an adapter of the runtime says it all, unless it holds functions: then their code counts.
         if None in parts.values() or (not parts and _held(_attributes(adapter))):
             return None
         only = next(iter(parts.items())) if len(parts) == 1 else ("", None)
         return only[1] if only[0].startswith(_LOADED) else content_address(parts)
 
     def packages(self, adapter: Adapter) -> Callable[[], str | None] | None:
-        """Return what reads the digest of the files that the code of an adapter can run beside its own; None for an
-        adapter of the runtime. It answers None once a file is not what it was when this process first read it.
+        """Return a function that returns the digest of the files that the code of an adapter can run beside its own, or
+        None once a file differs from what this process first read. Return None for an adapter of the runtime.
         """
         with self._reading:
-            # What an object holds when it is first asked about: a client that it makes later changes no pin.
+            # The state of the object at the first question counts: a client that it makes later changes no pin.
             if id(adapter) not in self._consists:
                 self._consists[id(adapter)] = adapter, frozenset(self._parts(adapter, {}, set()))
             modules = self._consists[id(adapter)][1]
@@ -119,7 +119,7 @@ class SourceCode:
         return files[0].now if len(files) == 1 else functools.partial(_all_now, files) if files else None
 
     def _parts(self, value: Any, found: dict[str, str | None], seen: set[int]) -> dict[str, str | None]:
-        """Add the digest of each piece of code that an adapter, or a function in it, consists of, by its name."""
+        """Add to `found`, by name, the digest of each module or loaded adapter that the code of `value` comes from."""
         if id(value) in seen:
             return found
         seen.add(id(value))
@@ -142,7 +142,7 @@ class SourceCode:
             for one in parameters:
                 self._parts(one, found, seen)
         elif isinstance(value, type):
-            # A class that a framework made when it read a function is in no file.
+            # A class that a framework made from a function is in no file.
             if getattr(sys.modules.get(value.__module__), value.__name__, None) is value:
                 self._add_modules((value,), found)
         else:
@@ -154,7 +154,7 @@ class SourceCode:
         return found
 
     def _give(self, values: Iterable[Any], found: dict[str, str | None]) -> None:
-        """Add the modules of values, and of those in them, to which other code was given than it imports."""
+        """Add the modules of values that were given to code from outside, and of the items of such values."""
         for value in values:
             for one in _inside(value):
                 if type(one) in _VALUES:
@@ -169,13 +169,13 @@ class SourceCode:
             name = str(kind.__module__)
             if (code_digest := self._module(name)) == _COVERED:
                 continue
-            # Neither the program nor what the loader read can be found by a name.
+            # The program and the modules of the loader cannot be found by a name, so their digest counts.
             if given and name != "__main__" and not name.startswith(PACKAGE_PREFIX):
                 name, code_digest = f"{_GIVEN}{name}", ""
             found[name] = code_digest
 
     def _module(self, name: str) -> str | None:
-        """The digest of the source of a module, as it was when it was first asked about."""
+        """Return the digest of the source of a module as it was at the first question; None if it cannot be read."""
         if name not in self._modules:
             top = name.partition(".")[0]
             covered = top == "contextos" or (top in sys.stdlib_module_names and top != "__main__")
@@ -184,7 +184,7 @@ class SourceCode:
 
 
 def _held(attributes: Iterable[Any]) -> list[Any]:
-    """The functions and adapters among the attributes of an adapter, and in mappings there."""
+    """Return the functions and adapters among the attributes of an adapter, and in attributes that are mappings."""
     found = list[Any]()
     for held in attributes:
         for one in held.values() if type(held) is dict or isinstance(held, Mapping) else (held,):
@@ -194,16 +194,16 @@ def _held(attributes: Iterable[Any]) -> list[Any]:
 
 
 def _is_routine(value: Any) -> bool:
-    """As `inspect.isroutine`: a function, a method, or what is called as a method of the class that it is in."""
+    """Return whether a value is a function, a method or a method descriptor (as `inspect.isroutine`)."""
     if isinstance(value, _FUNCTIONS):
         return True
     return hasattr(type(value), "__get__") and not hasattr(type(value), "__set__") and not isinstance(value, type)
 
 
 def _kinds(value: Any) -> Sequence[Any]:
-    """What has the code of a value: a function, or the classes of an object or of a method."""
+    """Return the objects that have the code of a value: the function itself, or the classes of an object or method."""
     try:
-        # A proxy has every attribute that it is asked for, and is not asked here.
+        # A proxy claims to have every attribute, so its own `__getattr__` is not called.
         wrapped = (type if issubclass(type(value), type) else object).__getattribute__(value, "__wrapped__")
     except AttributeError:
         wrapped = None
@@ -232,7 +232,7 @@ def _closed_over(function: Any) -> Iterator[Any]:
 def _attributes(value: Any) -> list[Any]:
     own = [*getattr(value, "__dict__", {}).values()]
     if hasattr(type(value), "__slots__"):
-        # By what holds them: `__slots__` can be one text, and names a private slot by another name than it has.
+        # Slots are found as descriptors: `__slots__` can be a single text, and has unmangled names of private slots.
         for kind in type(value).__mro__:
             for slot in vars(kind).values():
                 if isinstance(slot, MemberDescriptorType):
@@ -254,7 +254,7 @@ def _all_now(files: Iterable[PackageFiles]) -> str | None:
 
 
 def _packages_of(modules: Collection[str]) -> PackageFiles:
-    """The files that these loaded modules can run beside their own."""
+    """Return the files that these loaded modules can run beside their own."""
     given = {one.removeprefix(_GIVEN) for one in modules if one.startswith(_GIVEN)}
     found = Imports(frozenset(given.difference(modules)))
     for name in sorted(modules):

@@ -129,7 +129,7 @@ class FileDirectory:
         return found
 
     async def held_roles(self, tenant_id: str) -> HeldRoles:
-        """Return the roles that the users and approvers of the tenant hold, and who is listed."""
+        """Return the roles that the users and approvers of the tenant hold, and everybody whom the file lists."""
         tenant = await self._now(tenant_id)
         listed = {
             name: tuple(tenant.get(name, {}).values()) for name in ("users", "approvers", "agents", "delegations")
@@ -145,7 +145,7 @@ class FileDirectory:
         )
 
     async def _now(self, tenant_id: str) -> dict[str, Any]:
-        """The tenant as it is now, empty for one that the file does not name."""
+        """Return the current content of a tenant, {} for a tenant that the file does not name."""
         return self._current().get(tenant_id, {})
 
     async def _user(self, _tenant_id: str, tenant: Mapping[str, Any], user_id: str) -> KnownUser | None:
@@ -155,7 +155,7 @@ class FileDirectory:
     def _current(self) -> dict[str, dict[str, Any]]:
         try:
             state = self._path.stat()
-            # A copy can bring its times along; nobody sets that of the last change, or the number of a file.
+            # A copy can keep its modification time, but nobody can set the time of the last change or the inode.
             stamp = (state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_size)
             if stamp != self._stamp:
                 self._tenants = self._read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
@@ -178,7 +178,7 @@ def tenants_of(content: Any) -> dict[str, dict[str, Any]]:
     """Return the identities of each tenant as typed values, from the content of a directory file.
 
     Raises:
-        InvalidInput: it is not a directory; names each fault and its place.
+        InvalidInput: the content is not a directory; it names each fault and its place.
     """
     return {
         tenant_id: {
@@ -193,7 +193,7 @@ def tenants_of(content: Any) -> dict[str, dict[str, Any]]:
 
 
 def _with_every_name(approvers: dict[str, Approver]) -> dict[str, Approver]:
-    """The approvers, each with every name of theirs: two that share one are the same person, also over a third."""
+    """Return the approvers, each with all names of the person. Two that share a name, also via a third, are one."""
     people: dict[str, set[str]] = {}
     for name, one in approvers.items():
         whole = {name, *one.user_ids}.union(*(people.get(known, ()) for known in (name, *one.user_ids)))

@@ -2,7 +2,7 @@
 
 Everything but the private halves is as in `KeyFiles`: the list of public keys, rotation and retirement. Each private
 half is `<kid>.pem`, an encrypted PKCS#8 PEM of an Ed25519 key. The passphrase comes from a file or an environment
-variable that the settings name. Refuses a file that is not encrypted, another algorithm and another passphrase.
+variable that the settings name. A file that is not encrypted, another algorithm or another passphrase is refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pkcs8Files(SeedFiles):
         try:
             key = load_pem_private_key(raw, self._passphrase)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            # The library's message is not quoted. It says the same of a damaged file.
+            # The library's message is not quoted. It is the same for a damaged file.
             detail = "the passphrase does not open it, or it is damaged"
             raise _refused(path, "wrong_passphrase", detail, "give the passphrase with which it was made") from None
         if not isinstance(key, Ed25519PrivateKey):

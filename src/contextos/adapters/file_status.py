@@ -1,4 +1,4 @@
-"""Whether the status of a file tells that the file changed again."""
+"""Decides whether the status of a file shows each further change of the file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ STEP_NS: Final = 20_000_000
 
 
 def is_settled(*statuses: os.stat_result) -> bool:
-    """Return whether one more change of these files would have another time than their last.
+    """Return whether another change of any of these files would get another time than the file's last change.
 
-    Two changes within one step have the same time, so that what was read between them would count for ever. What is
-    read of a file that just changed is read again.
+    Two changes within one step of the clock have the same time, so a content that was read between them would never be
+    replaced. A caller therefore reads a file again that changed just now.
     """
     now_ns = time.time_ns()
     return all(abs(now_ns - status.st_ctime_ns) > STEP_NS for status in statuses)

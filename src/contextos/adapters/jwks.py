@@ -3,8 +3,8 @@
 Keys are fetched when a token needs them and kept for five minutes; no header of the answer (`Cache-Control`) changes
 that. A key id that is not there is looked up again, at most every thirty seconds, so that invented ids cause no
 requests. A source that failed is asked again after a second at the earliest; until it answers, nobody knows whether a
-key id that is not there exists. Old keys are never used because the issuer does not answer. Over HTTP the safety rules
-of `outbound` hold: redirects, other statuses, and answers that are too large or no set of keys are refused.
+missing key id exists. Keys older than five minutes are not used, even if the issuer does not answer. Over HTTP the
+rules of `outbound` hold. Redirects, other statuses than 200, large answers and answers without keys are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Jwks(Protocol):
     """The keys of one issuer."""
 
     async def with_key(self, kid: str) -> Mapping[str, Any]:
-        """Return the issuer's JWK Set, as fresh as it has to be to hold the key `kid` if there is one.
+        """Return the issuer's JWK Set, which is fetched anew if `kid` is missing in the kept set, as this module says.
 
         Raises:
             Unavailable: the issuer does not answer with a JWK Set.
@@ -50,8 +50,8 @@ class Jwks(Protocol):
         ...
 
     def is_silent(self) -> bool:
-        """Return whether its keys could not be had at the last attempt, which is not older than five minutes, and none
-        are kept that still count.
+        """Return whether the last attempt to get the keys failed, is less than five minutes old, and no kept keys are
+        still valid.
         """
         ...
 
@@ -71,8 +71,8 @@ class PinnedJwks:
 
 
 class KeptJwks:
-    """A JWK Set that `fetch` returns as bytes, kept as this module says. `check` is what the set has to be, and
-    `issuer` whose it is.
+    """A JWK Set that `fetch` returns as bytes, kept as this module says. `check` returns the valid keys of the set, or
+    raises `InvalidInput`. `issuer` is its name in messages.
 
     `fetch` raises `Unavailable`.
     """
@@ -90,7 +90,7 @@ class KeptJwks:
         if (kept := self._kept(kid)) is not None:
             return kept
         async with self._one_at_a_time:
-            # A caller that waited for the fetch of another one uses what it brought.
+            # A caller that waited for the fetch of another caller uses its result.
             if (kept := self._kept(kid)) is not None:
                 return kept
             now_us = self._clock.now_us()
@@ -116,7 +116,7 @@ class KeptJwks:
         return self._jwks is not None and 0 <= self._clock.now_us() - self._fetched_us < KEEP_US
 
     def _kept(self, kid: str) -> Mapping[str, Any] | None:
-        """The set that is kept, if it is fresh, and has the key or was looked for lately, with an answer."""
+        """Return the kept set if it is fresh, and has the key or was fetched within thirty seconds; else None."""
         if self._jwks is None or not self._is_fresh():
             return None
         lately = self._failure is None and 0 <= self._clock.now_us() - self._tried_us < AGAIN_US
@@ -159,7 +159,7 @@ class HttpJwks(KeptJwks):
             to = destination(url)
         except InvalidInput as error:
             raise _bad_url(error.problems[0].detail, error.problems[0].remedy) from None
-        # Who writes the loopback into a URL says that it is internal.
+        # A URL with a loopback host says by itself that it is internal.
         internal = internal or is_loopback(to.host)
         if fault := internal_address_fault(to.host, internal=internal):
             raise _bad_url(*fault)

@@ -1,10 +1,10 @@
 """`KeyFiles`: the runtime's keys, one for each purpose, from the files of a directory.
 
-`runtime.json` lists every public key: what it is for, since when it signs, and when it was retired. The private half of
+`runtime.json` lists every public key: its purpose, when it begins to sign, and when it was retired. The private half of
 each key that signs, now or soon, is in a file `<kid>.key` of 32 bytes in hex, which only its owner can read (the module
-`encrypted_keys` has others instead). That of a key that was replaced is deleted by the first process that finds it, so
-also after a crash and by a copy on another machine. The directory is read again whenever it changes, and when a key
-begins or ceases to sign.
+`encrypted_keys` uses other files). The first process that finds the private half of a replaced key deletes it. So that
+also happens after a crash, and in a copy on another machine. The directory is read again whenever it changes, and when
+a key begins or ceases to sign.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RingFile(Model):
 
 
 class SeedFiles:
-    """How the private half of a key is kept: plainly, in a file of 32 bytes in hex. A development stand-in."""
+    """Keeps the private half of a key as a plain file: 32 bytes in hex. A development stand-in."""
 
     suffix = ".key"
     unsafe: tuple[str, ...] = ("unsafe_local_keys",)
@@ -67,13 +67,13 @@ class SeedFiles:
 
 
 class KeyFiles:
-    """The `Keys` port over the directory `folder`, whose private halves are kept as `files` does.
+    """The `Keys` port over the directory `folder`. `files` reads and writes the private halves.
 
-    A purpose whose private file is missing can be verified and not signed.
+    If the private file of a purpose is missing, signatures for it can be verified and not made.
 
     Raises:
         InvalidSettings: from the constructor and every method, if a file cannot be read, can be read by others, or
-            holds another key than the list says; from a rotation, also if one cannot be written.
+            holds another key than the list says; from a rotation, also if a file cannot be written.
     """
 
     unsafe: tuple[str, ...] = SeedFiles.unsafe
@@ -101,7 +101,7 @@ class KeyFiles:
         return cls(folder, clock, files)
 
     def listed(self) -> tuple[ListedKey, ...]:
-        """Return every key, those of one purpose together, the newest first."""
+        """Return every key. The keys of one purpose are together, the newest first."""
         self._current()
         return self._listed
 
@@ -126,7 +126,7 @@ class KeyFiles:
         return self._current().discloses(text)
 
     def prepare(self, purpose: str, from_us: int) -> NewKey:
-        """Make a key that would replace the one that signs for `purpose`; see `RotatingKeys`."""
+        """Make a key that could replace the signing key of `purpose`; see `RotatingKeys`."""
         if purpose not in PURPOSES:
             detail = f"there is no purpose `{purpose[:40]}`"
             raise InvalidInput(Problem("/purpose", "unknown_purpose", detail, name_remedy(purpose, PURPOSES)))
@@ -154,7 +154,7 @@ class KeyFiles:
         return NewKey(purpose, old.kid, kid, public.hex(), from_us, from_us + OVERLAP_US)
 
     def install(self, new: NewKey) -> None:
-        """List a prepared key behind the one that it replaces; see `RotatingKeys`. The list is replaced in one step."""
+        """List a prepared key before the key that it retires; see `RotatingKeys`. The list is replaced in one step."""
         with _write_faults(), _locked(self._folder, fcntl.LOCK_EX) as folder:
             with _list_faults():
                 self._reread()
@@ -201,11 +201,11 @@ class KeyFiles:
         return self._ring
 
     def _statuses(self) -> tuple[os.stat_result, os.stat_result]:
-        """Those of the list and of the directory; a copy from another machine can bring a private half later."""
+        """Return the statuses of the list and of the directory: a private half can arrive after the list."""
         return os.stat(self._folder / RING_FILE), os.stat(self._folder)
 
     def _reread(self) -> None:
-        """Read the directory, in which no other process rotates a key meanwhile."""
+        """Read the directory. The caller holds its lock, so that no other process rotates a key meanwhile."""
         self._stamp, statuses, now_us = None, self._statuses(), self._clock.now_us()
         raw = read_regular_file(self._folder / RING_FILE, MAX_RING_BYTES)
         self._listed = tuple(parse(RingFile, raw, max_bytes=MAX_RING_BYTES).keys)
@@ -222,7 +222,7 @@ class KeyFiles:
         for purpose in trusted:
             held = [one for one in listed if one.purpose == purpose and self._file(one.kid).exists()]
             begun = [one for one in held if one.activated_at_us <= now_us]
-            # A clock that went back behind them all leaves the oldest.
+            # If the clock went back to before every key began, the oldest key signs.
             newest = next(iter(begun or held[-1:]), None)
             if newest is not None and now_us < (newest.retired_at_us or MAX_COUNT):
                 self._signing[purpose] = newest
@@ -245,7 +245,7 @@ class KeyFiles:
 
 @contextmanager
 def _locked(folder: Path, how: int) -> Iterator[int]:
-    """Hold a lock on `folder`, to read it (`LOCK_SH`) or to change it (`LOCK_EX`); gives the open directory."""
+    """Hold a lock on `folder`, to read it (`LOCK_SH`) or to change it (`LOCK_EX`). Yields its file descriptor."""
     file = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(file, how)
@@ -256,7 +256,7 @@ def _locked(folder: Path, how: int) -> Iterator[int]:
 
 @contextmanager
 def _list_faults() -> Iterator[None]:
-    """Raise `InvalidSettings` for what makes the list of keys unusable."""
+    """Turn an error that makes the list of keys unusable into `InvalidSettings`."""
     try:
         yield
     except InvalidSettings:
@@ -270,7 +270,7 @@ def _list_faults() -> Iterator[None]:
 
 @contextmanager
 def _write_faults() -> Iterator[None]:
-    """Raise `InvalidSettings` for what keeps a rotation from writing."""
+    """Turn an error that keeps a rotation from writing into `InvalidSettings`."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,7 @@
-"""`LoopThread`: an event loop in a thread of its own, for callers that have none or must not wait on theirs.
+"""`LoopThread`: an event loop in a thread of its own, for callers that have no loop or must not block theirs.
 
-`Blocking` is an asynchronous object for them: the same object, called in that thread. There is no second
-implementation. An attribute that is a function is called on the loop's thread, and its result is awaited there; an
-object with asynchronous methods is wrapped in turn.
+`Blocking` wraps an asynchronous object for such callers. There is no second implementation: a function of the object is
+called on the loop's thread, and its result is awaited there. An attribute with asynchronous methods is wrapped in turn.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class LoopThread:
 
         future = asyncio.run_coroutine_threadsafe(called(), self._loop)
         with ExitStack() as on_exit:
-            # After Ctrl-C what was begun is cancelled, as a task is whose caller is. What is done stays so.
+            # Ctrl-C cancels the call, as a cancelled task cancels the calls in it. A finished call is not changed.
             on_exit.callback(future.cancel)
             return future.result()
 
@@ -111,7 +110,7 @@ class Blocking:
                     return
                 yield self._blocking(step)
         finally:
-            # Also where the reader stopped before the end; what the loop's thread has closed is closed.
+            # Also if the reader stopped before the end. The loop's thread has perhaps closed it already.
             if hasattr(steps, "aclose"):
                 with suppress(InvalidInput):
                     self._thread.call(steps.aclose)
@@ -134,7 +133,7 @@ class Blocking:
 
 
 class BlockingRoot(Blocking):
-    """What `with contextos.open(…) as app` and `with contextos.client.connect(…) as client` give."""
+    """The object of `with contextos.open(…) as app` and of `with contextos.client.connect(…) as client`."""
 
     __slots__ = ()
 
@@ -151,7 +150,7 @@ def _bare(value: Any) -> Any:
 
 
 class BothContexts(AbstractAsyncContextManager[RootT], AbstractContextManager[BlockingRoot]):
-    """A context for `async with`, and for `with` where there is no event loop: it then has one in a thread."""
+    """A context for `async with`, and for `with` if no event loop runs: a thread then runs one."""
 
     _thread: LoopThread | None = None
 

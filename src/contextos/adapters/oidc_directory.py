@@ -1,9 +1,9 @@
 """`OidcDirectory`: users from verified OIDC tokens; agents, approvers and limits from a signed file.
 
-The program that takes requests hands each user's token to `sign_in`. It is verified once; what the claims say of the
-user, as the settings map them, is sealed with the runtime's key and kept in the tenant's store until the token expires.
-So every process of the deployment knows the user, and an entry that the owner of the database makes up is nobody.
-The token itself is not kept. After it expired the user is unknown, and a write for them is refused.
+The program that takes requests hands each user's token to `sign_in`. The token is verified once. The settings map its
+claims to a user, who is sealed with the runtime's key and kept in the tenant's store until the token expires. So every
+process of the deployment knows the user, and an entry that the owner of the database makes up is not accepted. The
+token itself is not kept. After it expired the user is unknown, and a write for them is refused.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MAX_SIGN_IN_RACES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ClaimNames:
-    """Which claims say what. `roles` maps a value of the claim `roles_claim` to a role here; a value that is not listed
-    is no role. The first role in the order of `roles` is the user's own one. `scopes` lists the scopes that a user can
-    delegate; `scopes_claim` is a list, or a text with spaces between. `tenant_claim` lists the tenants of the user in
-    the same way. `agent_claim` is the only agent to which a token delegates; empty: who signs the user in names it.
+    """The claims that describe a user. `roles` maps a value of the claim `roles_claim` to a role here; no other value
+    gives a role. The user's own role is the first in the order of `roles`. `scopes` lists the scopes that a user can
+    delegate. The claim `scopes_claim` is a list, or a text with spaces between; `tenant_claim` names the user's tenants
+    in the same way. `agent_claim` names the only agent to which a token delegates; "": the caller names the agent.
     """
 
     user_claim: str = "sub"
@@ -54,8 +54,8 @@ class ClaimNames:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A user who is signed in until `expires_at` (Unix seconds), and the reference of their delegation to one agent:
-    `user.delegation.token_ref` of a request. `scopes` are those of the token.
+    """A user who is signed in until `expires_at` (Unix seconds). `token_ref` names the user's delegation to one agent;
+    it is `user.delegation.token_ref` of a request. `scopes` are the scopes of the token.
     """
 
     user_id: str
@@ -67,7 +67,7 @@ class SignedIn:
 class OidcDirectory(SignedDirectory):
     """The `Directory` port over a signed file and the tokens of `issuer`.
 
-    Where the file has several tenants, a token has to say in `tenant_claim` for which its user is one.
+    If the file has several tenants, the claim `tenant_claim` of a token has to name the tenants of its user.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class OidcDirectory(SignedDirectory):
         super().__init__(path, signers, stores, **sealing, ask_witness=ask_witness, read_only=read_only)
 
     async def check(self) -> None:
-        """As `SignedDirectory.check`; and refuse several tenants whose users no claim tells apart."""
+        """As `SignedDirectory.check`. Also refuse a file with several tenants if `tenant_claim` is not set."""
         await super().check()
         if not self._claims.tenant_claim and len(self.tenants()) > 1:
             detail = "the directory has several tenants, and no claim says of which one a user is"
@@ -98,15 +98,15 @@ class OidcDirectory(SignedDirectory):
             raise InvalidSettings(Problem("/directory/tenant_claim", "missing", detail, remedy))
 
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
-        """Verify a user's token and keep what it says of them until it expires; they delegate to the agent `agent_id`.
+        """Verify a user's token, and keep its user until it expires. The user delegates to the agent `agent_id`.
 
-        As `verify` and then `delegate`, and raises what they raise.
+        Calls `verify` and then `delegate`, and raises their errors.
         """
         return await self.delegate(tenant_id, await self.verify(token), agent_id=agent_id, session=session)
 
     async def verify(self, token: str) -> VerifiedToken:
-        """Return the content of a token of the issuer. Nothing is kept. Its user and their delegation end with it, so
-        the leeway is not for its end.
+        """Return the content of a token of the issuer, and keep nothing. The leeway for clocks does not extend the
+        lifetime of the token, because its user and their delegation end with it.
 
         Raises:
             SignatureInvalid: the token is refused.
@@ -131,16 +131,16 @@ class OidcDirectory(SignedDirectory):
         return verify_oidc_token(id_token, issuer, jwks, now_us=self._clock.now_us(), nonce=nonce)
 
     def is_silent(self) -> bool:
-        """Return whether the keys of the issuer could not be had at the last attempt (`Jwks.is_silent`)."""
+        """Return whether the last attempt to get the keys of the issuer failed (`Jwks.is_silent`)."""
         return self._jwks.is_silent()
 
     @property
     def takes_id_tokens_of(self) -> str:
-        """The client whose ID tokens are tokens of the directory's users; empty where these are access tokens."""
+        """The client whose ID tokens sign users in; "" if users sign in with access tokens."""
         return self._issuer.audience if media_type(self._issuer.token_type) == "jwt" else ""
 
     def claims_read(self, token: VerifiedToken) -> dict[str, Any]:
-        """Return those claims of a token that say something of its user here, as the settings name them."""
+        """Return the claims of a token that the settings name."""
         names = self._claims
         named = (
             names.user_claim,
@@ -153,17 +153,17 @@ class OidcDirectory(SignedDirectory):
         return {name: token.claims[name] for name in named if name in token.claims}
 
     def tenants_named(self, token: VerifiedToken) -> tuple[str, ...]:
-        """Return the tenants of the directory of which the user of a token is one."""
+        """Return the tenants of the directory to which the user of a token belongs."""
         listed = self.tenants()
         if not self._claims.tenant_claim:
             return listed if len(listed) == 1 else ()
         return tuple(one for one in _values(token.claims.get(self._claims.tenant_claim)) if one in listed)
 
     def agent_named(self, token: VerifiedToken) -> str | None:
-        """Return the only agent to which a token delegates, or None where the settings name no claim for it.
+        """Return the only agent to which a token delegates, or None if the settings name no claim for it.
 
         Raises:
-            SignatureInvalid: the settings name one, and the token does not state it.
+            SignatureInvalid: the settings name a claim, and the token does not state it.
         """
         if not self._claims.agent_claim:
             return None
@@ -174,11 +174,11 @@ class OidcDirectory(SignedDirectory):
         return agent_id
 
     async def delegate(self, tenant_id: str, token: VerifiedToken, *, agent_id: str, session: str = "") -> SignedIn:
-        """Keep what a verified token says of its user until it expires; they delegate to the agent `agent_id`.
+        """Keep the user of a verified token until the token expires. The user delegates to the agent `agent_id`.
 
-        Each token gives a delegation of its own. With `session`, a name of the user's, each later token renews the one
-        delegation that has this name, so that a session goes on under it. An older token goes on under that of a newer
-        one only if it has all of its scopes.
+        Each token gives a delegation of its own. With `session`, a name that the user chose, each later token renews
+        the one delegation of that name, so that the session goes on. An older token goes on under the delegation of a
+        newer token only if the older token has all scopes of that delegation.
 
         Raises:
             InvalidInput: the delegation of the session has scopes that the token does not have.
@@ -208,14 +208,14 @@ class OidcDirectory(SignedDirectory):
         return SignedIn(user.user_id, token_ref, expires_at, user.scopes)
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
-        """Return the delegation of a user who is signed in, or one of the file, or None."""
+        """Return the delegation of a user who is signed in, or a delegation in the file, or None."""
         if not token_ref.startswith("oidc:"):
             return await super().delegation(tenant_id, token_ref)
         found = await self._kept(tenant_id, f"delegation/{token_ref}") if await self._now(tenant_id) else None
         return parse(KnownDelegation, found) if found is not None else None
 
     async def held_roles(self, tenant_id: str) -> HeldRoles:
-        """Return the roles that a token can give to a user, and those that approvers hold."""
+        """Return the roles that a token can give to a user, and the roles that approvers hold."""
         held = await super().held_roles(tenant_id)
         of_tokens = {"users": tuple(sorted(set(self._claims.roles.values()))), "requesters": None, "delegations": None}
         return held.model_copy(update=of_tokens)
@@ -251,8 +251,8 @@ class OidcDirectory(SignedDirectory):
             raise SignatureInvalid(f"the token describes no user: {error.problems[0].pointer}") from None
 
     async def _keep(self, tenant_id: str, key: str, body: Mapping[str, Any], token: VerifiedToken) -> None:
-        """Seal what a token says under `key`, in the place of what an earlier token said. A token that was issued
-        before that one changes nothing, so that nobody gets a role back with it.
+        """Seal `body`, the content of a token, under `key`, and replace the content of an earlier token. A token that
+        was issued before the kept one changes nothing, so that nobody gets a role back with an old token.
         """
         store = self._stores.tenant(tenant_id)
         said = {"expires_at": int(token.expires_at_s), "issued_at": int(token.issued_at_s), "body": dict(body)}
@@ -272,7 +272,7 @@ class OidcDirectory(SignedDirectory):
         raise Conflict(key, "sign in again")
 
     async def _kept(self, tenant_id: str, key: str) -> dict[str, Any] | None:
-        """What a token said, if the runtime sealed it under this key of this tenant and it is not expired."""
+        """Return the content that the runtime sealed under this key of this tenant; None if it is absent or expired."""
         found = await SIGNED_IN.one(self._stores.tenant(tenant_id), key)
         payload = self._opened(tenant_id, key, found.body) if found else None
         body: dict[str, Any] | None = payload and payload["body"]
@@ -289,7 +289,7 @@ class OidcDirectory(SignedDirectory):
 
 
 def _values(claim: Any) -> tuple[str, ...]:
-    """The values of a claim: a list of texts, or a text with spaces between them."""
+    """Return the values of a claim: a list of texts, or a text with spaces. () if it is neither, or too long."""
     values = claim.split() if isinstance(claim, str) else claim
     if not isinstance(values, list) or len(values) > MAX_VALUES or not all(isinstance(one, str) for one in values):
         return ()

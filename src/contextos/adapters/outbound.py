@@ -1,4 +1,4 @@
-"""`OutboundClient`: the one HTTP client for what adapters send to systems that others run.
+"""`OutboundClient`: the one HTTP client with which adapters send requests to systems that others run.
 
 A request goes to an endpoint of the egress list it is given, and to no other; an empty list allows none. The host is
 resolved once. Every address of the answer has to be one of the public internet, and the connection goes to a checked
@@ -10,8 +10,8 @@ request does not name, except what HTTP needs.
 only on the loopback, is `http://` allowed. Link-local, multicast and reserved addresses are never allowed, and neither
 are the other addresses of the metadata services of clouds, which give credentials to every caller.
 
-`Unavailable` means that nothing was sent, `LostReply` that something was and no whole answer came. The time limit holds
-for everything, from the name to the last byte.
+`Unavailable` means that nothing was sent. `LostReply` means that something was sent, and no whole answer came. One time
+limit covers everything, from resolving the name to the last byte.
 Source: OWASP, "Server-Side Request Forgery Prevention"; RFC 9110; RFC 6890 (special addresses); RFC 6052 (NAT64).
 """
 
@@ -56,9 +56,9 @@ _URL: Final = re.compile(
 """Lower case, no user information, no fragment, no backslash, nothing beyond ASCII, no IPv6 literal."""
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER: Final = re.compile(r"[0-9][a-z0-9-]*")
-"""No top-level domain begins with a digit, so such a last label makes the host a number."""
+"""The last label of a host that is a number: no top-level domain begins with a digit."""
 _LEADS_ELSEWHERE: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;[^/]*)?(?=/|$)|%(?:2f|5c|00)", re.IGNORECASE)
-"""Segments of dots, also with parameters behind, and separators that some servers decode."""
+"""Segments `.` and `..` of a path, also with parameters (`..;x`), and escaped separators that some servers decode."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[\t -~]{0,8190}[!-~])?|")
 _OWN: Final = frozenset({
@@ -67,7 +67,7 @@ _OWN: Final = frozenset({
 })  # fmt: skip
 """Headers that say how a message travels. The client sets them itself."""
 UNSENT_HEADERS: Final = frozenset({"accept-encoding", "connection", "content-length", "host", "user-agent"})
-"""What an HTTP library adds to the requests of an SDK. A transport over `OutboundClient` leaves it out."""
+"""The headers that an HTTP library adds to the requests of an SDK. A transport over `OutboundClient` drops them."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
@@ -80,7 +80,7 @@ _SPECIAL_V4: Final = tuple(map(IPv4Network, (
         "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
         "224.0.0.0/4", "240.0.0.0/4",
 )))  # fmt: skip
-"""Stated here, because what `ipaddress` takes for global differs between releases of Python."""
+"""Networks that are not public. They are listed here, because the answer of `ipaddress` differs between Pythons."""
 _PRIVATE_V4: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")))
 _PRIVATE_V6: Final = IPv6Network("fc00::/7")
 _SPECIAL_V6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
@@ -96,8 +96,8 @@ One of the addresses is public, the others look like those of a private network.
 
 @dataclass(frozen=True, slots=True)
 class OutboundRequest:
-    """One request. `url` is absolute, and written as it is sent. Nothing but the method is shown: the rest can hold
-    secrets.
+    """One request. `url` is absolute, and is sent as it is written. The `repr` shows the method alone: the other fields
+    can hold secrets.
     """
 
     method: str
@@ -129,7 +129,7 @@ class Destination:
         return f"{self.host}:{self.port}"
 
     def is_in(self, endpoints: Collection[str]) -> bool:
-        """Return whether a list names this endpoint. A name without a port is that of the scheme's own port."""
+        """Return whether a list names this endpoint. An entry without a port means the default port of the scheme."""
         return self.endpoint in endpoints or (self.host in endpoints and self.port == _default_port(self.scheme))
 
 
@@ -156,7 +156,7 @@ def destination(url: str) -> Destination:
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address is one of the public internet, also where it carries an IPv4 address in it.
+    """Return whether an address is one of the public internet. One that embeds an IPv4 address is judged by the latter.
 
     >>> is_public("192.0.2.1"), is_public("::ffff:10.0.0.1"), is_public("9.9.9.9")
     (False, False, True)
@@ -189,9 +189,9 @@ def is_internal(address: str) -> bool:
 
 
 def internal_address_fault(host: str, *, internal: bool) -> tuple[str, str] | None:
-    """Return why nothing is ever sent to a host that is an address, and what to do; None for a name and a usable one.
+    """Return why nothing is ever sent to `host`, an IPv4 address, and the remedy. None for a name and a usable address.
 
-    `internal`: a person said that it is at a loopback or private address.
+    `internal`: a person said that the host is at a loopback or private address.
     """
     if not host.replace(".", "").isdigit() or is_public(host) or (internal and is_internal(host)):
         return None
@@ -206,7 +206,7 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
 
 
 class AnswerTooLarge(LostReply):
-    """The answer has more bytes than are read. Another attempt gets the same one. `status` is that of the answer."""
+    """The answer has more bytes than the limit, and would have them again. `status` is the status of the answer."""
 
     def __init__(self, detail: str, status: int) -> None:
         super().__init__(detail)
@@ -265,11 +265,11 @@ class OutboundClient:
         return OutboundStream(self, to, request, timeout_s, max_bytes or self._max_bytes)
 
     async def addresses(self, to: Destination) -> Sequence[str]:
-        """Resolve the host, once.
+        """Resolve the host once, and return its addresses as text.
 
         Raises:
-            InvalidInput: one of its addresses is not allowed.
-            Unavailable: it has no address.
+            InvalidInput: an address is not allowed, there are too many, or the scheme is `http` outside the loopback.
+            Unavailable: the name cannot be resolved, or has no address.
         """
         try:
             addresses = [to.host] if _ipv4(to.host) else list(await self._resolve(to.host, to.port))
@@ -289,16 +289,16 @@ class OutboundClient:
         return addresses
 
     def transport(self) -> httpx.AsyncHTTPTransport:
-        """Return the connections of one request."""
+        """Return a new HTTP/1.1 transport for one request. It ignores the environment and tries nothing twice."""
         return httpx.AsyncHTTPTransport(verify=self._tls or _tls(), trust_env=False, http1=True, http2=False, retries=0)
 
 
 class OutboundStream:
     """One request and its answer: a context, and in it an iterator of the parts of the body as they arrive.
 
-    `status` and `headers` (names in lower case) are those of the answer. `sent` tells, also after an error, whether the
-    first byte of the request was sent. Entering and reading raise what `OutboundClient.send` does. The connection ends
-    with the context.
+    `status` and `headers` (names in lower case) are those of the answer. `sent` says, also after an error, whether the
+    first byte of the request was sent. Entering and reading raise the errors of `OutboundClient.send`. The connection
+    ends with the context.
     """
 
     def __init__(
@@ -352,7 +352,7 @@ class OutboundStream:
             _QUIET.reset(quiet)
 
     async def _to_first(self, addresses: Sequence[str], transport: httpx.AsyncHTTPTransport) -> httpx.Response:
-        """Try the addresses in order, until a connection stands."""
+        """Send the request to the first address, in order, that takes a connection. Raises `_failed` if none does."""
         for address in addresses:
             try:
                 return await transport.handle_async_request(self._sent_to(address))
@@ -387,7 +387,7 @@ class OutboundStream:
         self.sent = self.sent or event == "http11.send_request_headers.started"
 
     def _failed(self, why: str) -> Unavailable | LostReply:
-        """Return the error that says what is certain."""
+        """Return a `LostReply` if something was sent, else an `Unavailable`. `why` is its reason."""
         if self.sent:
             return LostReply(f"`{self._to.endpoint}` was asked, and {why}; look before it is sent again")
         return Unavailable(self._to.endpoint, why)
@@ -435,7 +435,7 @@ def _is_loopback(address: str) -> bool:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
+    """Return the TLS settings, cached: reading the trusted certificates takes longer than a request."""
     return httpx.create_ssl_context(trust_env=False)
 
 

@@ -35,14 +35,14 @@ from contextos.trust.seal import KEY_BYTES, KeyRing, decode_base64, kid_of
 ALGORITHM_NAME: Final = "EC_SIGN_ED25519"
 MAX_ANSWER_BYTES: Final = 16_384
 MAX_MESSAGE_BYTES: Final = 65_536
-"""The longest message that is sent to be signed; key services accept no longer ones."""
+"""The most bytes of a message that is sent to be signed. Key services accept no longer messages."""
 _BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""A token as RFC 6750 spells it. Another text would be quoted by the error of the HTTP client."""
+"""A token as RFC 6750 spells it. The HTTP client would quote any other text in its error."""
 
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
+    """Return the TLS settings, cached: reading the trusted certificates takes longer than a request."""
     return httpx.create_ssl_context(trust_env=False)
 
 
@@ -62,8 +62,8 @@ class PinnedKey(Protocol):
 class RemoteKeys:
     """The `Keys` port over the key service at `url`.
 
-    `keys` are the pinned keys; of one purpose the first that is not retired signs. `token` is called for each request
-    and returns the bearer token, or "" for none.
+    `keys` are the pinned keys. For each purpose, the first key that is not retired signs. `token` is called for each
+    request and returns the bearer token, or "" for none.
 
     Raises:
         InvalidSettings: from the constructor: a pinned key or the token is not valid, a key is listed twice, or the
@@ -112,9 +112,9 @@ class RemoteKeys:
 
         Raises:
             InvalidSettings: the settings pin no key that signs for `purpose`.
-            InvalidInput: the payload is larger than the service signs.
+            InvalidInput: the payload is larger than `MAX_MESSAGE_BYTES`.
             Unavailable: the service does not answer in time, or refuses.
-            SignatureInvalid: its answer is no signature of the pinned key over these bytes.
+            SignatureInvalid: the answer is not a signature of the pinned key over these bytes.
         """
         if purpose not in self._signing:
             detail = f"there is no key to sign `{purpose[:40]}` with"
@@ -126,7 +126,7 @@ class RemoteKeys:
         try:
             answer = self._asked("POST", f"{key.name}:asymmetricSign", {"data": base64.b64encode(payload).decode()})
         except InvalidSettings as error:
-            # The token was there at the start, and can be there again soon.
+            # The token could be read at the start, and can become readable again soon.
             raise _unavailable(error.problems[0].detail) from None
         try:
             signature = decode_base64(answer.get("signature"))
@@ -154,7 +154,7 @@ class RemoteKeys:
             raise InvalidSettings(Problem(f"/keys/{key.purpose}", "other_key", detail, remedy))
 
     def _bearer(self) -> str:
-        """The token to send now, or "". Raises `InvalidSettings`, which does not quote it."""
+        """Return the current token, or "". Raises `InvalidSettings`, which does not quote the token."""
         token = self._token()
         if token and not _BEARER.fullmatch(token):
             problem = Problem("/keys", "bad_token", "the token for the key service is not valid", "put one there")
@@ -181,8 +181,8 @@ class RemoteKeys:
     async def _exchange(
         self, method: str, url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> bytes:
-        """Send one request and return the body of its answer. `timeout_s` bounds all of it, from the name to the last
-        byte.
+        """Send one request and return the body of its answer. `timeout_s` covers everything from resolving the name to
+        the last byte.
         """
         raw = b""
         async with (
@@ -199,7 +199,7 @@ class RemoteKeys:
 
 
 def _raw_of(pem: Any) -> bytes | None:
-    """The 32 raw bytes of an Ed25519 public key in PEM; None for anything else."""
+    """Return the 32 raw bytes of an Ed25519 public key in PEM; None for anything else."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key

@@ -1,9 +1,9 @@
 """`SignedDirectory`: users, agents and approvers from a file that its keeper signs, in versions that only go up.
 
 The file is a DSSE envelope (as a pack is) whose payload is `{"version": …, "tenants": …}`; `tenants` has the form of
-the development directory. The settings name the public keys of who may sign it. Each version that is used is
-stated in `control` of each tenant, with the seal of acts, so an older file that is put back is refused by every process
-of the deployment, also after a restart. Records name the version of the identities that they rest on.
+the development directory. The settings name the public keys of the people who may sign it. Each version that is used is
+stated in `control` of each tenant, under the seal of acts. So an older file that is put back is refused by every
+process of the deployment, also after a restart. Records name the version of the identities that they are based on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AskWitness: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 class Sealing(TypedDict):
-    """What a directory seals its versions with, and whom it asks before it writes one."""
+    """The ports with which a directory seals its versions, and the witness that it asks before it writes a version."""
 
     keys: Keys
     clock: Clock
@@ -62,7 +62,7 @@ def sign_directory(tenants: Mapping[str, Any], version: int, private_key: bytes)
 
 @dataclass(frozen=True, slots=True)
 class _LinePorts:
-    """What a line of `control` is written with."""
+    """The ports with which a line of `control` is written."""
 
     stores: Stores
     clock: Clock
@@ -71,15 +71,15 @@ class _LinePorts:
 
 
 class SignedDirectory(FileDirectory):
-    """The `Directory` port over a signed file. `signers` are the raw public keys of who may sign it. Each version is
-    stated in `control` before it is used, and `keys` seal it. `ask_witness` is asked about a tenant before anything is
-    written there.
+    """The `Directory` port over a signed file. `signers` are the raw public keys of the people who may sign it. Each
+    version is stated in `control` before it is used, and sealed with `keys`. `ask_witness` is called with a tenant
+    before anything is written for that tenant.
 
     `read_only`: nothing is written, so a new version is compared and not kept.
 
     Raises:
-        InvalidSettings: from the constructor and from `check`: the file cannot be read, nobody who may signed it, or
-            its version is older than one that was used.
+        InvalidSettings: from the constructor and from `check`: the file cannot be read, has no signature of `signers`,
+            or its version is older than a version that was used.
         Unavailable: from every method, for the same reasons later; nobody is known then.
     """
 
@@ -105,7 +105,7 @@ class SignedDirectory(FileDirectory):
         super().__init__(path)
 
     async def check(self) -> None:
-        """Compare the file with the newest version that each of its tenants used, and keep the newer one."""
+        """Compare the file with the newest version that each of its tenants used, and record it if it is newer."""
         try:
             for tenant_id in self.tenants():
                 await self._now(tenant_id)
@@ -124,7 +124,7 @@ class SignedDirectory(FileDirectory):
                 await self._ask_witness(tenant_id)
             newest = await state_directory(self._lines, tenant_id, version, content, listed, write=not self._read_only)
         except (StoreRestored, Integrity):
-            # Nothing is written until an operator records the restore, whom this version lists.
+            # Nothing is written until an operator, whom this version has to list, records the restore.
             newest = await state_directory(self._lines, tenant_id, version, content, listed, write=False)
         if version < newest[0]:
             raise _unavailable(f"it has the version {version}, and version {newest[0]} was used before")
@@ -143,7 +143,7 @@ class SignedDirectory(FileDirectory):
             raise _unavailable("it has not exactly a version from 1 on, and tenants")
         if version < self._version:
             raise _unavailable(f"it has the version {version}, and version {self._version} was used before")
-        # Beside the people, so that a record names the version that it rests on, also while a newer one is taken up.
+        # Kept with the people, so that a record names its own version, also while a newer version is read.
         tenants = {name: {**one, "version": version} for name, one in tenants_of(content["tenants"]).items()}
         self._version, self._digest = version, digest(payload)
         return tenants

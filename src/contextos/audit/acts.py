@@ -45,8 +45,8 @@ async def verify_acts(
     hash of the last.
 
     Raises:
-        ChainBroken: an act is not sealed or not signed, or is a copy; an entry is of no known kind, or its body does
-            not fit; or the active set is missing, changed or another version's.
+        ChainBroken: an act is not sealed or not signed, or is a copy; an entry is of an unknown kind, or its body does
+            not fit; or the active set is missing, changed or of another version.
     """
     seals, people = set[bytes](), ListedPeople(keys)
     version, left, entries, head = 0, "", 0, genesis(tenant_id, CONTROL)
@@ -77,8 +77,8 @@ async def verify_acts(
 def _left_by(
     control: Iterable[Entry], before: tuple[int, str], seals: set[bytes], people: ListedPeople, keys: Keys
 ) -> tuple[int, str]:
-    """The version and the digest of the active set after these acts, from `before` on. `seals` are those that were
-    seen, each by its first 16 bytes.
+    """Return the version and the digest of the active set after these acts, starting from `before`. `seals` has the
+    seals seen so far, each by its first 16 bytes. Raises `ChainBroken`.
     """
     version, left = before
     for entry in control:

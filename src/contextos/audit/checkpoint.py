@@ -1,7 +1,7 @@
 """The checkpoint of a verification: which lines of a tenant's index, and which runs, were verified, and by when.
 
-The runtime signs it with a key of its own purpose. It is a file of the operator and never in the store: who can rewrite
-the database must not be able to say what is verified already.
+The runtime signs it with a key of its own purpose. It is a file of the operator and never in the store: a process that
+can rewrite the database must not be able to state what is verified already.
 Source: docs/auditing.md, "Large stores"; docs/adr/0029-what-was-verified-is-signed-and-kept-outside.md.
 """
 
@@ -46,8 +46,8 @@ class OpenRun(Model):
 class Checkpoint(Model):
     """The lines `first` to `last` of a tenant's index, and every run whose first line is among them, verified.
 
-    `before` is the hash that line `first` continues, `head` that of line `last`. Each of the `runs` was verified as it
-    was when it was read, between `begun_at_us` and `at_us` (Unix microseconds). Those that are not in `open` had ended.
+    `before` is the hash that line `first` continues, and `head` the hash of line `last`. `runs` is the number of runs.
+    Each was read and verified between `begun_at_us` and `at_us` (Unix microseconds). Runs not in `open` had ended.
     Erasures are taken into account up to entry `control` of the stream `control`, whose hash is `control_head`.
     `compared`: every run that was driven, and every run in the audit of slots, was found in the index.
     """
@@ -73,7 +73,7 @@ def seal_checkpoint(checkpoint: Checkpoint, keys: Keys) -> bytes:
 
     Raises:
         InvalidSettings: there is no key to sign with.
-        InvalidInput: so many runs are open that it could not be read again.
+        InvalidInput: so many runs are open that the file could not be read again.
     """
     raw = canonical(seal(CHECKPOINT_TYPE, canonical(checkpoint.to_json()), keys, "checkpoint")) + b"\n"
     if len(raw) > MAX_CHECKPOINT_BYTES:
@@ -86,8 +86,8 @@ def read_checkpoint(raw: bytes, tenant_id: str, keys: Keys) -> Checkpoint:
     """Return the checkpoint in the bytes of a file. It counts only if the runtime signed it for this tenant.
 
     Raises:
-        InvalidInput: the file is no checkpoint, is of another tenant, or of a version that this runtime does not know.
-        SignatureInvalid: it was altered, or made without the key.
+        InvalidInput: the file is not a checkpoint, is of another tenant, or of a version unknown to this runtime.
+        SignatureInvalid: the file was altered, or made without the key.
     """
     envelope = _envelope(raw)
     if envelope is None:
@@ -115,7 +115,7 @@ def is_checkpoint(raw: bytes) -> bool:
 
 
 def joined(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """Return one checkpoint for what several say together, or None for none: each begins where another one ends.
+    """Join checkpoints, each of which begins where another ends, into one. Returns None if there are none.
 
     Raises:
         InvalidInput: there is a gap between two of them, or they overlap.
@@ -151,7 +151,7 @@ async def require_stored(store: Store, checkpoint: Checkpoint) -> None:
     """Check that the store still has the lines at which a checkpoint ends.
 
     Raises:
-        ChainBroken: the store is behind the checkpoint, or is another one.
+        ChainBroken: the store is behind the checkpoint, or is another store.
     """
     when = utc(checkpoint.at_us)
     for stream, seq, head in (

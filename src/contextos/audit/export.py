@@ -31,17 +31,17 @@ from contextos.trust.seal import seal
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
 EXPORT_FORMAT: Final = 1
 MAX_EXPORT_BYTES: Final = 64 << 20
-"""The longest file that the command line reads back."""
+"""The longest file, in bytes, that the command line reads back."""
 
 MAX_EXPORT_RUNS: Final = 10_000
 MAX_EXPORT_LINES: Final = 150_000
 MAX_LINE_BYTES: Final = 1 << 24
 MANIFEST_BYTES: Final = 2_048
 MANIFEST_BYTES_PER_LINE: Final = 100
-"""An upper bound of what a line adds to the manifest, which is in Base64."""
+"""The most bytes that a line adds to the manifest, which is in Base64."""
 
 _Place = tuple[Any, ...]
-"""Where a line is in a file: the number of its part, and what orders the lines of that part."""
+"""The place of a line in a file: the number of its part, and its sort key in that part."""
 _RUN, _CONTROL, _ARTIFACT, _DEFINITION = range(4)
 
 
@@ -63,7 +63,7 @@ class SignedExport:
 
 @Act
 async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *, by: Actor) -> ActProposal[bytes]:
-    """Runs as one export file. Before it returns, the export is recorded as `record_export` says.
+    """Export runs as one file. The export is recorded (`record_export`) before the file is returned.
 
     Raises:
         ApprovalRefused: as `prove_act`.
@@ -80,10 +80,10 @@ async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *
 
 
 async def signed_exports(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> list[SignedExport]:
-    """Runs as JSON lines, by run id: a signed manifest of all lines, the entries of each run up to its last signed head
-    and that head, the lines of `control` that they rest on, and the artifacts they pin.
+    """Return files of JSON lines: a signed manifest of all lines, the entries of each run up to its last signed head
+    and that head, the lines of `control` on which the runs rest, and the artifacts that they pin.
 
-    Each file is at most `MAX_EXPORT_BYTES` long and complete by itself; a run is in one of them. Nothing is recorded:
+    Each file is at most `MAX_EXPORT_BYTES` long and complete by itself. Each run is in one file. Nothing is recorded:
     the caller writes the files and then calls `record_export`.
 
     Raises:
@@ -124,7 +124,7 @@ def signed_file(tenant_id: str, lines: Sequence[bytes], keys: Keys) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file before it is signed: the last hash of each run, and the lines by what orders them."""
+    """A file before it is signed: the last hash of each run, and the lines by their place."""
 
     heads: Mapping[str, str] = field(default_factory=dict)
     lines: Mapping[_Place, bytes] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class _File:
         return _File({**self.heads, **other.heads}, {**self.lines, **other.lines})
 
     def fits(self) -> bool:
-        """Whether `read_export` and `verify` take it."""
+        """Whether `read_export` and `verify` accept the file."""
         lines = self.lines.values()
         manifest = MANIFEST_BYTES + MANIFEST_BYTES_PER_LINE * len(lines)
         return (
@@ -154,7 +154,7 @@ async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
     if not stored.entries:
         raise no_run(run_id)
     await verify_stored_run(store, tenant_id, run_id, stored, keys)
-    # Nothing in a file is without a signature. What a person appended since the last one is in the next export.
+    # Every entry in a file is under a signed head. Entries that a person appended since are in the next export.
     head = stored.heads[-1]
     signed = stored.entries[: head[0]]
     acts = await acts_of(store, signed, keys)
@@ -166,7 +166,7 @@ async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
 
 
 async def _pinned(store: Store, entries: Sequence[Entry], keys: Keys) -> dict[_Place, bytes]:
-    """The lines of the artifacts and of the adapter definitions that a run pins."""
+    """Return the lines of the artifacts and of the adapter definitions that a run pins."""
     lines: dict[_Place, bytes] = {}
     for entry in entries:
         pins = read_body(entry).get("pins", {}) if entry.kind == "run.pinned" and entry.body else {}

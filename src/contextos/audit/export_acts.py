@@ -1,8 +1,8 @@
 """The lines of `control` on which the entries of a run rest, and which an export therefore carries.
 
-They are the acts that account for an erased body, a reopening and a cancel request, that published what the run pins,
-and that put it in force; and how the directory listed the people who signed. The entries say which they are, so an
-export has each of them, once, and no other. What a person made of the decision of an ended run is there too.
+They are the acts that account for an erased body, a reopening or a cancel request, the acts that published the run's
+pins and put them in force, and the listings of the people who signed. The entries determine these lines, so an export
+has each of them, once, and no other. The acts about the decision of an ended run are there too.
 Source: docs/reference/export.md, "Lines of control".
 """
 
@@ -45,12 +45,12 @@ def needed_acts(entries: Sequence[Entry]) -> Iterator[NeededAct]:
 
 
 async def acts_of(store: Store, entries: Sequence[Entry], keys: Keys) -> list[Entry]:
-    """Return the lines of `control` on which the verified entries of a run rest, the first of each that is sealed, and
-    those about the decision with which it ended.
+    """Return the lines of `control` on which the verified entries of a run rest (the first sealed line for each), and
+    the lines about the decision with which the run ended.
 
     Raises:
-        ChainBroken: one of them is missing, and the error names the entry that rests on it; or one about the decision
-            is not the one that the runtime recorded.
+        ChainBroken: a line is missing, and the error names the entry that needs it; or a line about the decision is not
+            the line that the runtime recorded.
     """
     needed, tenant_id = list(needed_acts(entries)), entries[0].tenant
     lines = await store.lines(CONTROL, *{one.key for one in needed}, entries[0].run)
@@ -71,8 +71,8 @@ def matched_acts(needed: Iterable[NeededAct], acts: Sequence[tuple[Entry, Operat
 
 
 async def listings_of(store: Store, entries: Sequence[Entry], acts: Sequence[Entry]) -> list[Entry]:
-    """Return what `control` says about the directory and the people who signed in a run, or these acts, at that time.
-    It is sealed, as `require_signers` found.
+    """Return the lines of `control` about the directory and the people who signed in a run, or signed these acts, that
+    counted at that time. The lines are sealed, as `require_signers` found.
     """
     needed = list(needed_listings([entries], acts))
     return counting_listings(await store.lines(CONTROL, *{one.key for one in needed}), needed)
@@ -89,7 +89,7 @@ class NeededListing(NamedTuple):
 
 
 def needed_listings(runs: Iterable[Sequence[Entry]], acts: Iterable[Entry]) -> Iterator[NeededListing]:
-    """Yield whose listings the answers in these runs and these acts rest on."""
+    """Yield the listings on which the answers in these runs and these acts rest."""
     for entries in runs:
         for key in signers_of(entries):
             yield NeededListing(key, entries[0].at_us, entries[-1].at_us)
@@ -98,7 +98,7 @@ def needed_listings(runs: Iterable[Sequence[Entry]], acts: Iterable[Entry]) -> I
 
 
 def counting_listings(lines: Iterable[Entry], needed: Iterable[NeededListing]) -> list[Entry]:
-    """Return those of the lines of `control` that count at one of these times, in their order."""
+    """Return the lines of `control` that count at one of these times, in their order."""
     listings = [line for line in lines if line.kind in LISTED_BODIES]
     ends: dict[tuple[str, str], int] = {}
     until: dict[Entry, float] = {}
@@ -117,7 +117,7 @@ def counting_listings(lines: Iterable[Entry], needed: Iterable[NeededListing]) -
 
 
 def _is_unproved(after: Sequence[Entry], key: str) -> bool:
-    """Whether the run found that no act proves the cancel request before these entries."""
+    """Return whether the run found that no act proves the cancel request before these entries."""
     follows = next((entry for entry in after if entry.kind != "run.resumed"), None)
     return follows is not None and (follows.kind, follows.key) == ("run.cancel_unproved", key)
 
@@ -129,7 +129,7 @@ def _cancels(act: OperatorAct, entry: Entry) -> bool:
 
 
 def _in_force(received: Entry, pinned: Entry) -> Iterator[NeededAct]:
-    """The acts that published what a run pins, that put its policies in force, and that allow its request."""
+    """Yield the acts that published the pins of a run, that put its policies in force, and that allow its request."""
     body = read_body(pinned)
     pins = body.get("pins", {})
     for ref, digest in sorted(pinned_refs(pins).items()):
@@ -169,7 +169,7 @@ def _allows(act: OperatorAct, asked: Any, environment: str) -> bool:
 def decision_views(
     streams: Mapping[str, Sequence[Entry]], tenant_id: str, acts: Sequence[tuple[Entry, OperatorAct]]
 ) -> dict[str, DecisionView]:
-    """Return where the decision of each run stands by these acts. Raises `ChainBroken`."""
+    """Return the state of each run's decision after these acts, by run id. Raises `ChainBroken`."""
     found = {}
     for run_id, entries in streams.items():
         try:

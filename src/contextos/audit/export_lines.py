@@ -1,7 +1,7 @@
 """The lines of an export file, in both directions: an entry, the head of a run, a line of `control`, an artifact.
 
-A line is the canonical JSON of one object with one member, whose name says what it is. A line has nothing that follows
-from the others, but for the place and the hash of an entry, by which a reader names what differs.
+A line is the canonical JSON of one object with one member, whose name is its kind. A line repeats nothing that follows
+from other lines, except the place and the hash of an entry: with these a reader can name an entry that differs.
 Source: docs/reference/export.md.
 """
 
@@ -33,7 +33,7 @@ _SALT: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class NotALine(ValueError):
-    """A line, or what is in it, has not the form of an export; the text says why."""
+    """A line or its content does not have the form of an export; the text says why."""
 
 
 def entry_line(entry: Entry) -> bytes:
@@ -45,10 +45,10 @@ def entry_line(entry: Entry) -> bytes:
 
 
 def read_entry(fields: Any, *, last: Entry | None, tenant_id: str) -> Entry:
-    """Return the entry of a line, linked to the entry before it, `last`; the first of a run has none.
+    """Return the entry of a line, linked to the entry before it, `last` (None: the entry is the first of a run).
 
     Raises:
-        NotALine: the line has another form, or not the hash of this entry in this place.
+        NotALine: the line has another form, or its hash is not the hash of this entry in this place.
     """
     if not (_has(fields, _WHOLE) or _has(fields, _ERASED)):
         raise NotALine("is no journal entry as an export has it")
@@ -69,7 +69,7 @@ def read_entry(fields: Any, *, last: Entry | None, tenant_id: str) -> Entry:
 
 
 def head_line(run_id: str, head: SignedHead) -> bytes:
-    """Return the line with the signature of the head of a run. Its length and last hash are those of the entries."""
+    """Return the line with the signature of the head of a run. The entries give its length and last hash."""
     _, _, kid, signature = head
     return canonical({"head": {"run": run_id, "kid": kid, "signature": signature}})
 
@@ -103,7 +103,7 @@ def artifact_line(envelope: Mapping[str, Any], keys: Keys) -> bytes:
     """Return the line of a published artifact, with the first of its signatures that verifies and no other.
 
     Raises:
-        SignatureInvalid: it has signatures, and no key that is trusted for packs made one.
+        SignatureInvalid: the envelope has signatures, and no key that is trusted for packs made one.
     """
     payload = decode_base64(envelope["payload"])
     message = pae(envelope["payloadType"], payload)
@@ -124,7 +124,7 @@ def read_artifact_line(fields: Any, keys: Keys) -> StoredArtifact:
 
     Raises:
         NotALine: the line has another form, or its signature does not verify.
-        InvalidInput: it is no artifact.
+        InvalidInput: the line does not hold an artifact.
     """
     if not _has(fields, _ENVELOPE) or not all(_has(one, _SIGNATURE) for one in fields["signatures"]):
         raise NotALine("is no artifact")
@@ -146,10 +146,10 @@ def definition_line(definition: Any) -> bytes:
 
 
 def read_export_line(row: bytes) -> tuple[str, Any]:
-    """Return which kind of line this is, and what it holds.
+    """Return the kind of a line and its content.
 
     Raises:
-        NotALine: it is not the canonical JSON of an object with one member that names a kind of line.
+        NotALine: the line is not the canonical JSON of an object with one member that names a kind of line.
     """
     try:
         line = read_canonical(row)
@@ -162,7 +162,7 @@ def read_export_line(row: bytes) -> tuple[str, Any]:
 
 
 def _has(value: Any, types: Mapping[str, type]) -> bool:
-    """Whether a JSON value is an object with exactly these members, each of its type."""
+    """Return whether a JSON value is an object with exactly these members, each of its type."""
     if not isinstance(value, dict) or value.keys() != types.keys():
         return False
     return all(type(value[name]) is kind for name, kind in types.items())
@@ -179,7 +179,7 @@ def _base64(raw: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """The bytes of a text in Base64, in the one spelling that `_base64` writes."""
+    """Return the bytes of a text in Base64, which must be spelled as `_base64` spells it."""
     raw = decode_base64(text)
     if _base64(raw) != text:
         raise NotALine("has Base64 that is not as it was written")

@@ -56,10 +56,10 @@ from contextos.trust.journal.signed_heads import is_signed
 from contextos.trust.seal import decode_base64, open_sealed
 
 PROVING: Final = ("head", "act", "pack")
-"""The purposes of the keys that prove what is in an export, beside that which signs the export itself."""
+"""The purposes of the keys that prove the content of an export. The key that signs an export has another purpose."""
 
 UNSIGNED_PACKS: Final = "unsafe_unsigned_packs"
-"""The setting of a deployment under which a pack without a signature counts; a run records it when it begins."""
+"""The setting of a deployment that admits packs without a signature; a run records the setting when it begins."""
 
 ReadT = TypeVar("ReadT")
 
@@ -68,10 +68,10 @@ ReadT = TypeVar("ReadT")
 class Export:
     """A verified export: the entries of each run, and the artifacts (packs, policies) that the runs use, by digest.
 
-    `acts` are the operator acts on which the runs rest, and those about the decisions with which they ended; where each
-    decision stands by them is in `decisions`. `unproved` names the purposes of `PROVING` of which the reader
-    has no key: their signatures were not checked, so what they prove rests on the key for exports alone. `unsigned`
-    names what states openly that no key of a person signed it. `signers` are the people who signed or were looked up.
+    `acts` are the operator acts on which the runs rest, and the acts about the decisions with which the runs ended.
+    `decisions` has the state of each such decision after the acts. `unproved` names the purposes of `PROVING` for which
+    the reader has no key: these signatures were not checked, so only the key for exports vouches for them. `unsigned`
+    names the answers and acts that no key of a person signed. `signers` are the people who signed or were looked up.
     """
 
     tenant: str
@@ -87,13 +87,13 @@ class Export:
 def read_export(raw: bytes, keys: Keys, *, persons: Persons = NO_PERSONS) -> Export:
     """Verify the bytes of an export and return its content. Any changed byte is refused.
 
-    `keys` has a key for exports, and should have those of `PROVING`; `Export.unproved` says which it has not. Somebody
-    whom `persons` names signed with one of the keys given there; the keys of all others come from the operator.
+    `keys` needs a key for exports, and should have one for each of `PROVING` (`Export.unproved`: the missing ones). A
+    person in `persons` must have signed with a key given there. The keys of all others come from the operator.
 
     Raises:
         SignatureInvalid: the manifest is not signed with a key that is trusted for exports, or its key was retired
             before the last entry.
-        ChainBroken: a line is missing, changed, swapped, added or out of place, or what it says is not proved.
+        ChainBroken: a line is missing, changed, swapped, added or out of place, or its content is not proved.
     """
     first, _, rest = raw.partition(b"\n")
     manifest = _manifest(first, keys)
@@ -137,8 +137,8 @@ def public_keys(keys: Keys) -> dict[str, list[str]]:
 
 
 class _GivenKeys:
-    """The keys that a reader has. A signature for one of `PROVING` of which the reader has no key is not checked; so
-    only who names these purposes to the reader (`unproved`) verifies with this.
+    """The keys that a reader has. Where the reader has no key for a purpose of `PROVING`, every signature for it counts
+    unchecked. So a caller has to show the reader these purposes (`unproved`).
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -159,7 +159,7 @@ class _GivenKeys:
 
 
 class _Lines:
-    """The lines behind the manifest, read in their order."""
+    """The lines of an export after the manifest, read in order."""
 
     def __init__(self, rows: Sequence[bytes]) -> None:
         self._rows, self._at = rows, 0
@@ -167,7 +167,7 @@ class _Lines:
 
     @property
     def kind(self) -> str:
-        """The kind of the next line, or nothing behind the last one. Raises `ChainBroken`."""
+        """The kind of the next line, or "" after the last line. Raises `ChainBroken` if the line cannot be read."""
         if self._at == len(self._rows):
             return ""
         if self._next is None:
@@ -176,8 +176,8 @@ class _Lines:
         return self._next[0]
 
     def take(self, kind: str, read: Callable[[Any], ReadT], *, of: tuple[str, int] | None = None) -> ReadT:
-        """Return what `read` makes of the next line, which is of this kind. Raises `ChainBroken`, which names the
-        entry `of`, or the line.
+        """Read the next line, which must be of this kind, and return the result of `read`. Raises `ChainBroken`, which
+        names the entry `of` (stream, number) or else the line.
         """
         with self.reading(of):
             if self.kind != kind:
@@ -188,7 +188,7 @@ class _Lines:
         return found
 
     def all_of(self, kind: str, read: Callable[[Any], ReadT], place: Callable[[ReadT], Any]) -> Iterator[ReadT]:
-        """Yield what `read` makes of the lines of this kind, which are in the order of their `place`, each once."""
+        """Yield the results of `read` for the next lines of this kind. `ChainBroken` unless their `place` increases."""
         before = None
         while self.kind == kind:
             found = self.take(kind, read)
@@ -217,7 +217,7 @@ class _Lines:
 
 
 def _read_runs(lines: _Lines, tenant_id: str, keys: Keys) -> dict[str, tuple[Entry, ...]]:
-    """The runs of a file, each verified by itself."""
+    """Return the entries of each run of a file by run id, each run verified by itself. Raises `ChainBroken`."""
     streams: dict[str, tuple[Entry, ...]] = {}
     while lines.kind == "entry":
         entries: list[Entry] = []
@@ -239,7 +239,7 @@ def _read_runs(lines: _Lines, tenant_id: str, keys: Keys) -> dict[str, tuple[Ent
 
 
 def _read_control(lines: _Lines, tenant_id: str) -> list[Entry]:
-    """The lines of `control` in a file, as entries of a stream of their own."""
+    """Return the lines of `control` in a file as linked entries, numbered from 1. Raises `ChainBroken`."""
     control = list[Entry]()
 
     def read(fields: Any) -> Entry:
@@ -256,7 +256,7 @@ def _read_control(lines: _Lines, tenant_id: str) -> list[Entry]:
 def _require_exactly(
     streams: Mapping[str, Sequence[Entry]], control: Sequence[Entry], keys: Keys
 ) -> list[tuple[Entry, RecordedAct]]:
-    """Refuse lines of `control` that are not exactly those on which the runs rest; return the acts among them.
+    """Require that the lines of `control` are exactly the lines on which the runs rest; return the acts among them.
 
     Raises:
         ChainBroken: a line is missing, surplus or not sealed.
@@ -279,7 +279,7 @@ def _verify_people(
     keys: Keys,
     persons: Persons,
 ) -> None:
-    """Check every answer of a person and every act against how the directory listed them. Raises `ChainBroken`."""
+    """Check who gave every answer and act, against how the directory listed these people. Raises `ChainBroken`."""
     for entries in streams.values():
         verify_signers(entries, control, keys, persons=persons)
     people = ListedPeople(keys, control)
@@ -289,7 +289,7 @@ def _verify_people(
 
 
 def _read_artifacts(lines: _Lines, streams: Mapping[str, Sequence[Entry]], keys: Keys) -> dict[str, bytes]:
-    """The artifacts and adapter definitions of a file by digest: those that the runs pin, and no other."""
+    """Return the artifacts and adapter definitions by digest. Raises `ChainBroken` unless the runs pin just these."""
     pinned, signed_only = _pins(streams)
     artifacts: dict[str, bytes] = {}
     found = set[tuple[str, str]]()
@@ -317,7 +317,7 @@ def _read_artifacts(lines: _Lines, streams: Mapping[str, Sequence[Entry]], keys:
 
 
 def _pins(streams: Mapping[str, Sequence[Entry]]) -> tuple[set[tuple[str, str]], set[str]]:
-    """What the runs pin, as (name, digest), and the digests that a run pins whose deployment takes no unsigned pack."""
+    """Return all pins of the runs as (name, digest), and the digests pinned where no unsigned pack is admitted."""
     pinned, signed_only = set[tuple[str, str]](), set[str]()
     for entries in streams.values():
         received = read_body(entries[0])
@@ -331,7 +331,7 @@ def _pins(streams: Mapping[str, Sequence[Entry]]) -> tuple[set[tuple[str, str]],
 
 
 def _unsigned_entries(streams: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
-    """Name the entries of people that state that no key of theirs signed them."""
+    """Describe each entry of a person which states that no key of this person signed it."""
     for run_id, entries in streams.items():
         for entry in entries:
             body = read_body(entry) if entry.kind in ("approval.answered", "effect.settled", "slot.answered") else None
@@ -389,16 +389,16 @@ class _Artifacts:
 
 
 def _opened(envelope: Mapping[str, Any]) -> tuple[str, bytes]:
-    """The media type and bytes of an artifact, without checking its signature.
+    """Return the media type and bytes of an artifact, without checking its signature.
 
-    The catalog compares the digest with the one that is pinned in the verified journal.
+    The catalog compares the digest with the digest that the verified journal pins.
     """
     return str(envelope["payloadType"]), decode_base64(envelope.get("payload"))
 
 
 def _manifest(row: bytes, keys: Keys, *, at_us: int | None = None) -> ExportManifest:
-    """The manifest of a verified envelope, whose key was not retired before `at_us` (Unix microseconds). Refuses any
-    other spelling of the envelope than that of `seal`.
+    """Verify the envelope and return its manifest; its key must not be retired before `at_us` (Unix microseconds).
+    Raises `SignatureInvalid` or `ChainBroken`, also where the envelope is not spelled as `seal` spells it.
     """
     try:
         sealed = loads(row, max_bytes=MAX_LINE_BYTES)["manifest"]

@@ -1,7 +1,7 @@
-"""What the entries of every run keep besides the chain: bodies of their kind, authors, times, and the ids of answers.
+"""Checks rules of the entries of every run besides the chain: bodies by kind, authors, times, and the ids of answers.
 
 A chain and its signed heads prove that nothing was altered since; the holder of the key for heads can still sign
-entries that no run has. Refuses those.
+entries that no run has. This module refuses such entries.
 Source: docs/reference/export.md, "What the entries of a run keep".
 """
 
@@ -32,11 +32,11 @@ _SAME_IDS: Final = ("tool_call_id", "capability_id")
 async def verify_stored_run(
     store: Store, tenant_id: str, run_id: str, stored: StoredRun, keys: Keys
 ) -> tuple[str, tuple[int, ...]]:
-    """Check all that proves the entries of a stored run, of which there are some; return the hash of the last one, and
-    the numbers of those that were erased.
+    """Check everything that proves the entries of a stored run, which must not be empty; return the hash of the last
+    entry and the numbers of the erased entries.
 
     Raises:
-        ChainBroken: names the first entry that is missing or differs; one without a body before anything else.
+        ChainBroken: names the first entry that is missing or differs; an entry without a body before anything else.
     """
     entries = stored.entries
     erased = await require_acts(store, entries, keys)
@@ -55,7 +55,7 @@ def verify_history(run_id: str, entries: Sequence[Entry]) -> None:
 
     Raises:
         ChainBroken: names the first entry of an unknown kind or with a body that does not fit its kind, with an author
-            who does not write this kind, with a time before that of the entry before it, with the answer of another
+            who does not write this kind, with a time before the time of the entry before it, with the answer of another
             call than was dispatched, or with a question that is not bound to its content and to the entries before it.
     """
     sent: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def verify_ledgers(run_id: str, entries: Sequence[Entry]) -> None:
 
 
 def _ledger_fault(record: Any, ledgers: LedgerHeads) -> str | None:
-    """Why a record does not index the three ledgers of the entries before it, or None.
+    """Return why a record does not index the three ledgers of the entries before it, or None.
 
     A run that was admitted has entries in its context and in its decision ledger; it can have had no effect.
     """
@@ -119,7 +119,7 @@ def _ledger_fault(record: Any, ledgers: LedgerHeads) -> str | None:
 
 
 def _may_write(entry: Entry, body: Any) -> bool:
-    """Whether the author of an entry can have written it. An erased body no longer says whose act it was."""
+    """Return whether the author of an entry can have written it. An erased body no longer says whose act it was."""
     author = KINDS[entry.kind].author
     if author == ANY_AUTHOR:
         return entry.by != ""
@@ -131,7 +131,7 @@ def _may_write(entry: Entry, body: Any) -> bool:
 
 
 def _call_fault(entry: Entry, body: Any, sent: dict[str, Any]) -> str | None:
-    """Why the call or the answer in an entry is not of this run and this call, or None."""
+    """Return why the call or the answer in an entry is not of this run and this call, or None."""
     if entry.kind not in ("tool.dispatching", "tool.returned") or body is None:
         return None
     envelope = body["envelope"]

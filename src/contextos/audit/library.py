@@ -45,7 +45,7 @@ async def verify_library(artifacts: ArtifactStore, store: Store, keys: Keys) -> 
 
 @dataclass(slots=True)
 class _Stated:
-    """What the acts of the people who maintain artifacts made of them."""
+    """The artifacts as the acts of the people who maintain them left them."""
 
     entries: int = 0
     manifests: dict[str, ExtensionManifest] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class _Stated:
     assertions: dict[ArtifactPlace, list[tuple[str, NewAssertion]]] = field(default_factory=lambda: defaultdict(list))
 
     async def read(self, control: AsyncIterable[Sequence[Entry]], keys: Keys) -> None:
-        """Take in the acts of these pages."""
+        """Apply the acts of these pages."""
         async for page in control:
             for entry in page:
                 if entry.kind.startswith("slots."):
@@ -64,7 +64,7 @@ class _Stated:
             self.entries = page[-1].seq
 
     def fault(self, stored: StoredLibrary) -> str | None:
-        """Return what differs in the rows, or None."""
+        """Return how the rows differ from the acts, or None."""
         pairs: list[tuple[str, Any, Any]] = [
             ("the installed types", {one.extension: one for one in stored.extensions}, self.manifests),
             ("the artifact", {_place(one): one for one, _ in stored.artifacts}, self.artifacts),

@@ -87,12 +87,12 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
 
 
 async def derived_context(app: Deployment, tenant_id: str, run_id: str, key: str | None = None) -> CompiledContext:
-    """Return the context that a run compiled, with its text and all manifests: the last one, or that of the entry
-    `context.compiled` with this key. It is derived again as in a replay, and equals the digests on record.
+    """Return the context that a run compiled, with its text and all manifests: the last one, or the context of the
+    entry `context.compiled` with this key. It is derived again as in a replay, and equals the digests on record.
 
     Raises:
         ChainBroken, ReplayMismatch, UnknownSemantics: as `replay`.
-        InvalidInput: the run has compiled no such context, or the entry or what it follows from was erased.
+        InvalidInput: the run has compiled no such context, or the entry or an entry that it follows from was erased.
     """
     tape = await _proved_tape(app, tenant_id, run_id, None)
     wanted = [one for one in tape if one.kind == "context.compiled" and key in (None, one.key)]
@@ -144,7 +144,7 @@ async def _proved_tape(
 
 
 def _tell(app: Deployment, tenant_id: str, *, equal: bool) -> None:
-    # Foreign code can be behind it, and nothing that it does changes the result.
+    # Telemetry can be foreign code, and no error of it may change the result.
     with suppress(Exception):
         app.ports.telemetry.run_replayed(tenant_id, equal=equal)
 

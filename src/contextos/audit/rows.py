@@ -1,8 +1,8 @@
 """Verify the rows that runs and operators wrote beside the journal: each is what a signed entry says, and none is
 gone.
 
-Those of a run are compared with its verified entries. Those of a tenant are compared with its acts, or with the run
-that they name. docs/design/rows.md says for each column what proves it.
+The rows of a run are compared with its verified entries. The rows of a tenant are compared with its acts, or with the
+run that they name. docs/design/rows.md says for each column what proves it.
 Source: docs/design/journal.md, "Rows that the journal proves".
 """
 
@@ -68,10 +68,10 @@ _KEYED: Final = frozenset(
 
 async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry], keys: Keys) -> None:
     """Check the rows that a run wrote against its verified `entries`: the claim of its request, its questions, denials,
-    operations and counted effects. And that its answers are answers, and its cancel requests are proved.
+    operations and counted effects. Also check that it waited for each answer, and proof of each cancel request.
 
     Raises:
-        ChainBroken: a row is missing or altered, or somebody appended what is no answer; names it.
+        ChainBroken: a row is missing or altered, or an appended entry is not a valid answer; names it.
     """
     verify_answers(run_id, entries)
     asked_to_cancel = [entry for entry in entries if entry.kind == "run.cancel_requested"]
@@ -102,7 +102,7 @@ async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Se
 
 
 async def _pins_fault(store: Store, pinned: Mapping[str, Any]) -> str | None:
-    """Why what a run pinned is not stored, or None: the act that wrote its snapshot, and its adapter definitions."""
+    """Return why the act that wrote a pinned snapshot, or a pinned adapter definition, is not in the store; or None."""
     snapshot, line = pinned.get("snapshot", "kg_0"), pinned.get("snapshot_line", 0)
     acts = await store.lines(CONTROL, snapshot)
     if (snapshot, line) != ("kg_0", 0) and (line, "graph.written") not in [(act.seq, act.kind) for act in acts]:
@@ -114,7 +114,7 @@ async def _pins_fault(store: Store, pinned: Mapping[str, Any]) -> str | None:
 
 
 class _Rows:
-    """What the entries of one run say about rows. An entry that was erased says nothing."""
+    """The rows that the entries of one run state. An erased entry states no row."""
 
     def __init__(self, run_id: str, entries: Sequence[Entry]) -> None:
         self._run, self._entries = run_id, entries
@@ -140,20 +140,20 @@ class _Rows:
         yield from map(UNVOUCHED_WRITES.place, self._kept)
 
     def fault(self, found: FoundDocuments) -> tuple[int, str] | None:
-        """Return the first entry whose row is missing or is another one, and what is wrong, or None."""
+        """Return the number of the first entry whose row is missing or differs, and the fault; or None."""
         for (_, key), (seq, body, collection) in self._expected.items():
             stored = found.one(collection, key)
             if stored is None or (stored.body, stored.version) != (body, _version(body)):
                 return seq, _wrong(collection, key, stored)
         for key, (seq, digest) in self._kept.items():
             kept = found.one(UNVOUCHED_WRITES, key)
-            # What was erased makes more untrusted, and to make it so takes the key of the runtime.
+            # The digests were erased: then more values are untrusted, and only the runtime could sign that.
             if kept is None or (kept.body.digests is not None and kept_digest(kept.body.digests) != digest):
                 return seq, _wrong(UNVOUCHED_WRITES, key, kept)
         return None
 
     async def operations_fault(self, found: FoundDocuments, proved_elsewhere: Any) -> tuple[int, str] | None:
-        """As `fault`, of the rows of the idempotency table. Another run can have the operation since."""
+        """As `fault`, for the rows of the idempotency table. Another run can have taken the operation up since."""
         for place, seq in self._sent.items():
             row = found.one(OPERATIONS, place)
             if row is None:
@@ -167,7 +167,7 @@ class _Rows:
         return None
 
     def _is_erased(self, call: str) -> bool:
-        """Return whether something that the run said of this call was erased."""
+        """Return whether an entry of this call was erased."""
         return any(one.body is None and f"{one.key}/".startswith(f"{call}/") for one in self._entries)
 
     def _expect(self, collection: Collection[Any], key: str, seq: int, body: Any) -> None:
@@ -190,7 +190,7 @@ class _Rows:
                 self._change(question["approval_id"], verdict or _ENDS[entry.kind], approver, of_open=True)
         for key, question in asked.items():
             if self._is_erased(key):
-                # What became of the question is no longer said.
+                # An entry about the question was erased, so its state is no longer known.
                 self._expected.pop(APPROVALS.place(question["approval_id"]), None)
 
     def _change(self, approval_id: str, state: Any, approver: str | None = None, *, of_open: bool = False) -> None:
@@ -227,8 +227,8 @@ class _Rows:
                 self._counted(entry, body, ends, key)
 
     def _counted(self, entry: Entry, body: Mapping[str, Any], ends: dict[str, dict[str, Any]], key: str) -> None:
-        """Expect what the dispatch of a call counts in each bucket that its last history read. A read that is counted
-        has no idempotency key, and `key` is the id of its call.
+        """Expect one counted effect of a dispatch in each bucket that its call's last `history.read` names. `key` is
+        the idempotency key; a counted read has no such key, and its call id is used.
         """
         counted = ends.pop(entry.key.rpartition("/")[0], None)
         place = operation_key(body["envelope"]["capability_id"], key)
@@ -283,7 +283,7 @@ async def _counted_fault(store: Store, counter: SignedCounter) -> str | None:
 
 
 async def _kept_fault(store: Store, written: SignedWrites) -> str | None:
-    """The first row of what runs wrote that the runtime did not sign."""
+    """Return the fault of the first row of `UNVOUCHED_WRITES` that the runtime did not sign, or None."""
     async for row in _rows_of(UNVOUCHED_WRITES, store):
         if fault := written.fault(row):
             return fault
@@ -291,8 +291,8 @@ async def _kept_fault(store: Store, written: SignedWrites) -> str | None:
 
 
 async def _denials_fault(store: Store, keys: Keys) -> str | None:
-    """Each denial is what a person said in the run that it names, and says it alone. It is kept also if the run finds
-    it void later: then it counts for nothing.
+    """Return why a denial is not proved, or None. The run that it names must show a person's denial that proves no
+    other row. A denial that the run later finds void is kept, but counts for nothing.
     """
     taken = set[tuple[str, ShownDenial]]()
     async for row in _rows_of(DENIALS, store):
@@ -306,7 +306,7 @@ async def _denials_fault(store: Store, keys: Keys) -> str | None:
 
 
 async def _requests_fault(store: Store) -> str | None:
-    """Each run has one claim of a request, and each run has a lease. So one more claim is made up."""
+    """Count claims of requests and leases. Each run has one of both, so a claim in excess of the leases is made up."""
     claims = sum([len(page) async for page in REQUESTS.key_pages(store)])
     leases = sum([len(page) async for page in LEASES.key_pages(store)])
     return f"of {claims} claims of requests {claims - leases} are of no run" if claims > leases else None
@@ -349,7 +349,7 @@ async def _artifacts_fault(store: Store, stated: dict[str, PublishedPin]) -> str
 
 
 def _digest_of(body: dict[str, Any]) -> str | None:
-    """The content address of an artifact in its envelope, or of an adapter definition; None if it is neither."""
+    """Return the content address of an artifact in its envelope, or of an adapter definition; None if it is neither."""
     if "payloadType" not in body:
         return content_address(body)
     try:
@@ -367,7 +367,7 @@ async def _rows_of(collection: Collection[Any], store: Store) -> AsyncIterator[S
 
 
 def _version(body: Any) -> int:
-    """How often a row was written that is now `body`. Only a question is written more than once."""
+    """Return how often a row that is now `body` was written. Only the row of a question is written more than once."""
     states = {"open": 1, "consumed": 3}
     return states.get(body.state, 2) if isinstance(body, ApprovalDocument) else 1
 

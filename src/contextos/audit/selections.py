@@ -20,7 +20,7 @@ async def verify_selections(store: Store, run_id: str, entries: Sequence[Entry])
     A selection that the run has not pinned yet can be in the audit or not.
 
     Raises:
-        ChainBroken: an act of the journal is missing or altered in the audit, or the audit has one more.
+        ChainBroken: an act of the journal is missing or altered in the audit, or the audit has a further act.
     """
     try:
         stored = {one.selection_id: one for one in await store.selections(run_id)}

@@ -37,7 +37,7 @@ async def verify_terms(store: Store, run_id: str, number: int, entries: Sequence
 
 
 async def refuse_other_terms(store: Store, first: int, last: int, numbers: Collection[int]) -> None:
-    """Refuse terms of the lines `first` to `last` of the index that are not those with `numbers`, where runs begin.
+    """Refuse terms of lines `first` to `last` of the index, except the lines `numbers`, at which runs begin.
 
     Raises:
         ChainBroken: names the first such line.

@@ -50,8 +50,8 @@ class VerifiedStream:
 
 
 class RunNumbers(NamedTuple):
-    """The runs with the numbers `first` to `last` (None: to the end). The number of a run is that of its first line in
-    the stream `index`.
+    """The runs with the numbers `first` to `last` (None: to the end). The number of a run is the number of its first
+    line in the stream `index`.
     """
 
     first: int = 1
@@ -61,12 +61,12 @@ class RunNumbers(NamedTuple):
 class Verification:
     """One verification of a tenant's journal, or of the part of it that `numbers` and `since` leave.
 
-    A range of run numbers that has an end covers these runs and their lines of the index, and nothing else. One without
-    an end also covers what belongs to no run: `control` and what its acts state, the witnessed heads, and whether the
-    index names every run. So adjacent ranges from 1 on, of which the last has no end, are a whole verification.
+    A range of run numbers that has an end covers these runs and their lines of the index, and nothing else. A range
+    without an end also covers what belongs to no run: `control` and what its acts state, the witnessed heads, and
+    whether the index names every run. So adjacent ranges from 1 on are a whole verification if the last has no end.
 
-    With `since` the lines and runs that this checkpoint states are not read again, but for the runs that had not ended,
-    those that a later line of the index names, and those of which a body was erased since.
+    With `since` the lines and runs that this checkpoint covers are not read again, except runs that had not ended, runs
+    that a later line of the index names, and runs of which a body was erased since.
 
     Raises:
         InvalidInput: `since` does not begin where `numbers` do.
@@ -110,8 +110,8 @@ class Verification:
         return len(self._again)
 
     def checkpoint(self, begun_at_us: int, at_us: int, *, runtime: str) -> Checkpoint:
-        """Return what is verified so far, with the times of this verification (Unix microseconds) and the version of
-        the runtime.
+        """Return a checkpoint of all that is verified so far, with the times of this verification (Unix microseconds)
+        and the version of the runtime.
         """
         return Checkpoint(
             v=CHECKPOINT_VERSION,
@@ -165,7 +165,7 @@ class Verification:
             yield VerifiedStream(CONTROL, control.entries, control.head, (), ended=False)
 
     async def _erased_since(self) -> AsyncIterator[VerifiedStream]:
-        """Verify the runs of which a body was erased since the checkpoint."""
+        """Verify and yield the closed runs of which a body was erased since the checkpoint."""
         length = await self._store.length(CONTROL)
         if self._since:
             async for page in stream_pages(self._store, CONTROL, after=self._control, upto=length):
@@ -195,9 +195,9 @@ class Verification:
         self._compared = True
 
     async def _indexed(self) -> AsyncIterator[VerifiedStream]:
-        """Verify the lines of the index, and the runs that they name; then those that had not ended before.
+        """Verify the lines of the index and yield the runs that they name; then the other runs that were open before.
 
-        A run is verified where its first line is that the checkpoint does not cover.
+        A run is verified at its first line that the checkpoint does not cover.
         """
         covered, left = self._last, set(self._open)
         after = await self._line(covered) if covered else None
@@ -235,13 +235,13 @@ class Verification:
         return run
 
     def _settle(self, run_id: str) -> None:
-        """Leave a run out of the checkpoint that had ended, and whose last line is verified."""
+        """Remove a run from the open runs of the checkpoint if it has ended and its last line is verified."""
         if self._closing.get(run_id, self._last + 1) <= self._last:
             del self._open[run_id], self._closing[run_id]
 
     def _refuse_unopened(self, lines: Sequence[Entry], due: int) -> None:
-        """Refuse the first line behind the checkpoint about a run that had ended then, unless it reopens the run; and
-        that of a new run, unless the run begins there. The earlier lines are not read again: some could be gone.
+        """Refuse a run whose first line after the checkpoint does not open it: `run.indexed` opens a new run, and
+        `run.reopened` a run that had ended. Earlier lines are not read again, and some could be gone.
         """
         line = next(line for line in lines if line.seq == due)
         begun = "run.indexed" if lines[0].seq == due else "run.reopened"
@@ -259,14 +259,14 @@ class Verification:
         return found[0]
 
     async def _lines(self, run_ids: Collection[str]) -> Mapping[str, Sequence[Entry]]:
-        """All lines of the index about these runs."""
+        """Return all lines of the index about these runs, by run id."""
         lines: dict[str, list[Entry]] = {}
         for line in await self._store.lines(INDEX, *run_ids):
             lines.setdefault(line.key, []).append(line)
         return lines
 
     async def _lines_in(self, page: Sequence[Entry]) -> Mapping[str, Sequence[Entry]]:
-        """All lines of the index about the runs that these lines name, in the order in which they name them."""
+        """Return all lines of the index about the runs that this page names, by run id, in the order of the page."""
         lines = await self._lines({line.key for line in page})
         known = {(line.seq, line.hash) for same in lines.values() for line in same}
         for line in page:
@@ -337,7 +337,7 @@ async def verify_audited_run(
 
 
 def _closed_at(lines: Sequence[Entry]) -> int:
-    """The number of entries that the last line states of a run that ended or was reopened, or 0."""
+    """Return the number of entries in the last line that closed or reopened a run, or 0 if there is no such line."""
     said = [line for line in lines if line.kind in ("run.closed", "run.reopened")]
     return int(read_body(said[-1])["entries"]) if said else 0
 

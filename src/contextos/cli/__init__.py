@@ -1,4 +1,4 @@
-"""The command line: commands on one workspace, each of which returns its exit code. `main` is the outermost function.
+"""The command line: commands on one workspace. Each command returns its exit code. `main` is the entry point.
 
 Commands import what they need when they run, so that `contextos --help` costs no more than the parser.
 Tests: `tests/unit/cli`.
@@ -48,12 +48,12 @@ def _usage(error: Any, *, as_json: bool) -> int:
 
 
 def main() -> None:
-    """The `contextos` command. The exit code says what was done, also where the output cannot be written.
+    """Run the `contextos` command. The exit code says what was done, also if the output cannot be written.
 
-    With `CONTEXTOS_DEBUG` it logs to stderr, in JSON lines where that is no terminal.
+    With `CONTEXTOS_DEBUG` it logs to stderr, in JSON lines if stderr is not a terminal.
     """
     prepare_streams()
-    # What a command creates, its user alone can read.
+    # Only the user of a command can read the files that it creates.
     os.umask(0o077)
     if os.environ.get("CONTEXTOS_DEBUG"):
         from contextos.telemetry.logs import configure_if_debugging

@@ -1,7 +1,7 @@
-"""The options by which the actor of an operator act is named and proved: `--by ID --key FILE`.
+"""The options that name and prove the actor of an operator act: `--by ID --key FILE`.
 
-Without a key the actor is only named. That is a stand-in for development: the settings must allow it, this module says
-so on the terminal, and the record of the act says so too.
+Without a key the actor is named and not proved. This is for development: the settings must allow it, the terminal shows
+a note, and the record of the act says so too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ExpectOption = Annotated[
 
 
 def named_actor(by: str, key: Path | None) -> Actor:
-    """Return the actor, who signs with the key in the file `key`, or is only named if it is None."""
+    """Return the actor, who signs with the key in the file `key`, or signs nothing if `key` is None."""
     from contextos.deployment.acts.act import Actor, unsafe_local_assertion
 
     def only_named(statement: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,8 +46,8 @@ def named_actor(by: str, key: Path | None) -> Actor:
 def person_key(path: Path) -> bytes:
     """Return the private key (32 raw bytes) in a person's key file, plain or encrypted.
 
-    The passphrase of an encrypted one is in the file that `CONTEXTOS_PASSPHRASE_FILE` names, or is asked for at the
-    terminal.
+    The passphrase of an encrypted file is read from the file that `CONTEXTOS_PASSPHRASE_FILE` names, or asked for at
+    the terminal.
 
     Raises:
         InvalidSettings: the file or its passphrase is wrong.

@@ -1,4 +1,4 @@
-"""Run a command on a workspace: open it, choose the tenant, run the operation, close it.
+"""Runs a command on a workspace: opens it, chooses the tenant, runs the operation, closes it.
 
 Refuses a workspace with several tenants unless `--tenant` names one. Imports the runtime only when a command runs.
 """
@@ -33,7 +33,7 @@ MAX_FILE_BYTES: Final = 64 << 20
 MAX_DRIVES: Final = 64
 MAX_SHOWN_CHARS: Final = 300
 PATIENCE_US: Final = 10_000_000
-"""A command that woke a run also drives it on after a pause that is shorter than this."""
+"""A command that drives a run waits for its next step if that is due within this time (10 s)."""
 
 WorkspaceOption = Annotated[
     Path | None,
@@ -74,14 +74,14 @@ class CommandContext:
         return self.app.stores.tenant(self.tenant_id)
 
     async def run_id(self, named: str) -> str:
-        """Return the id of a run, which is named by it or by the id of its request. Raises as `run_named`."""
+        """Return the id of the run `named`, which is a run id or the id of its request. Raises as `run_named`."""
         from contextos.deployment.queries.run_names import run_named
 
         return await run_named(self.store, named)
 
     async def drive_on(self, run_id: str) -> RunView:
-        """Drive a run until it ends, waits for a person, or does not become due within `PATIENCE_US`. Returns its
-        state.
+        """Drive a run until it ends, waits for an answer, or is not due again within `PATIENCE_US`, at most
+        `MAX_DRIVES` times. Return its view.
         """
         import asyncio
 
@@ -100,8 +100,8 @@ def with_context(
 ) -> ReturnT:
     """Open the workspace, run `act` for one tenant (None: for no tenant of its own), and close the workspace.
 
-    A witness is asked before: a cut journal is found before anything is done, so that exit code 3 means that nothing
-    was done. Afterwards the heads are published to it.
+    The witness is compared first, so that a cut journal is found before anything is done: exit code 3 then means that
+    nothing was done. Afterwards the heads are published to the witness.
 
     Raises:
         ContextOSError: the workspace cannot be opened, its store has other policies in force than the settings name,
@@ -123,7 +123,7 @@ def with_unchecked_context(
     *,
     ask_witness: bool = True,
 ) -> ReturnT:
-    """As `with_context`, whatever policies are in force: for the acts that change them, or that repair a store.
+    """Do as `with_context`, whatever policies are in force: for the acts that change policies, or that repair a store.
 
     Raises:
         ContextOSError: the workspace cannot be opened, a journal is cut (with `ask_witness`), or `act` raised it.
@@ -163,7 +163,7 @@ def with_read_context(
 def with_authors_context(
     workspace: Path | None, tenant: str | None, act: Callable[[CommandContext], Awaitable[ReturnT]]
 ) -> ReturnT:
-    """As `with_read_context`, also before the store is made: for questions about the tools and the people alone.
+    """Do as `with_read_context`, also before the store is made: for questions about the tools and the people alone.
 
     Raises:
         ContextOSError: the workspace cannot be opened, or `act` raised it.
@@ -221,7 +221,7 @@ def _warning(*errors: type[ContextOSError]) -> Iterator[None]:
 
 
 def only_tenant(app: App) -> str:
-    """The only tenant that the directory lists. Raises `InvalidInput` where there are several, or none."""
+    """Return the only tenant that the directory lists. Raises `InvalidInput` if it lists several, or none."""
     tenants = app.tenants()
     if len(tenants) != 1:
         listed = ", ".join(f"`{name}`" for name in tenants[:8]) or "none"
@@ -232,7 +232,7 @@ def only_tenant(app: App) -> str:
 
 
 async def known_tenant(app: App, tenant: str) -> str:
-    """Return `tenant`, which the directory knows or of which something is stored. Raises `NotFound` for any other."""
+    """Return `tenant` if the directory knows it or its control stream has an entry. Raises `NotFound` otherwise."""
     from contextos.contracts.facts import name_remedy
     from contextos.contracts.journal import CONTROL
 
@@ -258,7 +258,7 @@ def read_file(path: Path, *, private: bool = False) -> bytes:
     """Return the bytes of a regular file, or of stdin for `-`, at most 64 MiB.
 
     Raises:
-        InvalidInput: it cannot be read.
+        InvalidInput: the file cannot be read, or is larger.
         InvalidSettings: the file is `private`, and others can read it.
     """
     import sys
@@ -285,7 +285,7 @@ def write_new_files(texts: Mapping[Path, str]) -> None:
     """Write each text to a new file: all of the files, or none.
 
     Raises:
-        InvalidInput: one exists or cannot be written.
+        InvalidInput: one of the files exists or cannot be written.
     """
     path = Path()
     try:
@@ -299,8 +299,7 @@ def write_new_files(texts: Mapping[Path, str]) -> None:
 
 
 def exit_code_of(view: RunView) -> int:
-    """Return a command's exit code for a run: 0 decided, 1 refused, 5 waiting for a person, its
-    agent or an engine, 4 held up."""
+    """Return a command's exit code for a run: 0 completed, 1 ended in another way, 5 waiting, 4 held up."""
     if view.state == "completed":
         return 0
     if view.ended:

@@ -1,4 +1,4 @@
-"""Every command: the heading it has in `contextos --help`, its function, and an example.
+"""Lists every command: its heading in `contextos --help`, its function, and an example.
 
 The docs test runs the examples in a workspace that `contextos demo --keep` made.
 """
@@ -238,7 +238,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
     },
 }
-"""By heading, the commands in the order in which the help shows them: their function and an example."""
+"""The commands by heading, in the order of the help. Each has its function and an example."""
 
 COMMANDS: Final = {name: command for group in COMMAND_GROUPS.values() for name, command in group.items()}
 
@@ -259,4 +259,4 @@ NESTED: Final = {
     "store": "The database: migrate its schema, record a restore.",
     "breakers": "The circuit breakers of capabilities that failed too often.",
 }
-"""What comes before the last word of a command, with its help; an outer group before its inner one."""
+"""The help of each command group, by its words (`adapters add`). An outer group comes before its inner group."""

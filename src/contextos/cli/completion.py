@@ -1,6 +1,6 @@
 """`completion`: the script by which a shell completes commands and options. The script asks `contextos` for them.
 
-Typer makes both. They cost the parser, and nothing of the runtime.
+Typer makes the script and the answers. They load the parser, and nothing of the runtime.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextos.errors import InvalidInput, Problem
 
 SHELLS: Final = ("bash", "zsh", "fish")
 COMPLETE_VARIABLE: Final = "_CONTEXTOS_COMPLETE"
-"""The script sets it to `complete_SHELL`; then `contextos` answers the shell and does nothing else."""
+"""The script sets this variable to `complete_SHELL`. With it `contextos` only answers the shell."""
 
 
 def completion_command(
@@ -43,17 +43,17 @@ def completion_command(
 
 
 def answer_shell(root: Any) -> int:
-    """Print what fits at the place that the shell's variables name; return the exit code."""
+    """Print the completions for the place that the shell's variables name; return the exit code."""
     try:
         return _answered(root, os.environ[COMPLETE_VARIABLE])
     except (KeyError, ValueError):
-        # A shell gives its own variables; somebody typed this one.
+        # A shell sets all its variables; here somebody set this one by hand.
         return USAGE
 
 
 def _answered(command: Any, instruction: str) -> int:
     from typer.completion import get_completion_inspect_parameters, shell_complete
 
-    # Registers the shells.
+    # This call registers the shells.
     get_completion_inspect_parameters()
     return shell_complete(command, {}, "contextos", COMPLETE_VARIABLE, instruction)

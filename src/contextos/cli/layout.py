@@ -1,6 +1,6 @@
-"""Layout of text in lines of 80 columns, as a terminal counts them: a wide character takes two.
+"""Lays out text in lines of 80 columns, as a terminal counts them: a wide character takes two columns.
 
-Text of other parties comes here after `displayed`, so no character of it takes less than one column.
+Text of other parties was escaped by `displayed` before, so each of its characters takes at least one column.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOKENS: Final = re.compile(r" +|[^ ]+")
 
 
 def line_width() -> int:
-    """Return the columns of a line: 80, or those of the terminal if it has less."""
+    """Return the columns of a line: those of the terminal, but at most 80 and at least 40."""
     return max(MIN_WIDTH, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
@@ -63,9 +63,9 @@ def folded(first: str, text: str) -> Iterator[str]:
 
 
 def chopped(line: str, indent: int) -> Iterator[str]:
-    r"""Yield `line` cut where it is full, with a backslash after each part and `indent` blanks before the next.
+    r"""Yield `line` cut into parts that fit, with a backslash after each part and `indent` blanks before the next.
 
-    Nothing is dropped, so two texts never look alike, and what goes on never begins where a new line would.
+    Nothing is dropped, so different texts look different, and no later part begins in the column of a new line.
     """
     width, used, part = line_width() - 1, 0, ""
     for character in line:

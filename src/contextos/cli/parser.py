@@ -35,8 +35,8 @@ class GroupedHelp(TyperGroup):
 def command_line(only: str | None = None) -> Any:
     """Return the parser of the command line: the same object every time.
 
-    With `only` it can parse the commands that begin with this word; of the others it has the names and the help, since
-    the parameters of all take as long to read as the rest of `contextos --help`.
+    With `only` it can parse only the commands that begin with this word, and has the names and the help of the others:
+    reading the parameters of all commands takes as long as the rest of `contextos --help`.
     """
     root = _group("Governed decisions for AI agents: run, approve, audit and replay them.", _exit_codes(), GroupedHelp)
     root.callback()(_root)
@@ -60,12 +60,12 @@ def _is_under(name: str, only: str | None) -> bool:
 
 
 def _named(word: str) -> TyperCommand:
-    """A command or a group of which only the help is shown."""
+    """Return a command or a group that can only show its help."""
     return TyperCommand(word, help=NESTED.get(word) or inspect.getdoc(COMMANDS[word][0]))
 
 
 def _refusing_bytes(command: Callable[..., int]) -> Callable[..., int]:
-    """The command, with each text argument checked to be UTF-8. A path can be any bytes."""
+    """Return the command with a check that each text argument is UTF-8. A path can be any bytes."""
 
     @wraps(command)
     def checked(**arguments: Any) -> int:
@@ -79,7 +79,7 @@ def _refusing_bytes(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether an argument was UTF-8. Python passes other bytes on as lone surrogates."""
+    """Return whether an argument was UTF-8. Python turns other bytes into lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -39,9 +39,9 @@ JSON_OPTION: Final = "--json"
 
 
 class _TolerantOutput(io.RawIOBase):
-    """Writes to a descriptor. What cannot be written is dropped, so that the exit code still says what was done.
+    """Writes to a descriptor. Output that cannot be written is dropped, so that the exit code still says what was done.
 
-    The first failure is noted on stderr, unless the reader of a pipe has gone.
+    The first failure of stdout is noted on stderr, unless the reader of a pipe has gone.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -70,8 +70,8 @@ class _TolerantOutput(io.RawIOBase):
 def prepare_streams() -> None:
     """Make the three standard streams of this process usable, whatever they are connected to.
 
-    A descriptor that is closed is opened on the null device; otherwise the next file that is opened, such as the store,
-    gets its number and the output. Characters that the encoding of a terminal lacks are written as escapes.
+    A closed descriptor is opened on the null device. Otherwise the next file that is opened, such as the store, would
+    get its number and the output. Characters that the encoding of a terminal lacks are written as escapes.
     """
     for descriptor in (STDIN, STDOUT, STDERR):
         try:
@@ -117,7 +117,7 @@ def _write(line: str) -> None:
 
 
 def colourful(stream: TextIO) -> bool:
-    """Return whether to print colours: only on a terminal, and not if NO_COLOR is set."""
+    """Return whether to print colours: only on a terminal, not with `NO_COLOR`, and not if `TERM` is `dumb`."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -145,16 +145,16 @@ def fail(error: ContextOSError, *, as_json: bool) -> int:
 
 
 def misused(message: str, *, as_json: bool) -> int:
-    """Print to stderr what is wrong with a command line, and return the exit code."""
+    """Print the fault of a command line to stderr, and return the exit code `USAGE`."""
     return _failed(
         {"code": "usage", "detail": displayed(message), "exit_code": USAGE}, [displayed(message)], as_json=as_json
     )
 
 
 def defect(error: BaseException, *, as_json: bool) -> int:
-    """Print the class of an unexpected exception and what to do to stderr, and return the exit code.
+    """Print the class of an unexpected exception and a remedy to stderr, and return the exit code.
 
-    The frames go to the log. The text is written nowhere, because it can hold a secret or a customer's data.
+    The frames go to the log. The text of the exception is written nowhere: it can hold a secret or a customer's data.
     """
     import logging
 

@@ -1,4 +1,4 @@
-"""Find the workspace of a command that names none: from the current directory upwards, as git finds a repository."""
+"""Finds the workspace of a command that names none: from the current directory upwards, as git finds a repository."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Final
 from contextos.errors import InvalidSettings, Problem
 
 DEFAULT_NAME: Final = ".contextos"
-"""The name under which a directory can hold its workspace."""
+"""The name of the subdirectory that can be the workspace of a directory."""
 
 
 def find_workspace(named: Path | None) -> Path:
-    """Return the workspace `named`, or for None the nearest one.
+    """Return the workspace `named`, or for None the nearest workspace.
 
-    That is the first of the current directory and those above it that is a workspace or holds one as `.contextos`.
+    From the current directory upwards, the first directory counts that is a workspace or has one in `.contextos`.
 
-    A workspace names the code that its commands load. So one that is found must belong to the user of this process,
-    and not be open to all for writing: a directory such as `/tmp` could hold anybody's.
+    A workspace names the code that its commands load. So a workspace that was found must belong to the user of this
+    process, and not be writable by everybody: a directory such as `/tmp` can have a workspace of another user.
 
     Raises:
-        InvalidSettings: there is none, or the nearest one is not this user's own; names the remedy.
+        InvalidSettings: there is no workspace, or the nearest one is not this user's own; names the remedy.
     """
     from contextos.workspace.settings import SETTINGS_FILE
 
@@ -44,7 +44,7 @@ def find_workspace(named: Path | None) -> Path:
 
 
 def _check_own(place: Path, settings_file: Path) -> None:
-    """Refuse a found workspace that another user made or can write into."""
+    """Raise `InvalidSettings` for a found workspace that belongs to another user or that everybody can write into."""
     try:
         status = (os.stat(place), os.lstat(settings_file))
     except OSError as error:

@@ -1,11 +1,11 @@
 """A client of the HTTP API, for programs in other processes: requests, runs and their events, approvals and sessions.
 
-`connect` opens one. It needs `httpx` (extra `client`) and imports nothing of the server, the engine or the store.
+`connect` opens a client. It needs `httpx` (extra `client`) and imports nothing of the server, the engine or the store.
 
 - `connection`: `connect`, and `ApiClient` with a method for each thing that the API does.
-- `sessions`: the gate of a session, which frameworks take as that of `App.gate`.
+- `sessions`: the gate of a session. Frameworks take it in the place of the gate of `App.gate`.
 - `sending`: one request, with its time limits, its bounds and its repeats. `refusals`: an answer that is an error.
-- `event_stream`: server-sent events. `signatures`: what a person signs is what the program asked for.
+- `event_stream`: server-sent events. `signatures`: signs only the statement that the program asked for.
 
 Invariants, with the tests that prove them:
 

@@ -1,4 +1,4 @@
-"""`connect`: the door to a server, for programs with an event loop and for programs without one; and `ApiClient`."""
+"""`connect` opens a client of a server, for programs with or without an event loop. `ApiClient` has its methods."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from contextos.service.views import (
 API_TIMEOUT_S: Final = 120
 API_PATIENCE_S: Final = 20
 SILENCE_S: Final = 60
-"""A stream on which nothing arrives for so long is opened again; the server writes a line every 15 s."""
+"""A stream on which nothing arrives for this many seconds is opened again; the server writes a line every 15 s."""
 
 MAX_LIMIT_S: Final = 86_400
 VerdictName = Literal["approved", "denied"]
@@ -61,15 +61,15 @@ def connect(
     """Return a context that is a client of the API at `url`: `async with connect(…) as client`, or
     `with connect(…) as client` without an event loop.
 
-    `token` is a bearer token, or a function that returns the one to use now. `timeout_s` is the limit for one answer in
-    seconds, and `patience_s` that for all waits between the tries of one request; 0 sends each once. `tls` says which
-    authorities are trusted, instead of those of `httpx`. `tenant` and `person` are whose token it is: nothing is signed
-    in another tenant or for another person, and where they are left out the server says which. Nothing is sent before
-    the first method.
+    `token` is a bearer token, or a function that returns the current one. `timeout_s` limits one answer, in seconds.
+    `patience_s` limits the sum of the waits between the tries of one request; with 0 each request is sent once. `tls`
+    replaces the authorities that `httpx` trusts. `tenant` and `person` are the tenant and the person of the token:
+    nothing is signed in another tenant or for another person. Where they are left out, the server names them. Nothing
+    is sent before a method is called.
 
     Raises:
-        InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine, or a time is no number of
-            seconds that can be waited.
+        InvalidInput: `url` is neither an `https://` URL nor an `http://` URL of this machine, or a time is not a number
+            of seconds from 0.001 (`timeout_s`) or 0 (`patience_s`) to one day.
     """
     checked_url(url)
     _check_seconds("/timeout_s", timeout_s, least=0.001)
@@ -116,10 +116,10 @@ class ApiClient:
         self._sender, self._tenant, self._person = sender, tenant, person
 
     async def invoke(self, request: InvokeRequest | Mapping[str, Any]) -> RequestOutcome:
-        """Send a request, and return what it came to so far: it ended, it waits, or (`long_running`) it is stored.
+        """Send a request, and return the state of its run: ended, waiting, or (`long_running`) stored.
 
-        `request_id` names it: the same request again is the same run. Without one the request gets a name here, which
-        holds for the repeats of this call alone.
+        `request_id` names the request: the same request again is the same run. Without it the request gets a name
+        that only the repeats of this call share.
         """
         body = request.to_json() if isinstance(request, InvokeRequest) else dict(request)
         headers = {} if "request_id" in body else {"Idempotency-Key": f'"req_{uuid4().hex}"'}
@@ -150,11 +150,11 @@ class ApiClient:
         return await self._sender.document(RunDocument, "GET", f"/runs/{named(name)}")
 
     async def record(self, name: str) -> DecisionRecord:
-        """Return the current decision record of a run. Raises `RequestRefused` (`not_ended`) before it has one."""
+        """Return the current decision record of a run. Raises `RequestRefused` (`not_ended`) if there is none yet."""
         return await self._sender.document(DecisionRecord, "GET", f"/runs/{named(name)}/record")
 
     async def decision(self, name: str) -> DecisionOutput:
-        """Return the short form of the decision of an ended run. Raises `RequestRefused` (`not_ended`) before."""
+        """Return the short form of the decision of a run. Raises `RequestRefused` (`not_ended`) if the run goes on."""
         return await self._sender.document(DecisionOutput, "GET", f"/runs/{named(name)}/decision")
 
     async def timeline(self, name: str) -> TimelineDocument:
@@ -172,12 +172,12 @@ class ApiClient:
     async def stream(self, name: str, *, after: str = "") -> AsyncGenerator[StreamedEvent]:
         """Yield the events of a run in order, also those that happened before, until it has ended.
 
-        `after` is the id of the last event that was read. A connection that is lost is opened again there, so there is
-        no gap and no duplicate.
+        `after` is the id of the last event that was read. A lost connection is opened again behind the last event, so
+        there is no gap and no duplicate.
 
         Raises:
-            InvalidInput: `after` is the id of no event of the run (`unknown_event`).
-            Unavailable: the server did not answer for `patience_s`.
+            InvalidInput: `after` is not the id of an event of the run (`unknown_event`).
+            Unavailable: the server did not answer for `patience_s` seconds.
         """
         check_event_id(after)
         patience, empty = self._sender.patience(), 0
@@ -203,8 +203,8 @@ class ApiClient:
     async def _events_after(
         self, name: str, after: str, answered: Callable[[], None]
     ) -> AsyncGenerator[StreamedEvent | None]:
-        """The events of one connection. None is the last if nothing follows in the run. `answered` is called for each
-        event, and for each line that says that the server is alive: a run can wait longer than a connection lasts.
+        """Yield the events of one connection, and None at its end if nothing follows in the run. Call `answered` after
+        each event and each keep-alive line: a run can wait longer than a connection lasts.
         """
         headers = {"Last-Event-ID": after} if after else {}
         async with self._sender.stream(f"/runs/{name}/events", EVENT_STREAM, headers, SILENCE_S) as answer:
@@ -220,7 +220,7 @@ class ApiClient:
                     answered()
 
     async def wait(self, name: str, *, timeout_s: float | None = None) -> RunDocument:
-        """Return a run once it has ended, or as it is after `timeout_s` seconds."""
+        """Return a run once it has ended, or after `timeout_s` seconds in the state that it has then."""
         try:
             async with timeout(timeout_s), aclosing(self.stream(name)) as events:
                 async for _ in events:
@@ -230,12 +230,13 @@ class ApiClient:
         return await self.run(name)
 
     async def cancel(self, name: str, reason: str = "", *, sign: Sign, kid: str | None = None) -> RequestOutcome:
-        """Request that a run stops, signed as in `answer`. An effect that was sent is not interrupted.
+        """Request that a run stops. The request is signed as in `answer`. An effect that was sent is not interrupted.
 
         Raises:
             ApprovalRefused: the run has ended, or the signature does not count.
             RequestRefused: the caller may not stop it (`not_allowed`).
             Conflict: the run went on meanwhile; call this again.
+            UnfitAnswer: the server answered with another run, or gave another statement to sign.
         """
         run = await self.run(name)
         run_id = named(run.run_id)
@@ -247,11 +248,11 @@ class ApiClient:
     async def reask(
         self, question: QuestionDocument, reason: str = "", *, sign: Sign, kid: str | None = None
     ) -> RequestOutcome:
-        """Have a void question asked again, signed as in `answer`: the run pins what is in force now, and judges and
-        asks about the call anew.
+        """Have a void question asked again; the request is signed as in `answer`. The run pins the artifacts that are
+        in force now, judges the call anew and asks about it anew.
 
         Raises:
-            ApprovalRefused: the question holds (`not_void`), is not open any more, or the signature does not count.
+            ApprovalRefused: the question is valid (`not_void`) or closed, or the signature does not count.
             RequestRefused: the caller may not do so (`not_allowed`).
             Conflict: the run went on meanwhile; read it.
         """
@@ -270,13 +271,13 @@ class ApiClient:
         sign: Sign,
         kid: str | None = None,
     ) -> RequestOutcome:
-        """Settle an effect whose outcome nobody knows, signed as in `answer`. `call` is what the operator was shown:
-        the `envelope` of the last `tool.dispatching` in the effect ledger of the run.
+        """Settle an effect whose outcome nobody knows, signed as in `answer`. `call` is the call that the operator was
+        shown: the `envelope` of the last `tool.dispatching` in the effect ledger of the run.
 
         Raises:
             ApprovalRefused: the run waits for no settlement, the signer may not settle it, or the signature does not
                 count.
-            UnfitAnswer: the server would have another call or outcome signed.
+            UnfitAnswer: the server gave another call or another outcome to sign.
         """
         body: dict[str, Any] = {"happened": happened, "evidence_ref": evidence_ref}
         body |= {"output": dict(output or {}), "mutations": list(mutations)} if happened else {}
@@ -294,15 +295,16 @@ class ApiClient:
     ) -> dict[str, Any]:
         """Do a governed act, such as `act("pins", {"refs": …, "intents": …, "expected": 3}, sign=key.sign)`.
 
-        `route` is that of the API, with the braces of its parameter, which `held` names. `held` also has what the
-        signer was shown and does not send, such as the `proposal` that they review, the `facts` that they end and the
-        `snapshot` of their list, or the `active` pins and policies. Each statement is made from these, and those of the
-        server have to be the same, each once. The token says when it was signed, and counts for 15 minutes.
+        `route` is the address of the act in the API, with its parameter in braces; `held` has the value of
+        the parameter. `held` also has what the signer was shown and does not send: the `proposal` under review, the
+        `facts` to end and the `snapshot` of their list, or the `active` pins and policies. The client makes each
+        statement from `body` and `held`; the server has to return the same statements, each once. A token counts for 15
+        minutes.
 
         Raises:
             InvalidInput: there is no such route for an act.
             UnfitAnswer: the server gave something else to sign.
-            LostReply: nobody knows whether it was done.
+            LostReply: nobody knows whether the act was done.
         """
         return (await self._done(AnyDocument, route, body, held or {}, sign, kid)).root
 
@@ -315,7 +317,7 @@ class ApiClient:
         sign: Sign,
         kid: str | None,
     ) -> ModelT:
-        """Sign each statement of an act if all follow from what is sent and held, and do it."""
+        """Do an act: check that its statements follow from `body` and `held`, sign each, and send them."""
         path = act_path(route, held)
         drafted = await self._sender.document(ActDocument, "POST", f"{path}/statement", body=body, repeats=True)
         stated = drafted.statements
@@ -327,7 +329,7 @@ class ApiClient:
         return await self._sender.document(contract, "POST", path, body={**body, "tokens": tokens})
 
     async def read(self, path: str, **query: str | int) -> dict[str, Any]:
-        """Return a document of the API, such as `read("/pins")`: what the signer of an act is shown."""
+        """Return a document of the API, such as `read("/pins")`, to show it to the signer of an act."""
         return (await self._sender.document(AnyDocument, "GET", path, query=query)).root
 
     async def questions(self, *, role: str | None = None, limit: int = 50, cursor: str = "") -> QuestionPage:
@@ -336,20 +338,20 @@ class ApiClient:
         return await self._sender.document(QuestionPage, "GET", "/approvals", query=query)
 
     async def question(self, name: str) -> QuestionDocument:
-        """Return the question on which a run waits. Raises `ApprovalRefused` if it waits on none any more."""
+        """Return the question on which a run waits. Raises `ApprovalRefused` if it does not wait any more."""
         return await self._sender.document(QuestionDocument, "GET", f"/approvals/{named(name)}")
 
     async def statement(self, question: QuestionDocument, verdict: VerdictName, reason: str = "") -> StatementDocument:
-        """Return what the caller signs to answer a question: show `text` to them. Nothing is recorded.
+        """Return the statement that the caller signs to answer a question; show them its `text`. Nothing is recorded.
 
-        It was compared with what the question says here. Raises as `answer`, but for what is wrong with the signature.
+        The statement was compared with the question. Raises as `answer`, except for errors of the signature.
         """
         return (await self._stated(question, verdict, reason))[0]
 
     async def _stated(
         self, question: QuestionDocument, verdict: str, reason: str
     ) -> tuple[StatementDocument, dict[str, Any]]:
-        """What the server gives to sign, and the same made here."""
+        """Return the statement from the server, and the equal statement that was made here from the question."""
         if self._tenant is not None and question.binding.tenant_id != self._tenant:
             raise UnfitAnswer("the question of the server is of another tenant; nothing was signed")
         body = {"verdict": verdict, "reason": reason}
@@ -365,13 +367,13 @@ class ApiClient:
     ) -> AnswerReceipt:
         """Answer a question that was read, with the caller's own signature.
 
-        `sign` takes the bytes to sign and returns an Ed25519 signature of 64 bytes; the key stays where it is. `kid`
-        names it where the directory lists several of the caller. What is signed is made of `question`, in clear: it is
-        exactly this answer to exactly what the question says, or nothing is signed.
+        `sign` takes the bytes to sign and returns an Ed25519 signature of 64 bytes; the client never gets the key.
+        `kid` names the key where the directory lists several keys of the caller. The signed statement is made from
+        `question` alone: this answer to this question. If the server gives another statement, nothing is signed.
 
         Raises:
             ApprovalRefused: the answer does not count; `reason` says why, such as `already_answered` or `expired`.
-            LostReply: nobody knows whether it was recorded; read the run.
+            LostReply: nobody knows whether the answer was recorded; read the run.
             UnfitAnswer: a part of the question does not follow from its content, or the server gave something else to
                 sign.
         """
@@ -406,6 +408,6 @@ class ApiClient:
 
 
 def _page(limit: int, cursor: str, **only: str | int | None) -> dict[str, str | int]:
-    """The parameters of a page; what is not asked for is left out."""
+    """Return the query of a page, without the parameters that are None and without an empty cursor."""
     stated: dict[str, str | int] = {name: value for name, value in only.items() if value is not None}
     return {**stated, "limit": limit, **({"cursor": cursor} if cursor else {})}

@@ -23,7 +23,7 @@ _ID: Final = re.compile(r"[!-~]{1,200}")
 
 
 def check_event_id(after: str) -> None:
-    """Raise `InvalidInput` for what is the id of no event, and no header either."""
+    """Raise `InvalidInput` unless `after` is empty or can be the id of an event and the value of a header."""
     if not isinstance(after, str) or (after and not _ID.fullmatch(after)):
         detail = f"`{ascii(after)[:80]}` is the id of no event"
         raise InvalidInput(Problem("/after", "unknown_event", detail, "use the `id` of the last event that was read"))
@@ -31,7 +31,7 @@ def check_event_id(after: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StreamedEvent:
-    """One event of a run. `id` is where a reader goes on, `type` its AG-UI type, and `document` the event as JSON."""
+    """One event of a run: the `id` after which a reader goes on, the AG-UI `type`, and the `document` as JSON."""
 
     id: str
     type: str
@@ -49,7 +49,7 @@ class EventReader:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Iterator[StreamedEvent]:
-        """Yield the events that are whole with this chunk. Raises `UnfitAnswer` for one that is too large or none."""
+        """Yield the events that this chunk completes. Raises `UnfitAnswer` for one that is too large or malformed."""
         if self._after_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         self._after_return = chunk.endswith(b"\r")

@@ -1,4 +1,4 @@
-"""An answer that is an error, as an exception: the one that the server raised, where `contextos.errors` has it.
+"""Turns an error of the server into an exception: the class that the server raised, where `contextos.errors` has it.
 
 Texts of a server are cut and escaped, because they are shown to people.
 """
@@ -74,13 +74,13 @@ APPROVAL_REASONS: Final = frozenset(
         *get_args(RefusalReason),
     }
 )
-"""The reasons for which the server raises `ApprovalRefused`. `not_allowed` is left out: a role is missing, and a route
-that asks no approval says the same.
+"""The reasons for which the server raises `ApprovalRefused`. `not_allowed` is left out, because routes without an
+approval also give it for a missing role.
 """
 
 
 def refusal_of(status: int, media_type: str, retry_after: str | None, raw: bytes) -> ContextOSError:
-    """Return what an answer with a status outside of 2xx means. `raw` is its body."""
+    """Return the exception for an answer whose status is not 2xx. `raw` is its body."""
     retry_ms = _retry_ms(retry_after)
     if media_type != PROBLEM_JSON:
         # Something in front of the server answered.
@@ -125,6 +125,6 @@ def _shown(text: str) -> str:
 
 
 def _retry_ms(stated: str | None) -> int:
-    """`Retry-After` in milliseconds. A date is no number of seconds, and the API sends none."""
+    """Return `Retry-After` in milliseconds. A date counts as 1 s, because the API sends only seconds."""
     seconds = int(stated) if stated is not None and stated.isascii() and stated.isdigit() and len(stated) < 8 else None
     return min(DEFAULT_RETRY_S if seconds is None else seconds, MAX_RETRY_S) * 1_000

@@ -1,7 +1,7 @@
-"""One request to the API: to the one server that the program named, within time limits, and with a bounded answer.
+"""Sends one request to the server that the program named, within time limits, and reads a bounded answer.
 
-A request is sent again where that is the same request: a read, and a write that has a name (`request_id`, `call_id`).
-The waits grow, follow `Retry-After`, and have a limit together. Everything else is sent once, and raises `LostReply`
+A request is repeated where a repeat has no second effect: a read, and a write with a name (`request_id`, `call_id`).
+The waits grow, follow `Retry-After`, and their sum is limited. Any other request is sent once, and raises `LostReply`
 where nobody knows whether it arrived.
 Refuses redirects, proxies and cookies, and a connection without TLS to another machine: each would give the token away.
 """
@@ -32,24 +32,24 @@ from contextos.service.views import JSON, PROBLEM_JSON
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 BearerToken = str | Callable[[], str | Awaitable[str]]
-"""A bearer token, or what returns the one to use now; it is asked for each request."""
+"""A bearer token, or a function that is called before each request and returns the current token."""
 
 CONNECT_S: Final = 10
 FIRST_PAUSE_S: Final = 0.25
 MAX_PAUSE_S: Final = 8
-"""The longest wait between two tries, if the server does not say another."""
+"""The longest wait between two tries in seconds, if `Retry-After` does not ask for a longer one."""
 MAX_API_ANSWER_BYTES: Final = 33_554_432
 MAX_API_ANSWER_NODES: Final = 2_000_000
 MAX_API_ANSWER_DEPTH: Final = MAX_DEPTH + 16
-"""A document holds values that are as deep as any can be."""
+"""Deeper than `MAX_DEPTH`, because a document can hold a value that is itself `MAX_DEPTH` levels deep."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class Sender:
-    """Sends requests to the API at `url`. `timeout_s` is the limit for one answer, from the name to the last byte, and
-    `patience_s` that for all waits between the tries of one request.
+    """Sends requests to the API at `url`. `timeout_s` limits one answer, from the lookup of the host to the last byte.
+    `patience_s` limits the sum of the waits between the tries of one request.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class Sender:
         repeats: bool = False,
         held_s: int = 0,
     ) -> ModelT:
-        """Send a request and return the document of its answer. `repeats`: the same request again is no second one.
-        `held_s`: the server was asked to hold it for so long, which is no part of the time limit.
+        """Send a request and return the document of its answer. `repeats`: sending it again has no second effect.
+        `held_s`: the server was asked to hold the request for this many seconds; they extend the time limit.
 
         Raises:
-            ContextOSError: the server refused it, as the class that it raised; or it does not answer (`Unavailable`,
-                `LostReply`), or not as the API does (`UnfitAnswer`).
+            ContextOSError: the server refused the request, with the class that it raised; or it does not answer
+                (`Unavailable`, `LostReply`); or its answer is not one of the API (`UnfitAnswer`).
         """
         content = None if body is None else _json(body)
         stated = {**(headers or {}), **({} if content is None else {"Content-Type": JSON})}
@@ -102,7 +102,7 @@ class Sender:
         return fitting_document(model, await self.again(once) if safe else await once())
 
     async def again(self, once: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return what `once` returns, and try it again after each `Unavailable` and `LostReply` with `Patience`."""
+        """Return the result of `once`; repeat it after `Unavailable` and `LostReply` as long as `Patience` allows."""
         patience = self.patience()
         while True:
             try:
@@ -118,8 +118,8 @@ class Sender:
     async def stream(
         self, path: str, media_type: str, headers: Mapping[str, str], silence_s: float
     ) -> AsyncIterator[httpx.Response]:
-        """Open a stream, whose body the caller reads; with the status 204 it has none. It is lost (`LostReply`) if it
-        does not open within the limit for one answer, or is silent for `silence_s`. Raises as `document`.
+        """Open a stream, whose body the caller reads; an answer 204 has no body. Raises as `document`, and `LostReply`
+        if the stream does not open within `timeout_s`, or is silent for `silence_s` seconds.
         """
         async with AsyncExitStack() as opened:
             asked = self._answer("GET", path, None, None, {**headers, "Accept": media_type}, silence_s)
@@ -142,7 +142,7 @@ class Sender:
         headers: Mapping[str, str],
         limit_s: float,
     ) -> AsyncIterator[httpx.Response]:
-        """The answer to one request whose status is one of 2xx; its body is not read."""
+        """Yield the answer to one request, before its body is read. Raise the error of a status that is not 2xx."""
         token = await self._current_token()
         stated = {"Accept": f"{JSON}, {PROBLEM_JSON}", **headers}
         stated |= {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
@@ -171,14 +171,14 @@ class Sender:
 
 
 class Patience:
-    """How long a request is repeated: the waits grow, and together they are no longer than `limit_s` seconds."""
+    """Limits the repeats of a request: the waits grow, and their sum is at most `limit_s` seconds."""
 
     def __init__(self, limit_s: float) -> None:
         self._left_s = limit_s
         self._next_s = FIRST_PAUSE_S
 
     async def wait(self, error: Unavailable | LostReply) -> None:
-        """Wait before the next try, as long as the server says at least. Raises `Unavailable` for a wait too long."""
+        """Wait before the next try, at least for `Retry-After`. Raises `Unavailable` if the wait exceeds the limit."""
         wait_s = self._next_s
         if isinstance(error, Unavailable):
             wait_s = max(wait_s, error.retry_after_ms / 1_000)
@@ -186,15 +186,15 @@ class Patience:
             raise error if isinstance(error, Unavailable) else Unavailable("server", str(error))
         self._left_s -= wait_s
         self._next_s = min(2 * self._next_s, MAX_PAUSE_S)
-        # Clients that failed together do not come back together.
+        # Up to 250 ms more, so that clients that failed together do not come back together.
         await sleep(wait_s + secrets.randbelow(250) / 1_000)
 
 
 def fitting_document(model: type[ModelT], value: Any) -> ModelT:
-    """Return a document of the server, from its bytes or as JSON. A member that this version does not know is left out.
+    """Return `value`, bytes or parsed JSON, as a `model`. A member that this version does not know is left out.
 
     Raises:
-        UnfitAnswer: it does not fit.
+        UnfitAnswer: the value is not JSON or does not fit the model.
     """
     try:
         if isinstance(value, bytes):
@@ -211,7 +211,7 @@ def fitting_document(model: type[ModelT], value: Any) -> ModelT:
 
 
 def named(name: str) -> str:
-    """Return a name as a part of an address. Raises `InvalidInput` for what is no name of a run or a session."""
+    """Return a name that can be part of an address. Raises `InvalidInput` if it cannot name a run or a session."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
         detail = f"`{str(name)[:80]}` is not a name of a run or a session"
         raise InvalidInput(Problem("/name", "bad_name", detail, "use the id that the server gave"))
@@ -222,7 +222,7 @@ def checked_url(url: str) -> str:
     """Return the address of a server without `/v1` and a slash at its end.
 
     Raises:
-        InvalidInput: it is no `https://` URL of a server, nor an `http://` one of this machine.
+        InvalidInput: `url` is neither an `https://` URL of a server nor an `http://` URL of this machine.
     """
     parts = urlsplit(url) if isinstance(url, str) and url.isascii() and url.isprintable() else urlsplit("")
     try:

@@ -1,4 +1,4 @@
-"""The gate of a session over HTTP: the agent's calls are governed by the server, and answered as `App.gate` answers."""
+"""The gate of a session over HTTP: the server governs the agent's calls, and they have the answers of `App.gate`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from contextos.service.views import MAX_HELD_S, CallDocument, RequestOutcome, Ru
 
 @dataclass(frozen=True, slots=True)
 class ClientGate:
-    """One open session: the way of an agent's calls to the outside. `tools` are the ids of the tools that it can call.
+    """One open session, through which an agent calls tools. `tools` are the ids of the tools that it can call.
 
-    The frameworks of `contextos.frameworks` take it as they take the gate of `App.gate`.
+    The frameworks of `contextos.frameworks` take it in the place of the gate of `App.gate`.
     """
 
     session: str
@@ -34,13 +34,13 @@ class ClientGate:
         return cls(document.session, document.run_id, tuple(document.tools), document.described, sender)
 
     def described_tools(self) -> Mapping[str, ToolDocument]:
-        """Return what a model reads about the tools, by tool id."""
+        """Return the descriptions of the tools that a model reads, by tool id."""
         return self._described
 
     async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str, wait_s: int = 0) -> CallAnswer:
         """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call.
 
-        The server holds a call that waits for up to `wait_s` seconds, from 0 to 30, and then answers `Waiting`.
+        The server holds a waiting call for up to `wait_s` seconds, cut to 0 to 30, and then answers `Waiting`.
 
         Raises:
             InvalidInput: the arguments or the call id are refused, or the id was used for another call
@@ -71,8 +71,8 @@ class ClientGate:
         """End the session with the agent's outcome, and return its run with the record.
 
         Raises:
-            InvalidInput: the outcome is none of the three, the session waits for an answer about a call, or it was
-                finished with another outcome (`ConflictingRequest`).
+            InvalidInput: the outcome is not a `SessionOutcome`, the session waits for an answer about a call, or it
+                was finished with another outcome (`ConflictingRequest`).
             Unavailable: no answer came; finish it again.
         """
         body = {"outcome": outcome, "reason": reason}
@@ -85,7 +85,7 @@ class ClientGate:
 
 
 def answer_of(found: CallDocument) -> CallAnswer:
-    """Return the answer of a gate that a document says."""
+    """Return the answer of a gate from its document. Raises `UnfitAnswer` for a failed call without an error."""
     if found.status == "waiting":
         return Waiting(found.call_id, found.waits_for or "engine", found.about or found.call_id, found.question or {})
     if found.status == "refused":

@@ -1,6 +1,6 @@
-"""What a person signs is what their program shows: it makes the statement itself, and compares that of the server.
+"""Signs what a program shows: the client makes each statement itself, and compares it with the server's statement.
 
-A server that would have anything else signed is refused (`UnfitAnswer`), before a key is used.
+If the server gives another statement to sign, the client raises `UnfitAnswer` before a key is used.
 Source: RFC 7515; docs/adr/0058-a-signature-is-over-what-was-shown.md.
 """
 
@@ -37,13 +37,13 @@ async def signed_token(
 ) -> str:
     """Return the compact JWS of `statement` by the key `kid`, or by the only key of the person.
 
-    `inputs` are the bytes to sign by key, as the server gave them; what is signed is made here. `signed_at_s` is the
-    time of an act, by the clock of the signer.
+    `inputs` has the text to sign by key id, as the server gave it; the text that is signed is made here and compared.
+    `signed_at_s` is the time of an act in Unix seconds, by the clock of the signer.
 
     Raises:
         ApprovalRefused: the directory lists no key of the person (`assertion_invalid`).
-        InvalidInput: it lists several and `kid` is none of them; or `sign` returned no signature.
-        UnfitAnswer: the bytes are not the statement.
+        InvalidInput: `kid` is not a listed key, or is missing where several are; or `sign` returned no signature.
+        UnfitAnswer: the text from the server is not that of the statement.
     """
     if not inputs:
         raise ApprovalRefused("assertion_invalid", "the directory lists no key with which you could sign")
@@ -69,13 +69,13 @@ async def signed_token(
 def stated_answer(
     question: QuestionDocument, said: StatementDocument, verdict: str, reason: str, person: str | None
 ) -> dict[str, Any]:
-    """Return what `person` signs to answer a question that was read, made from that question alone.
+    """Return the statement that `person` signs to answer `question`, made from the question alone.
 
-    `person` None: the person whom the server names; it refuses the signature of another one.
+    With `person` None it names the person whom the server names; the server refuses the signature of anybody else.
 
     Raises:
-        UnfitAnswer: a part of the question does not follow from its content; or the server, in `said`, would have
-            something else signed, shown or asked of a passkey.
+        UnfitAnswer: a part of the question does not follow from its content, or a part of `said` (statement, text,
+            nonce or passkey challenge) not from the question.
     """
     if len(said.statements) != 1:
         raise UnfitAnswer("the server gives not exactly one statement of the answer; nothing was signed")
@@ -97,7 +97,7 @@ def stated_answer(
 
 
 def act_path(route: str, held: Mapping[str, Any]) -> str:
-    """Return the address of a route of acts with its parameter. Raises `InvalidInput` if it is not a route of acts."""
+    """Return the address of a route of acts with its parameter. Raises `InvalidInput` if one of them is unknown."""
     if route not in ACT_ROUTES:
         raise InvalidInput(Problem("/route", "no_act", f"`{route[:80]}` is not a route of acts", ", ".join(ACT_ROUTES)))
     try:
@@ -113,7 +113,7 @@ def _parameters(held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_statement(statement: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise `UnfitAnswer` unless the statement is exactly what is expected."""
+    """Raise `UnfitAnswer` unless the statement equals the expected one."""
     for name in sorted({*statement, *expected}):
         if name not in statement or name not in expected or not same_json(statement[name], expected[name]):
             raise UnfitAnswer(

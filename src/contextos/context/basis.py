@@ -1,4 +1,4 @@
-"""The part of a compiled context that is the same under the same pins, policy decisions and permissions.
+"""Make the basis: the part of a compiled context that depends only on pins, policy decisions and permissions.
 
 `basis_key` has exactly these inputs and not the id of a run, so several runs share one basis. A basis is never changed.
 """
@@ -63,7 +63,7 @@ def basis_of(inputs: CompileInput) -> Basis:
 
 
 def basis_key(inputs: CompileInput) -> Hashable:
-    """Return all that the basis of a compile follows from, where the pins are the same."""
+    """Return a key of all inputs that determine the basis of a compile, under the same pins."""
     task, surface = inputs.task, inputs.surface
     return (
         (inputs.pack.pack_ref, task.intent.intent_id, task.template.template_id, task.template.version),
@@ -81,7 +81,7 @@ def basis_key(inputs: CompileInput) -> Hashable:
 
 
 def _said(decision: PolicyDecision) -> Hashable:
-    """What a decision says, apart from its bounds on arguments, its id and the digest of its facts."""
+    """Return the parts of a decision that a basis depends on, apart from its bounds on arguments."""
     return (
         *(decision.capability_id, decision.point, decision.allowed, decision.gates, decision.bundle_ids),
         *(decision.must_refuse, decision.must_escalate, decision.matched_rule_ids, decision.denying_rule_ids),
@@ -89,7 +89,7 @@ def _said(decision: PolicyDecision) -> Hashable:
 
 
 def _bounds(constraints: Mapping[str, Sequence[ArgConstraint]]) -> bytes:
-    """The canonical form of bounds on arguments: a number and a truth value are equal in Python, and differ here."""
+    """Return bounds on arguments as canonical JSON, in which values differ that are equal in Python (1 and true)."""
     if not constraints:
         return b""
     return canonical({name: [one.to_json() for one in bounds] for name, bounds in constraints.items()})

@@ -1,4 +1,4 @@
-"""Context blocks. The content of every block is one line of JSON, so no text can end its own block or forge another.
+"""Build context blocks. The content of a block is one line of JSON, so no text can end its own block or forge another.
 
 JSON encoding is the only change made to text, and decoding the JSON returns exactly the same text. In addition to what
 JSON requires, `<`, `>` and characters that break lines or are invisible (separators, bidirectional marks, zero-width
@@ -135,7 +135,7 @@ def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, Ev
 
 
 def _identity(item: EvidenceItem) -> tuple[Any, ...]:
-    """All fields that distinguish two items. The digest covers subject, predicate and value."""
+    """Return all fields that distinguish two items. The digest covers subject, predicate and value."""
     name = item.name
     return (
         name is not None,
@@ -151,8 +151,8 @@ def _identity(item: EvidenceItem) -> tuple[Any, ...]:
 
 
 def evidence_priority(item: EvidenceItem, is_required: bool) -> int:
-    """Return the priority of an evidence item in the prompt: items of a required name first, then named ones, then by
-    graph distance.
+    """Return the priority of an evidence item in the prompt: required items first, then items with a name, then others
+    by graph distance.
     """
     if item.name is None:
         return max(PRIORITY_DEFAULT - 100 * item.hop, 0)

@@ -1,4 +1,4 @@
-"""Token budgets: how many tokens each bucket has, and which blocks fit.
+"""Share out the token budget: how many tokens each bucket has, and which blocks fit.
 
 Buckets are independent: unused tokens of one bucket are not lent to another. If the buckets add up to more than
 `total_tokens`, all of them shrink in proportion. Within a bucket, blocks are taken by descending `priority`, ties by
@@ -18,10 +18,10 @@ from contextos.contracts.model import MAX_TEXT_CHARS
 
 
 class Shelf(NamedTuple):
-    """The blocks of one bucket (part of the prompt) with the tokens of each, and the ids of those never dropped.
+    """The blocks of one bucket (part of the prompt), the tokens of each block, and the ids of the required blocks.
 
-    `order` has the places of the blocks by descending priority, then by `block_id`. `needed` are the tokens of the
-    required blocks, and `total` those of all. `is_long`: a block has more characters than a text can have.
+    `order` has the indexes of the blocks by descending priority, then by `block_id`. `needed` is the number of tokens
+    of the required blocks, `total` of all blocks. `is_long`: a block has more characters than a text can have.
     """
 
     blocks: Sequence[dict[str, Any]]
@@ -49,8 +49,8 @@ EMPTY: Final = Shelf((), (), (), (), 0, 0, False)
 
 
 class Packing(NamedTuple):
-    """Which blocks of the prompt are kept and which are dropped, by their places in the list of all blocks, and the
-    tokens used in each bucket (part of the prompt).
+    """The kept and the dropped blocks, as indexes in the list of all blocks, and the tokens used in each bucket (part
+    of the prompt).
 
     Both lists are sorted by bucket, then by descending priority, then by `block_id`.
     """

@@ -1,10 +1,10 @@
-"""The Context Pack Compiler: one list of eight stages.
+"""Compile the context of a run in eight stages (the Context Pack Compiler).
 
 The compiler is pure: it uses no I/O, no clock, no randomness and no global state. Sets, mappings and unordered
 sequences are sorted, so equal inputs give equal bytes whatever the order, locale, time zone or hash seed. A stage reads
-the inputs and the products of earlier stages, and returns plain JSON. Only its blocks pass on in another form, so a
-stage's digest covers everything that later stages take from it, and the first digest that differs in a replay names the
-stage that drifted. What no request changes of the first three stages is made once (`context.basis`).
+the inputs and the products of earlier stages, and returns plain JSON; only its blocks have a second form. A stage's
+digest covers everything that later stages take from it, so the first digest that differs in a replay names the stage
+that drifted. The parts of the first three stages that no request changes are made once (`context.basis`).
 Source: How It Works, step 2; docs/design/contracts.md, "Compile".
 """
 
@@ -39,7 +39,7 @@ TEXT_BUCKET: Final = "business"
 """The bucket that pays for the system, developer and task texts, before any block."""
 
 MAX_FACTS: Final = 8_000
-"""Largest number of facts in one compile. With the blocks of all other sources they fit the contract's list limits."""
+"""The most facts in one compile. Facts and the blocks of all other sources then fit the contract's list limits."""
 
 IN_STAGE_ORDER: Final[tuple[Bucket, ...]] = ("business", "session", "policy", "tool", "evidence", "memory")
 """The buckets in the order in which the first five stages fill them."""
@@ -47,8 +47,8 @@ IN_STAGE_ORDER: Final[tuple[Bucket, ...]] = ("business", "session", "policy", "t
 
 @dataclass(slots=True)
 class Compile:
-    """One compile: its inputs, what does not depend on the request, the products of the stages that already ran, by
-    stage name, and the blocks in them, by bucket.
+    """One compile. `basis` does not depend on the request. `products` are the results of the stages that already ran,
+    by stage name, and `shelves` hold the blocks of these products, by bucket.
     """
 
     inputs: CompileInput
@@ -57,7 +57,7 @@ class Compile:
     shelves: dict[Bucket, Shelf] = field(default_factory=dict)
 
     def blocks(self) -> list[JsonObject]:
-        """The blocks of the first five stages, in stage order."""
+        """Return the blocks of the first five stages, in stage order."""
         found: list[JsonObject] = []
         for bucket in IN_STAGE_ORDER:
             found += self.shelves[bucket].blocks
@@ -69,7 +69,7 @@ CompileStage = Callable[[Compile], JsonObject | Failure]
 
 def compile_context(inputs: CompileInput, kept: RecentlyUsed[Basis] | None = None) -> JsonObject | Failure:
     """Compile what the model can see and use in this run: a `CompiledContext` in its wire form, or a failure. `kept`
-    has what compiles under the same pins have in common; nobody writes into what is returned.
+    holds the parts that compiles under the same pins share, so a caller must not change the returned object.
 
     The failure codes: `unknown_intent`; `unpinned_ref` (an attachment without its full digest); `policy_eval_error` (a
     rule matched that belongs to no bundle in force); `budget_exhausted` (the required blocks do not fit).
@@ -190,8 +190,8 @@ def bucket_assembly(compile: Compile) -> JsonObject | Failure:
 
 
 def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
-    """Stage 8: build the compiled context without its ledger and its place in a trace, which names the run. The digest
-    of this stage is the `compiled_context_hash`, so that equal inputs have one.
+    """Stage 8: build the compiled context without its ledger and its trace headers, which name the run. The digest of
+    this stage is the `compiled_context_hash`, so equal inputs have equal hashes.
     """
     products, inputs = compile.products, compile.inputs
     texts, assembly = products["intent_classification"], products["bucket_assembly"]
@@ -227,7 +227,7 @@ def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
 
 
 def _redactions(inputs: CompileInput) -> list[JsonObject]:
-    """What was redacted where and by which rules, of everything that this compile could see."""
+    """Return each redacted place in everything that this compile could see, with the rules that redacted it."""
     active = sorted(set(inputs.pack.pack.policy_layer.guardrails.redaction_rules))
     values = [("request", inputs.task.request.to_json())]
     values += [(item.evidence_ref, item.value) for item in (*inputs.knowledge.evidence, *inputs.knowledge.memory)]
@@ -245,9 +245,9 @@ def _redactions(inputs: CompileInput) -> list[JsonObject]:
 
 
 def _trace(inputs: CompileInput) -> JsonObject:
-    """The place in the caller's trace and what the run is."""
+    """Return the trace headers of the run: its place in the caller's trace, and baggage that identifies the run."""
     trace, run = inputs.task.request.trace, inputs.task.run
-    # A run ends with the last of its decisions.
+    # A run is named after the last decision of its template.
     decisions = [point.decision_id for point in inputs.task.template.decision_checkpoints]
     named = {"session_id": run.session_id, "decision_id": decisions[-1] if decisions else None}
     baggage = {name: one for name, one in named.items() if one} | {"run_id": run.run_id}
@@ -267,7 +267,9 @@ STAGES: Final[tuple[tuple[str, CompileStage], ...]] = (
 
 
 def recorded_context(compiled: JsonObject) -> JsonObject:
-    """Return what an entry states of a compiled context that only a template reads: a `RecordedContext`."""
+    """Return the part of a compiled context that an entry records if only the template planner reads the context: a
+    `RecordedContext`.
+    """
     manifests = compiled["manifests"]
     stated = {
         "policy_manifest": manifests["policy_manifest"],
@@ -289,8 +291,8 @@ def recorded_context(compiled: JsonObject) -> JsonObject:
 def _ledger(
     body: JsonObject, memory: Sequence[JsonObject], digests: Mapping[str, str], inputs: CompileInput
 ) -> JsonObject:
-    """The ledger of a compiled context. The `compiled_context_hash` is the digest of the last stage, whose product is
-    `body`. `memory` are the blocks of the recalled memories.
+    """Return the ledger of a compiled context. `body` is the product of the last stage, whose digest is the
+    `compiled_context_hash`. `memory` are the blocks of the recalled memories.
     """
     report, manifests = body["budget_report"], body["manifests"]
     dropped = report["dropped_block_ids"].get("memory", ())

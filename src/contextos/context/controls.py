@@ -1,4 +1,4 @@
-"""The runtime controls of a compile (refusals, escalations, approval gates, redactions) and the rules behind them.
+"""Build the runtime controls of a compile (refusals, escalations, approval gates, redactions) and list their rules.
 
 A control that any policy decision raised is in force, even if its capability is not surfaced: controls only add up.
 If a matched rule belongs to no bundle in force, the compile fails, because a policy manifest without the rule would be

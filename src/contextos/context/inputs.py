@@ -1,7 +1,7 @@
-"""The inputs of one compile, grouped by where they come from.
+"""Hold the inputs of one compile, grouped by where they come from.
 
-All of them are values that other planes computed before. The compiler sorts what has no order of its own, so callers
-need not sort anything.
+All inputs are values that other planes computed before. The compiler sorts inputs that have no order of their own, so
+callers need not sort anything.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PackInputs:
 class KnowledgeInputs:
     """Retrieved evidence and recalled memory, and the evidence without which the run cannot be planned.
 
-    `required_evidence` has names, and `required_digests` the digests of the contents that a slot needs (`minItems`).
+    `required_evidence` has its names. `required_digests` has digests of contents that a slot needs (`minItems`).
     """
 
     evidence: Sequence[EvidenceItem]
@@ -63,7 +63,7 @@ class SurfaceInputs:
     """Every registered tool (capability) and, for each tool id, the policy decision on whether this run can see the
     tool.
 
-    `announced` are decisions by the rules whose facts are known already, about the steps of the template. They say
+    `announced` are decisions about the steps of the template, by the rules whose facts are already known. They show
     which rules and gates will apply, and hide no tool.
     """
 
@@ -73,7 +73,7 @@ class SurfaceInputs:
 
     @property
     def decisions_in_order(self) -> tuple[PolicyDecision, ...]:
-        """The policy decisions, sorted by capability id, and then what is announced."""
+        """Return the policy decisions, sorted by capability id, followed by the announced decisions."""
         decided = [self.decisions[capability_id] for capability_id in sorted(self.decisions)]
         return (*decided, *self.announced)
 

@@ -1,4 +1,4 @@
-"""The three plain texts of the prompt, from the pack's tone and business context and from the task template.
+"""Write the three plain texts of the prompt, from the pack's tone and business context and from the task template.
 
 These texts contain only published and signed text. Text from a request, the graph, memory or a tool never becomes part
 of them; it is in the prompt's blocks. The wording is part of the compiled bytes: changing it changes every context

@@ -99,5 +99,5 @@ def tool_block(
 
 
 def _classification(pack: ContextPack) -> str:
-    """Text of the pack and of the request has the pack's classification."""
+    """Return the pack's classification, which the text of the pack and of the request has."""
     return pack.pack_meta.data_classification

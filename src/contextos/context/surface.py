@@ -1,7 +1,7 @@
-"""Which capabilities a run can see: registry and permissions, then policy, then the ceiling, then lifecycle.
+"""Decide which capabilities a run can see: by registry and permissions, then policy, then the ceiling, then lifecycle.
 
-Denies on missing: a capability without its own policy decision at the point `compile` is not surfaced. Every registered
-capability is reported with a reason, surfaced or not.
+A capability without its own policy decision at the point `compile` is not surfaced. Every registered capability is
+reported with a reason, surfaced or not.
 Source: How It Works, step 2; docs/design/contracts.md, "Compile", "Approval modes".
 """
 

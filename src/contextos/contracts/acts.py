@@ -1,4 +1,4 @@
-"""Operator acts: what a person decides about a tenant, as they sign it and as the control stream records it.
+"""Operator acts: the decisions of people about a tenant, as they sign them and as the control stream records them.
 
 Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
 """
@@ -37,9 +37,9 @@ class ProposedAct:
 class OperatorAct(Model):
     """The statement that the actor signs.
 
-    `kind` is the kind of the control entry, and `arguments` says what exactly is done. `expected` is the version of
-    what the act changes, or the length of the run that it is about; 0 for an act that changes nothing. So a signature
-    counts for one change only.
+    `kind` is the kind of the control entry, and `arguments` says exactly what is done. `expected` is the version of the
+    document that the act changes, or the length of the run that the act is about; 0 for an act that changes nothing. So
+    a signature counts for one change only.
     """
 
     tenant_id: TenantId
@@ -61,9 +61,9 @@ class ActSeal(Model):
 class RecordedAct(Model):
     """The body of the control entry of an act.
 
-    `role` is the role under which the actor was allowed to do it; None where they needed none, because the run is
-    theirs. `key` is the actor's key in the directory at that time, so that the signature can be checked for ever; None
-    for the stand-in. `seal` proves that the runtime checked both and wrote this entry, once.
+    `role` is the role by which the actor was allowed to do it; None if they needed no role, because the run is theirs.
+    `key` is the actor's key in the directory at that time, so that the signature can always be checked; None for a
+    development stand-in. `seal` proves that the runtime checked role and key, and wrote this entry once.
     """
 
     act: OperatorAct
@@ -74,7 +74,7 @@ class RecordedAct(Model):
 
 
 class ListedPerson(Model):
-    """Body of `person.listed`: a person who signs, as the directory lists them from now on; None where it does not.
+    """Body of `person.listed`: a person who signs, as the directory lists them from now on; None: it does not.
 
     The key of the entry is the person's id. A signature counts only with a key that such a line states.
     """
@@ -94,10 +94,10 @@ class UsedDirectory(Model):
 
 
 class PackPin(Model):
-    """A tenant pin: requests that name exactly these refs may be made for these intents in this environment.
+    """A tenant pin: requests that name exactly these refs are allowed for these intents in this environment.
 
     `refs` are a context pack and the other artifacts that a request names beside it, sorted. `environment` is the
-    one that the deployment serves.
+    environment that the deployment serves.
     """
 
     refs: NonEmpty[Name]
@@ -108,8 +108,8 @@ class PackPin(Model):
 class ActiveSet(Model):
     """What is active in a tenant: the policies in force, strongest level first, the tenant pins and the withdrawn refs.
 
-    The stored document is this, sealed by the runtime. `version` is that of the document. No deployment
-    uses a set with a pin of another environment than its own.
+    The stored document is this set, sealed by the runtime. `version` is the version of the document. A deployment does
+    not use a set with a pin of another environment than its own.
     """
 
     tenant_id: TenantId

@@ -13,13 +13,13 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 PERIOD_US: Final = 60_000_000
 """The period of a quota: a minute."""
 MAX_KEPT_KEYS: Final = 16_384
-"""Most keys whose use of a quota is kept (about 200 bytes each); the one that was used least lately is forgotten."""
+"""The most keys whose use of a quota is kept (about 200 bytes each); the key that was unused for longest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits(SettingTable):
-    """Limits of one process. A tenant's limits apply within those of the process, and the two of what is open count
-    over all processes.
+    """Limits of one process. A tenant's limits apply within the limits of the process. Only the limits of open sessions
+    and open questions count over all processes.
 
     A caller counts from its request to its answer. A run holds a turn while it is driven, and yields it during a call
     of an adapter or of a model. `max_turns_per_tenant` applies while another tenant was active within the last minute.
@@ -109,9 +109,9 @@ class MinuteQuota(Generic[KeyT]):
         self._last_us = self._elapsed_us = 0
 
     def take(self, key: KeyT, now_us: int) -> int:
-        """Use up one, and return 0; or use none, and return after how many microseconds there is one again."""
+        """Use one unit of the key's quota and return 0; if none is left, return the microseconds until there is one."""
         kept = self._used_until_us
-        # Only what a clock goes forward counts, so that one that is set back uses nothing up.
+        # Only forward steps of the clock count, so that a clock that is set back uses nothing up.
         self._elapsed_us += max(0, now_us - self._last_us)
         self._last_us = now_us
         used_us = max(kept.pop(key, 0), self._elapsed_us)

@@ -19,9 +19,10 @@ _GIVEN_BY_STEPS: Final = frozenset({"evidence", "step"})
 class ParsedStep(NamedTuple):
     """A step whose tool is registered, with its parameters parsed, in the order of their names.
 
-    `params` has the name of each, the source and pointer of its binding or None, and the literal; `origins` where each
-    argument comes from, by name. `is_bound`: one is not a literal. `is_settled`: no step of a plan changes what they
-    resolve to. `has_defaults`: the literals have the defaults of the tool.
+    `params` has for each parameter its name, the source of its binding (None for a literal), the pointer of the binding
+    and the value as written. `origins` says where each argument comes from, by name. `is_bound`: at least one parameter
+    is a binding. `is_settled`: no parameter depends on evidence or a step, so no step of a plan changes its value.
+    `has_defaults`: the literals include the defaults of the tool.
     """
 
     step: PlanStep
@@ -35,8 +36,8 @@ class ParsedStep(NamedTuple):
 
 class KnownStep(NamedTuple):
     """A parsed step: its arguments as far as they are known before the plan runs, the names of the others, and the
-    origin of each argument (`provenance`). `is_final`: they are those of the call. `is_filled`: they have the defaults
-    of the tool, which are not too large.
+    origin of each argument (`provenance`). `is_final`: the call will have exactly these arguments. `is_filled`: the
+    arguments have the defaults of the tool, and these are not too large.
     """
 
     step: PlanStep
@@ -70,8 +71,8 @@ def resolve_binding(binding: Binding, sources: Mapping[str, Any]) -> Any:
 
 
 def plan_with_defaults(plan: Plan, capabilities: Mapping[str, Capability], before: Iterable[KnownStep] = ()) -> Plan:
-    """Return a plan whose literal arguments have the defaults of their tools, as it is recorded and judged. Steps with
-    exactly the parameters of those `before`, which have them, stay as they are.
+    """Return a plan whose literal arguments have the defaults of their tools, as it is recorded and judged. A step that
+    has exactly the parameters of a step of `before` which already has its defaults stays as it is.
 
     Raises:
         InvalidInput: as `with_defaults`.
@@ -92,15 +93,15 @@ def _with_defaults(step: PlanStep, tool: Capability) -> dict[str, Any]:
 
 
 def _is_same(known: KnownStep, step: PlanStep, tool: Capability) -> bool:
-    """Whether a step was made from a known one: it calls the same tool with the same parameters."""
+    """Return whether `step` was made from `known`: it calls the same tool with the same parameters."""
     return known.step.params is step.params and known.capability is tool
 
 
 def resolve_params(
     params: Mapping[str, Any], sources: Mapping[str, Any], schema: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, str], list[str]]:
-    """Replace each binding in the plan arguments `params` by its value in `sources`, with the defaults of the tool's
-    input `schema` in it.
+    """Replace each binding in the plan arguments `params` by its value in `sources`, and fill in the defaults of the
+    tool's input `schema`.
 
     Return (arguments, the origin of each argument by name, the names of the arguments that do not resolve yet).
 
@@ -135,7 +136,7 @@ def _step(step: PlanStep, tool: Capability, has_defaults: bool) -> ParsedStep:
 
 
 def known_steps(steps: Iterable[ParsedStep], sources: Mapping[str, Any]) -> tuple[KnownStep, ...]:
-    """Return these steps with what their arguments resolve to in `sources`."""
+    """Return these steps with the values of their arguments in `sources`."""
     known = []
     for one in steps:
         args, missing = _resolved(one.params, sources)
@@ -153,8 +154,8 @@ def known_steps(steps: Iterable[ParsedStep], sources: Mapping[str, Any]) -> tupl
 def steps_of_plan(
     plan: Plan, capabilities: Mapping[str, Capability], sources: Mapping[str, Any], before: Iterable[KnownStep]
 ) -> tuple[KnownStep, ...]:
-    """Return the steps of a plan that has its defaults, as `known_steps` does. A step that was made from one of those
-    `before`, which were resolved from the same sources, has exactly its arguments.
+    """Return the steps of a plan that has its defaults, as `known_steps` does. `before` are steps that were resolved
+    from the same sources: a step that was made from one of them takes over its arguments.
     """
     resolved = {one.step.id: one for one in before}
     found: list[KnownStep] = []
@@ -183,7 +184,7 @@ def _origins(parsed: Iterable[tuple[str, str | None, str, Any]]) -> dict[str, st
 def _resolved(
     parsed: Iterable[tuple[str, str | None, str, Any]], sources: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The arguments that resolve, and the names of the others."""
+    """Return the arguments that have a value in `sources`, and the names of the others."""
     args: dict[str, Any] = {}
     missing: list[str] = []
     for name, source, place, value in parsed:

@@ -1,8 +1,8 @@
-"""The facts that policy decides from, and the controls that decisions raise: gates, escalations, required evidence,
+"""The facts from which policy decides, and the controls that decisions raise: gates, escalations, required evidence,
 bounds on arguments, prohibitions.
 
-A control binds from the decision that raised it on, whichever point that was: one raised at `compile` governs every
-later call of that capability, one raised at `plan` the call of that step. Controls only add up; nothing removes one.
+A control binds from the decision on that raised it. A control raised at `compile` governs every later call of its
+capability; a control raised at `plan` governs the call of its step. Controls add up, and none is ever removed.
 Source: docs/design/contracts.md, "Policy".
 """
 
@@ -27,7 +27,7 @@ Served = tuple[str | None, str | None]
 
 
 class KnownFacts(dict[str, Any]):
-    """Facts by root. The digest of a root is made once, also for what is made of these facts.
+    """Facts by root. The digest of a root is computed once, also for the facts that `also` makes from these.
 
     Raises:
         MalformedJson: a value is not JSON.
@@ -43,12 +43,12 @@ class KnownFacts(dict[str, Any]):
         self.served = served or _served(facts)
 
     def also(self, facts: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> KnownFacts:
-        """Return these facts with other roots beside or instead of theirs, of which some `digests` are known."""
+        """Return these facts with the roots of `facts` added or replaced. `digests` has known digests of roots."""
         served = None if "run" in facts or "request" in facts else self.served
         return KnownFacts({**self, **facts}, {**self._members, **_members(facts, digests or {})}, served)
 
     def digest(self, tool: CapabilityView | None = None) -> str:
-        """Return the content address of the object that has the digest of each root, with that of a tool beside."""
+        """Return the content address of the object of the digests of all roots, including `capability` for `tool`."""
         members = sorted([*self._members.values(), tool.member] if tool else self._members.values())
         return digest(b"{%b}" % b",".join(members))
 
@@ -75,7 +75,7 @@ class Controls:
 
     @classmethod
     def of(cls, decision: PolicyDecision) -> Controls:
-        """Return the controls that a decision raises, whether it allows or not."""
+        """Return the controls that a decision raises, whether or not it allows the call."""
         bounds = {name: tuple(constraints) for name, constraints in decision.arg_constraints.items()}
         return cls(frozenset(decision.gates), frozenset(decision.must_escalate), frozenset(decision.requires), bounds)
 
@@ -114,9 +114,9 @@ NO_CONTROLS = Controls()
 
 @final_fields
 class RunControls:
-    """The controls that the decisions of a run raised so far, by what they govern.
+    """The controls that the decisions of a run raised so far: on every call of a capability, and on single steps.
 
-    `steps` has the key `<plan revision>/<step id>`.
+    `capabilities` is by capability id, and `steps` by `<plan revision>/<step id>`.
     """
 
     capabilities: Mapping[str, Controls] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class RunControls:
 
     @property
     def must_escalate(self) -> tuple[str, ...]:
-        """Return what escalates the whole run, about whichever capability it was raised."""
+        """Return the guardrails that escalate the whole run, raised about any capability."""
         return tuple(sorted(frozenset().union(*(one.must_escalate for one in self.capabilities.values()))))
 
 
@@ -177,5 +177,5 @@ def bind_prohibited(
 
 
 def required_of(definition: CapabilityDefinition, requires: Iterable[str]) -> frozenset[str]:
-    """Return the evidence that policy requires of a call. A read cannot require what only it produces."""
+    """Return the evidence that policy requires for a call. A read is not required to have evidence that it produces."""
     return frozenset(requires) - frozenset(definition.produces if definition.kind == "read" else ())

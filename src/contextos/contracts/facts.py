@@ -1,9 +1,9 @@
-"""The facts that policy rules can read: a closed, typed vocabulary with, for each fact, who supplies it and when.
+"""The facts that policy rules can read: a closed, typed vocabulary that says who supplies each fact, and when.
 
 `FACTS` lists every fact. The last segment of a path can be a placeholder (`<argument>`), whose values depend on the
-pack; a `Vocabulary` adds what a pack and its adapters say about them. Lint types each rule against a `Vocabulary`, and
-the runtime supplies facts through `supplied`, which passes on declared facts only. So a rule that lints reads facts
-that exist, and a fact that the runtime supplies is one that a rule can read.
+pack; a `Vocabulary` adds what a pack and its adapters declare about them. Lint types each rule against a `Vocabulary`.
+The runtime supplies facts through `supplied`, which passes on declared facts only. So a rule that passes lint reads
+only facts that exist, and a rule can read every fact that the runtime supplies.
 Source: docs/design/contracts.md, "Policy", "Who is asking".
 """
 
@@ -47,14 +47,15 @@ _LATE: Final[tuple[Point, ...]] = ("execute", "commit")
 
 MIN_SIMILARITY: Final = 0.6
 TYPO_SIMILARITY: Final = 0.9
-"""How alike two names are, from 0 to 1: above the first one is suggested, above the second it is certainly meant."""
+"""How alike two names are, from 0 to 1: above `MIN_SIMILARITY` a known name is suggested for an unknown one, above
+`TYPO_SIMILARITY` the unknown name is a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredFact:
     """A fact: its dotted path, its type, who supplies it, and the points at which it is known.
 
-    `type` is None where it depends on the pack. A fact that is not `always` there can be absent.
+    `type` is None if it depends on the pack. A fact without `always` can be absent at its points.
     """
 
     path: str
@@ -75,7 +76,7 @@ class DeclaredFact:
 def _facts(
     root: str, supplier: Supplier, points: tuple[Point, ...], always: str, optional: str = ""
 ) -> Iterator[DeclaredFact]:
-    """Declare facts of one root from `name:type` words."""
+    """Yield the facts of one root that are declared as `name:type` words; those of `optional` can be absent."""
     for words, present in ((always, True), (optional, False)):
         for word in words.split():
             name, _, kind = word.partition(":")
@@ -136,11 +137,11 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
 )
 """Every fact. `provenance.<argument>` is `literal` or `source:pointer`, as the plan binds the argument.
 
-`origin`, `integrity` and `classification` say where the value was found in what the run has seen, whatever the plan
-says (`TracedArgument`): `origin.<argument>` is its first origin.
+`origin`, `integrity` and `classification` describe the place where the run has seen the value of the argument, whatever
+the plan says (`TracedArgument`): `origin.<argument>` is its first origin.
 
-`model.shown_class` is the highest classification of what the call of a model shows, and `model.data_class` what the
-profile may see. `model.cost_cents` is the most that the call can cost.
+`model.shown_class` is the highest classification of the content that the call of a model shows, and `model.data_class`
+the highest that the profile may see. `model.cost_cents` is the most that the call can cost, in US cents.
 
 A rule that names no point and reads only literal arguments is also asked at `plan`.
 """
@@ -153,10 +154,10 @@ CLOCK_PARTS: Final[Mapping[str, str]] = {
     "date": "string",
     "holiday": "boolean",
 }
-"""What rules read of a clock, as `clock.<business hours>.<part>`, with its type (`BusinessHours.at`)."""
+"""The parts of a clock that rules read as `clock.<business hours>.<part>`, with their types (`BusinessHours.at`)."""
 
 TRACED_ROOTS: Final = ("classification", "integrity", "origin", "provenance")
-"""The roots of facts that say of each argument where it comes from, as texts."""
+"""The roots of facts that say, as a text for each argument, where its value comes from."""
 
 VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "capability.kind": get_args(CapabilityKind),
@@ -173,7 +174,7 @@ VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "model.shown_class": get_args(Classification),
     "model.retention": get_args(Retention),
 }
-"""By the path of a fact, or a root, all texts that it can be. A condition that compares it with another is refused."""
+"""All texts that a fact can be, by its path or its root. A condition that compares it with another text is refused."""
 
 ROOTS: Final = tuple(sorted({fact.root for fact in FACTS}))
 """The roots of facts, sorted like the keys of canonical JSON."""
@@ -184,7 +185,7 @@ LATE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "compile" not in f
 _DECLARED: Final = {fact.path: fact for fact in FACTS}
 
 _NAMES: Final = {root: frozenset(fact.path.split(".")[1] for fact in FACTS if fact.root == root) for root in ROOTS}
-"""The first names that are declared below each root."""
+"""The names that are declared directly below each root."""
 
 
 def declared_fact(path: str, declared: Mapping[str, DeclaredFact] = _DECLARED) -> DeclaredFact | None:
@@ -196,7 +197,7 @@ def declared_fact(path: str, declared: Mapping[str, DeclaredFact] = _DECLARED) -
 
 
 def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `values` that are declared below `root`: all that a rule can read."""
+    """Return the members of `values` that are declared below `root`: a rule can read no others."""
     return {name: value for name, value in values.items() if name in _NAMES[root]}
 
 
@@ -204,16 +205,17 @@ EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fa
 """Roots of facts that exist at `execute`: all but those of memories and of models."""
 
 OWN_POINTS: Final[Mapping[str, Point]] = {fact.root: fact.points[0] for fact in FACTS if len(fact.points) == 1}
-"""The point of each root of facts that are known at one point alone. A rule that reads one is about that point."""
+"""The point of each root whose facts are known at one point alone. A rule that reads such a fact is about that point.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """The facts that exist for the rules of one pack, with the types that its adapters declare.
 
-    `arguments` holds the input schema of each capability and `evidence` the schema of each piece of evidence (None: of
+    `arguments` holds the input schema of each capability and `evidence` the schema of each piece of evidence (None:
     any type); both are None while they are not known. `complete` says that no other evidence can exist. `history` holds
-    the history facts that policy bundles declare, by name, and `hours` the names of the business hours.
+    the history facts that policy bundles declare, by name, and `hours` the names of their business hours.
     """
 
     arguments: Mapping[str, Mapping[str, Any]] | None = None
@@ -227,7 +229,7 @@ class Vocabulary:
     def above_the_pack(self) -> Vocabulary:
         """Return the vocabulary for rules of a tenant or of the platform.
 
-        They apply to every pack, so they can read arguments and evidence that this pack does not declare.
+        Such rules apply to every pack, so they can read arguments and evidence that this pack does not declare.
         """
         return replace(self, arguments=None, evidence=None, complete=False)
 
@@ -258,7 +260,7 @@ class Vocabulary:
         return found
 
     def values(self, path: str) -> tuple[str, ...]:
-        """Return all texts that the fact at `path` can be, or nothing where any text is one."""
+        """Return all texts that the fact at `path` can be, or an empty tuple if it can be any text."""
         if path == "run.environment":
             return self.environments
         if path.startswith("clock.") and path.endswith(".weekday"):
@@ -280,7 +282,9 @@ class Vocabulary:
         return found
 
     def nearest(self, path: str) -> str | None:
-        """Return the known path that is most like `path`, or None if none is. A root that exists is meant."""
+        """Return the known path that is most like `path`, or None if no path is like it. If the root of `path` exists,
+        only paths below this root are compared.
+        """
         return self._nearest(path, MIN_SIMILARITY)
 
     def _nearest(self, path: str, least: float) -> str | None:
@@ -325,13 +329,13 @@ def property_type(schema: Mapping[str, Any], segments: list[str]) -> str | None:
 
 
 def nearest_name(name: str, known: Any, least: float = MIN_SIMILARITY) -> str | None:
-    """Return the one of `known` that is most like `name`, if one is at least `least` alike."""
+    """Return the name in `known` that is most like `name`, or None if no name has at least the likeness `least`."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
     return found[0] if found else None
 
 
 def name_remedy(name: str, known: Any) -> str:
-    """Return the remedy for a name that is none of `known`: the one that is most like it, or all of them.
+    """Return the remedy for a name that is not in `known`: the known name that is most like it, or all known names.
 
     >>> name_remedy("depoly", ("deploy", "refund")), name_remedy("x", ("deploy", "refund"))
     ('did you mean `deploy`?', 'use one of deploy, refund')
@@ -341,8 +345,8 @@ def name_remedy(name: str, known: Any) -> str:
 
 
 def tool_remedy(name: str, tools: Sequence[str]) -> str:
-    """Return the remedy for a name that is none of the ids `tools`: the id of which it is most like, or like the part
-    behind the last dot; else all of them.
+    """Return the remedy for a name that is not one of the ids `tools`: the id that it is most like, as a whole or in
+    the part after the last dot; else all ids.
 
     >>> tool_remedy("scale", ("deploy.scale", "deploy.rollback"))
     'did you mean `deploy.scale`?'

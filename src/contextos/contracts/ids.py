@@ -48,7 +48,7 @@ class Form:
         return len(value) <= self.max_chars and (self._fits_sealed if sealed else self._fits_loose)(value) is not None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The loose form; `sealed_schema` replaces its pattern with the sealed one."""
+        """Return the schema of the loose form; `sealed_schema` replaces its pattern with the sealed pattern."""
         loose = core_schema.str_schema(
             pattern=f"^(?:{self.loose})$",
             max_length=self.max_chars,

@@ -19,11 +19,12 @@ from contextos.contracts.model import final_fields
 
 _dumps: Final = orjson.dumps
 new_tuple: Final = tuple.__new__
-"""Makes a named tuple of its fields in order, without the function in Python that `Entry(...)` is."""
+"""Makes a named tuple from its fields in order, without the cost of the Python function behind `Entry(...)`."""
 
 ENTRY_FORMAT: Final = 1
 SEMANTICS: Final = 10
-"""The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
+"""The version of the rules under which new runs are made. Every run pins the version of its rules, and a runtime
+refuses a version that it does not know.
 """
 KNOWN_SEMANTICS: Final = (SEMANTICS,)
 
@@ -45,12 +46,12 @@ DIRECTORY_USED: Final = "directory.used"
 SALT_BYTES: Final = 16
 
 VOID_ANSWER: Final = "void"
-"""In place of the kind of an answer for which a run waited: what somebody appended does not answer it."""
+"""The value in place of the kind of an answer, if the entry that somebody appended does not answer the waiting run."""
 
 CLOCK_MARGIN_US: Final = 5_000_000
-"""How far the clock of a process can be from the store's, in microseconds. One that is further ahead writes no lease,
-one that is further behind sends no effect, and a call is taken for "never sent" only when its time and this margin are
-over by the store's clock."""
+"""How far the clock of a process can be from the store's, in microseconds. A process whose clock is further ahead
+writes no lease, and a process whose clock is further behind sends no effect. A call counts as "never sent" only when
+its time and this margin are over by the store's clock."""
 
 CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
 LEDGERS: Final = (CONTEXT, EFFECT, DECISION)
@@ -68,7 +69,8 @@ class Draft(NamedTuple):
 
 
 _HEADER: Final = ("at_us", "body_digest", "by", "key", "kind", "prev_hash", "run", "seq", "tenant", "v")
-"""What the hash of an entry covers, in the order of RFC 8785: of texts and integers, orjson's output is that form."""
+"""The fields that the hash of an entry covers, in the order of RFC 8785: orjson writes texts and integers in that form.
+"""
 _header_of: Final = attrgetter(*_HEADER)
 
 
@@ -91,9 +93,9 @@ class Entry(NamedTuple):
 
 
 def body_digest(salt: bytes, body: bytes) -> str:
-    """Return the salted digest that the chain covers: SHA-256 of salt and body, each behind its length in bytes.
+    """Return the salted digest that the chain covers: SHA-256 of salt and body, each after its length in bytes.
 
-    So no byte can pass from one to the other. A salt has `SALT_BYTES`.
+    So no byte of the salt can count as a byte of the body. A salt has `SALT_BYTES` bytes.
     """
     return "sha256:" + sha256(b"%d:%b%d:%b" % (len(salt), salt, len(body), body)).hexdigest()
 
@@ -135,8 +137,8 @@ def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, 
 
     `prev_hash` belongs between the first and the second part, `seq` between the second and the third.
 
-    A store uses it to compute the hash inside the insert, where both become known. `digest` is the draft's
-    `body_digest`.
+    A store uses the parts to compute the hash inside its insert, where `prev_hash` and `seq` become known. `digest` is
+    the draft's `body_digest`.
     """
     before = {"at_us": draft.at_us, "body_digest": digest, "by": draft.by, "key": draft.key, "kind": draft.kind}
     return (
@@ -187,8 +189,8 @@ SignedHead = tuple[int, str, str, str]
 
 
 class StoredRun(NamedTuple):
-    """What a store has of one run as of one moment: its entries, its signed heads, the lines of the stream `index`
-    about it, and the document that says who drives it.
+    """The data of one run in a store at one moment: its entries, its signed heads, its lines of the stream `index`, and
+    the document that says which process drives it (None: no document).
     """
 
     entries: tuple[Entry, ...]
@@ -198,7 +200,7 @@ class StoredRun(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a store has at some places: documents by (collection, key), and lines of `control` in order."""
+    """The result of `Store.look`: the documents that exist, by (collection, key), and lines of `control` in order."""
 
     documents: Mapping[tuple[str, str], Document]
     lines: Sequence[Entry]
@@ -217,10 +219,11 @@ class WitnessedHead(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """What `Store.found` looks for: runs with one term of each of `terms`, of which the first is a single one.
+    """A search for runs by `Store.found`. A run fits if it has at least one term of each group in `terms`; the first
+    group is a single term.
 
-    Their numbers are below `after` (0: no bound). They began at `from_us` or later and before `before_us` (Unix
-    microseconds; None: no bound).
+    The numbers of the runs are below `after` (0: no bound). The runs began at `from_us` or later and before `before_us`
+    (Unix microseconds; None: no bound).
     """
 
     terms: Sequence[Sequence[int]]
@@ -230,7 +233,7 @@ class Sought(NamedTuple):
 
 
 class TermChange(NamedTuple):
-    """What a commit changes about the terms by which a search finds its run (`contextos.contracts.entries.terms`).
+    """The change that a commit makes to the terms by which a search finds its run (`contracts.entries.terms`).
 
     `began_us` is when the run began, in Unix microseconds; a search by time reads it.
     """
@@ -248,10 +251,10 @@ class Batch:
     `control`) and a draft, which the store links to the head of that stream. `wake_at_us` is the time from which `due`
     lists this run (None leaves it unchanged, 0 means never). `signature` is the signed head of the run's stream (key
     id, signature in hex) and is not part of the chain. `waiting` says whether the run waits for a person from this
-    commit on (None leaves it unchanged); `Store.waiting` lists those runs. `terms` changes by what `Store.found` finds
-    the run, which the index names by then. `may_block`: the process drives no other run, so the store can block the
-    event loop until the batch is durable. A lease is a document in `leases`, and its
-    version is the fencing token: every batch of a driver has the write that renews it.
+    commit on (None leaves it unchanged); `Store.waiting` lists those runs. `terms` changes the terms by which
+    `Store.found` finds the run, which already has its line in `index`. `may_block`: the process drives no other run, so
+    the store can block the event loop until the batch is durable. A lease is a document in `leases`, and its version is
+    the fencing token: every batch of a driver has the write that renews it.
     """
 
     run: str
@@ -266,7 +269,7 @@ class Batch:
 
 
 class Logged(NamedTuple):
-    """A journal entry as the run reads it: `body` is parsed JSON; for a recorded entry it is the answer alone."""
+    """A journal entry as the run reads it: `body` is parsed JSON; in a recorded entry it is only the answer."""
 
     seq: int
     kind: str
@@ -288,9 +291,7 @@ class AgentMessage:
 
 @final_fields
 class Timeout:
-    """The entry that a waiting run appends if no answer came in time. Its writes decide whether an
-    answer was faster.
-    """
+    """The entry that a waiting run appends if no answer came in time. Its writes fail if an answer was faster."""
 
     kind: str
     writes: tuple[Write, ...] = ()
@@ -313,8 +314,8 @@ class Rest:
 class Parked(Exception):
     """Raised to the driver where a run has to wait and is not kept in memory. With `wake_at_us` 0 only an answer wakes
     the run; otherwise it is due at that time (Unix microseconds). `operation` is the operation of another run that it
-    waits for: its key (`operation_key`) and the version of its row. Unless it `keeps` it, what was found out since the
-    last commit is found out anew, because it would be out of date.
+    waits for: its key (`operation_key`) and the version of its row. Without `keeps`, the answers that were obtained
+    since the last commit are out of date and are obtained anew.
     """
 
     def __init__(self, wake_at_us: int, *, operation: tuple[str, int] | None = None, keeps: bool = True) -> None:

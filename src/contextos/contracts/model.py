@@ -8,7 +8,7 @@ sealed form is the strict one, under the full rules (`sealed()`). The runtime wr
 The open objects of the specification (`metadata`, `args`, `output`, `input.context`) hold any JSON within the limits of
 `contracts.encoding.codec`. Source: docs/design/contracts.md, "Wire and hashing".
 
-`final_fields` is the decorator of the data classes that a run makes for itself and that are no contract.
+`final_fields` is the decorator of the data classes that a run makes for itself and that are not contracts.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ ValueT = TypeVar("ValueT")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def final_fields(cls: type[ValueT]) -> type[ValueT]:
-    """Make a data class with slots whose fields are `Final`: the type checker refuses to assign one, and nothing does
-    at run time.
+    """Make a data class with slots whose fields are `Final`: the type checker refuses an assignment to a field, but it
+    is not refused at run time.
 
-    `dataclass(frozen=True)` refuses it at run time too, and takes several times as long to make an instance. It is for
-    what code of others gets, and for what outlives a run.
+    `dataclass(frozen=True)` refuses it at run time too, and takes several times as long to make an instance. Use that
+    for values that foreign code gets, and for values that outlive a run.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
@@ -74,7 +74,7 @@ def changed(value: ValueT, /, **others: Any) -> ValueT:
 
 @cache
 def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The names of all fields (two or more), and what returns their values in this order."""
+    """Return the names of all fields (two or more), and a function that returns their values in this order."""
     names = tuple(one.name for one in fields(kind))
     return names, attrgetter(*names)
 
@@ -120,7 +120,7 @@ Seq = Annotated[tuple[ItemT, ...], Strict(False), Field(max_length=MAX_ITEMS), L
 """A list on the wire, a tuple in memory."""
 
 NonEmpty = Annotated[tuple[ItemT, ...], Strict(False), Field(max_length=MAX_ITEMS), ListOnly(at_least=1)]
-"""A `Seq` of at least one."""
+"""A `Seq` of at least one item."""
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 """A short text: a name, a role, a version, a code."""
@@ -240,7 +240,7 @@ class Model(BaseModel):
         return construct_instance(cls, complete, _fields_set(cls, unset))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return what pydantic's own method returns, at less cost."""
+        """Return the copy that pydantic's own method returns, at less cost."""
         if deep or self.__pydantic_extra__ is not None:
             return super().model_copy(update=update, deep=deep)
         others = update or {}
@@ -253,7 +253,7 @@ class Model(BaseModel):
 
 @cache
 def _fields_set(model: type[Model], unset: str | None) -> set[str]:
-    """One set for all instances: frozen models never write into it, and pydantic's `model_copy` copies it first."""
+    """Return one set for all instances: frozen models never change it, and pydantic's `model_copy` copies it first."""
     return set(model.model_fields) - {unset}
 
 

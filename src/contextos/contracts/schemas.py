@@ -1,7 +1,7 @@
 """The published JSON Schemas (2020-12), generated from the models: closed objects, in the wire form.
 
-A field is described by the docstring below it. Only `field_descriptions` reads these, from the source of the model, so
-that an import of the models costs nothing more.
+A field is described by the docstring below it. Only `field_descriptions` reads these docstrings, from the source of the
+model, so that an import of the models costs nothing more.
 Some rules are beyond JSON Schema, so only the models check them: an integer spelled `1.0`, a date that does not exist,
 an amount with more than four decimals.
 Source: Runtime API Schemas, "Published schemas"; docs/design/contracts.md, "Wire and hashing".
@@ -50,7 +50,7 @@ PUBLISHED: Final[dict[str, tuple[str, tuple[type[Model], ...]]]] = {
     "routing-rules.v1": ("RoutingRules", (RoutingRules,)),
     "context-slot.v1": ("AgentContextSlot", (AgentContextSlot,)),
 }
-"""From a name to its title and models; with several models a value is exactly one of them."""
+"""The title and the models of each schema, by its name; with several models a value fits exactly one of them."""
 
 
 def published() -> dict[str, dict[str, Any]]:
@@ -106,7 +106,7 @@ def _source(module: str) -> ast.Module:
 
 
 class DescribedSchema(GenerateJsonSchema):
-    """The schema of a model, with the description of each field before that of its type."""
+    """The schema of a model; the description of each field comes before the description of the field's type."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         made = super().model_schema(schema)

@@ -25,17 +25,17 @@ ADAPTER: Final = "adapter:"
 CODE: Final = "code:"
 """The pin of an adapter's own code."""
 PACKAGES: Final = "packages:"
-"""The pin of what the code of an adapter imports; an adapter that imports nothing does not have it."""
+"""The pin of the packages that an adapter's code imports; an adapter that imports nothing does not have this pin."""
 PINS_OF_ADAPTERS: Final = (ADAPTER, CODE, PACKAGES)
 RUNTIME: Final = "runtime"
-"""The pin of the runtime's own build: what a run was admitted with. No call is bound to it (ADR 0064)."""
+"""The pin of the build of the runtime that admitted the run. No call is bound to it (ADR 0064)."""
 
 
 @dataclass(frozen=True)
 class Capability:
     """A registered tool of an adapter. `definition_digest` is the digest of the adapter's whole definition.
 
-    `permissions` are those of the pack for this tool, of every role: their constraints apply to every caller.
+    `permissions` are the pack's permissions for this tool, for every role: their constraints apply to every caller.
     """
 
     capability_id: str
@@ -51,7 +51,9 @@ class Capability:
 
     @cached_property
     def evidence_args(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
-        """By the name of evidence, which of its values count in a call, each with the argument that it must equal."""
+        """The values of `Fact.about` that count for a call, by the name of the evidence, each with the argument that it
+        must equal. Each permission that states `evidence_args` for this evidence gives one mapping.
+        """
         found: dict[str, list[Mapping[str, str]]] = {}
         for permission in self.permissions:
             for name, names in permission.evidence_args.items():
@@ -60,7 +62,9 @@ class Capability:
 
     @cached_property
     def stated(self) -> Mapping[str, Any]:
-        """What the envelope of each call says of the tool; `arg_schema_ref` is of what `definition_digest` pins."""
+        """The `metadata` of the tool in the envelope of each call; `definition_digest` pins the schema that
+        `arg_schema_ref` names.
+        """
         return {
             "definition_digest": self.definition_digest,
             "arg_schema_ref": f"schema://{self.capability_id}.v{self.adapter.version}",
@@ -97,9 +101,9 @@ class Fact:
     """A named piece of evidence of a run. `observed_at_us` is Unix time in microseconds.
 
     `about` holds the arguments of the call that produced it. Evidence from the graph is about the value that its seed
-    was bound to, under the last name of the binding's pointer. `by_default` names those of them that are the defaults
-    of the tool: a call without such an argument is about the same. `volatile` holds, by JSON Pointer, the numbers that
-    change by themselves, and by how much they can while an approval rests on the evidence.
+    was bound to, under the last name of the binding's pointer. `by_default` names the arguments in `about` whose values
+    are defaults of the tool: a call without such an argument is about the same. `volatile` maps a JSON Pointer to the
+    tolerance of the number there: such a number changes by itself, and by so much without voiding an approval.
     """
 
     name: str
@@ -113,8 +117,8 @@ class Fact:
     volatile: Mapping[str, float] = field(default_factory=dict)
 
     def is_about(self, args: Mapping[str, Any], names: Mapping[str, str] | None = None) -> bool:
-        """Return whether a call with `args` is about the same as this evidence: each value of `about` is among them,
-        under the same name. `names` says instead which values of `about` count, and the argument that each must equal.
+        """Return whether a call with `args` is about the same as this evidence: each value of `about` equals the
+        argument of the same name. `names` says instead which names of `about` count, each with the argument to equal.
         """
         if names is None:
             for name, value in self.about.items():
@@ -127,8 +131,8 @@ class Fact:
         return True
 
     def moved_to(self, now: Any) -> tuple[tuple[str, Any, Any, float], ...] | None:
-        """Return what moved within its tolerance if the value is `now`: place, old and new number, and tolerance; None
-        if the evidence is another one.
+        """Return each volatile number that differs in `now`, the new value of the evidence: its place, the old and the
+        new number, and the tolerance. None if `now` also differs elsewhere, or by more than a tolerance.
         """
         moved, was, left = [], self.value, now
         for place, most in self.volatile.items():
@@ -159,7 +163,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 PARAMETERS: Final = "/parameters/"
-"""Before the name of a parameter, where a place in the request can stand. No request has such a field."""
+"""The prefix of a place that is a parameter and not a pointer into the request. No request has such a field."""
 
 SESSION_LIMIT: Final = "max_session_duration_ms"
 """The name of the limit that a `SessionWindow` enforces."""
@@ -201,8 +205,8 @@ class RunIdentity:
 
 @final_fields
 class ModelRoutes:
-    """How a run chooses a model for one operation: the rules, the profiles that they name, by reference, and what the
-    author of the pack tells the model.
+    """How a run chooses a model for one operation: the routing rules, the profiles that these name (by reference), and
+    the text of the pack's author for the model.
     """
 
     rules: RoutingRules
@@ -234,7 +238,7 @@ class PinnedInputs:
     )
 
     def used_by(self, *capabilities: Capability) -> Mapping[str, str]:
-        """Return the pins that calls of these tools use: pack, policies and lists, and of the adapters only theirs."""
+        """Return the pins that calls of these tools use: all but those of other adapters and of the runtime."""
         adapters = tuple([one.adapter.adapter_id for one in capabilities])
         of, used = self._used.get(adapters, (None, {}))
         if of is not self.pins:
@@ -271,12 +275,11 @@ def withheld_from(
     acts_for_user: bool,
     asked_for: Collection[str] | None,
 ) -> str | None:
-    """Return why a run with these scopes cannot have a tool, apart from what its pack says; None if it can.
+    """Return why a run with these scopes cannot have a tool, whatever its pack says; None if it can.
 
-    `platform` are the platform scopes of its agent.
-    A call that acts for a user, by its declared mode or with a token issued for them, needs their delegation
-    (`acts_for_user`).
-    `asked_for` are the only tools that the request asks for; None: all.
+    `platform` are the platform scopes of its agent. `acts_for_user`: the user has delegated something to the agent,
+    which a tool needs that acts for the user. `asked_for` are the only tools that the request asks for; None: all.
+    The reason is `platform_scope_missing`, `scope_missing`, `delegation_missing` or `not_asked_for`.
     """
     if not platform.issuperset(platform_scopes_of(capability.adapter, capability.definition)):
         return "platform_scope_missing"
@@ -293,10 +296,10 @@ def withheld_from(
 class RunScope:
     """What is known of a run. After its admission only `controls` grow, and `tools` are surfaced.
 
-    `facts` are the values below each root name that policy knows from compile on. `controls` are those that policy
-    decisions raised so far. `session` is the time limit of the run, or None for a run that was recorded before it had
-    one. `unbound` has the evidence of the graph that the run cannot have, because the request does not name the entity
-    at which it begins: by its name, the place where it would. `parameters` are those of the intent that were taken.
+    `facts` are the values below each root name that policy knows from compile on. `controls` are the controls that
+    policy decisions raised so far. `session` is the time limit of the run; None if the run was recorded without one.
+    `unbound` maps the name of evidence of the graph to the place in the request that should name the entity at which
+    the evidence begins, and does not: the run cannot have it. `parameters` are the taken parameters of the intent.
     """
 
     received: ReceivedRequest
@@ -316,7 +319,7 @@ class RunScope:
         return {name: one.value for name, one in self.parameters.items()}
 
     def stated_at(self, place: str) -> Any:
-        """Return what the request states at a place, or `MISSING`: a pointer into it, or `/parameters/<name>`."""
+        """Return what the request states at `place`, a pointer into it or `/parameters/<name>`; else `MISSING`."""
         name = place.removeprefix(PARAMETERS)
         if name != place:
             return self.parameters[name].value if name in self.parameters else MISSING
@@ -324,7 +327,7 @@ class RunScope:
 
     @property
     def observes(self) -> bool:
-        """Return whether the pack of the run observes: what it refuses or asks is recorded, and the call goes on."""
+        """Return whether the pack has the mode `observe`: its refusals and questions are recorded, and calls go on."""
         return self.pinned.pack.pack_meta.mode == "observe"
 
     def withheld_by_others(self, capability: Capability) -> str | None:
@@ -358,7 +361,7 @@ class RunScope:
         return f"`{capability_id}` needs the platform scope `{lacks[0]}`, which is not in {place}; add it there"
 
     def why_not_in_manifest(self, capability_id: str, said: str) -> str:
-        """Return `said`, and after it why the run does not have this tool and what to do about that."""
+        """Return `said` and why the run does not have this tool, with a remedy; `said` alone for an unknown tool."""
         capability = self.tools.capabilities.get(capability_id)
         if capability is None:
             return said
@@ -374,8 +377,8 @@ class RunScope:
         return f"{said}: {why.get(self.withheld_by_others(capability) or '', of_pack)}"
 
     def lacking(self, evidence: Iterable[str]) -> str:
-        """Return these names of evidence, or paths below `evidence`, for a message; each for which the request names no
-        entity to begin at with the place where it would.
+        """Return these names of evidence, or paths below `evidence`, as text for a message. A name in `unbound` is
+        followed by the place that should name its entity.
         """
         return ", ".join(f"`{name}`{self._unbound(name.removeprefix('evidence.'))}" for name in evidence)
 
@@ -385,7 +388,7 @@ class RunScope:
         return f" (nothing at `{place}` names where it begins)" if place else ""
 
     def pins_of(self, action: Action) -> Mapping[str, str]:
-        """Return the pins that an approved call uses: those of its tool, and of the tools that gave its evidence."""
+        """Return the pins that an approved call uses: of its tool, and of the tools that produced its evidence."""
         known = self.tools.capabilities
         read = [known[fact.subject] for fact in action.evidence if fact.evidence_ref.startswith("tool:")]
         return self.pinned.used_by(action.capability, *read)
@@ -403,8 +406,8 @@ class RunScope:
 class Action:
     """One call that a person is asked to approve: its final arguments and the evidence for it.
 
-    `untrusted` names the arguments that nothing trusted has, and `secrets` those that are secret, each with where it
-    was found, or `planner` if nowhere. `instructions` is what the run has seen that speaks to an agent.
+    `untrusted` names the arguments whose value no trusted source has, and `secrets` the secret arguments, each with the
+    places where its value was found, or `planner`. `instructions` are the sources whose text addresses an agent.
     """
 
     tool_call_id: str
@@ -425,7 +428,7 @@ class Action:
 class Redeemed:
     """An approval that was checked and is valid now. The commit that sends the call also marks the approval as used.
 
-    `moved` is the evidence that changed within its tolerance, as it is now.
+    `moved` is the evidence that changed within its tolerance, with its present value.
     """
 
     approval_id: str

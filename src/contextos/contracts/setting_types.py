@@ -1,4 +1,4 @@
-"""The types of settings: which values a setting can have, what is said of every other one, and tables of settings.
+"""The types of settings: which values a setting can have, the faults of all other values, and tables of settings.
 
 A table of `contextos.toml` is a frozen data class. Pydantic validates it by the types of its fields, and the reference
 page shows what they mean. No fault quotes the value of a setting, because that can be a secret.
@@ -37,7 +37,7 @@ QUIET: Final[Mapping[str, Any]] = {"include_url": False, "include_input": False}
 
 
 class Nearest(NamedTuple):
-    """A remedy that is written when it is shown: the one of `known` that is most like `stated`, or all of them."""
+    """A remedy that is computed when it is shown: the text in `known` that is most like `stated`, or all of `known`."""
 
     stated: Any
     known: Collection[str]
@@ -67,8 +67,8 @@ def _error(fault: Fault) -> PydanticCustomError:
 
 
 class Fits:
-    """A pydantic annotation: of a value that is not of the type, or that `fits` refuses, it says `detail` and `remedy`.
-    A `remedy` that is a list has the texts that are accepted.
+    """A pydantic annotation: a value that is not of the type, or that `fits` refuses, has the fault `detail` and
+    `remedy`. A `remedy` that is a tuple lists the accepted texts.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class SettingTable:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", revalidate_instances="always")
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what is wrong between settings. It is called when each of them is right by itself."""
+        """Yield the faults between several settings. It is called when each setting is right by itself."""
         return iter(())
 
     @classmethod
@@ -116,7 +116,7 @@ class SettingTable:
 
     @classmethod
     def _validated(cls, value: Any, validate: Callable[[Any], Self], info: ValidationInfo) -> Self:
-        """Validate an instance, or the table of a file: then the context has what the reader gives."""
+        """Validate an instance, or the table of a file; for a file the context has the fields that are `given`."""
         if not isinstance(value, cls):
             table: Any = cls
             names = [one.name for one, _ in settings_of(table)]
@@ -138,8 +138,8 @@ class SettingTable:
 
 
 class OneOfKinds:
-    """A pydantic annotation of a setting that is a table of one of `kinds`, as its `kind` says, or else a text if
-    there is a `text`: what is refused of one.
+    """A pydantic annotation of a setting that is a table of one of `kinds`, as its member `kind` says. With `text`, the
+    type of a text, the setting can also be such a text.
     """
 
     def __init__(self, *kinds: type[Any], text: Any = None) -> None:
@@ -189,8 +189,8 @@ def settings_of(table: Any) -> tuple[tuple[DataclassField[Any], str], ...]:
 
 
 def secret_faults(table: Any, what: str, *, required: bool = True) -> Iterator[Fault]:
-    """Yield a fault unless a secret comes from exactly one of `<what>_file` and `<what>_env`, or from none where it is
-    not `required`.
+    """Yield a fault unless a secret comes from exactly one of `<what>_file` and `<what>_env`; if it is not `required`,
+    both can be empty.
     """
     file, variable = getattr(table, f"{what}_file"), getattr(table, f"{what}_env")
     if (file and variable) or (required and not file and not variable):
@@ -214,12 +214,12 @@ def whole(least: int, most: int, meaning: str) -> Any:
 
 
 def one_of(known: Iterable[str], what: str) -> Fits:
-    """Return the annotation of one of the texts `known`; `what` is what they are, such as `a profile`."""
+    """Return the annotation of a text that is one of `known`; `what` names what these are, such as `a profile`."""
     return Fits(f"this is not {what}", tuple(known), lambda value: value in known)
 
 
 def matches(pattern: re.Pattern[str], detail: str, remedy: str) -> Fits:
-    """Return the annotation of a text that is as a whole what `pattern` says."""
+    """Return the annotation of a text that matches `pattern` as a whole."""
     return Fits(detail, remedy, pattern.fullmatch)
 
 
@@ -229,7 +229,7 @@ def table_by(remedy: str) -> Fits:
 
 
 def tables(name: str, meaning: str, *, least: int = 0) -> Any:
-    """Return the pydantic annotation of a list of at least so many tables, which a file has as `[[name]]`."""
+    """Return the pydantic annotation of a list of at least `least` tables, which a file writes as `[[name]]`."""
     setting = Field(description=meaning)
     detail = "this is not a list of tables" + (", or it is empty" if least else "")
     setting.metadata.extend((ListOnly(), Fits(detail, f"write `[[{name}]]`", lambda listed: len(listed) >= least)))
@@ -263,7 +263,7 @@ def _number(value: Any) -> Any:
 AnyNumber = Annotated[float, PlainValidator(_number)]
 """A number, whose type is kept. A bool is not a number."""
 String = Annotated[str, Strict()]
-"""A text, of which the annotation beside it says which ones are accepted."""
+"""A text; another annotation beside this type says which texts are accepted."""
 Flag = Annotated[bool, Strict(), Fits("this is neither true nor false", "write `true` or `false`")]
 """True or false."""
 AnyText = Annotated[str, Strict(), Fits(_NOT_A_TEXT, "give a text", lambda text: "\0" not in text)]

@@ -2,8 +2,8 @@
 
 No decision uses these headers: tenant and authority are never read from baggage or tracestate. `TraceContext` keeps
 the caller's headers verbatim. An outbound call gets a new parent id and one tracestate member of ContextOS. A callee
-outside the trust domain gets no baggage and no other tracestate. What a run is named in a manifest (`manifest_headers`)
-is sent to nobody. The functions are pure; callers make random ids.
+outside the trust domain gets no baggage and no other tracestate. The headers in a manifest (`manifest_headers`) are
+never sent. The functions are pure; callers make random ids.
 Source: docs/design/standards.md, "Trace Context and Baggage"; docs/design/contracts.md, "Tracing".
 """
 
@@ -55,7 +55,7 @@ class TraceLink(Model):
     trace_id: TraceId
     """The id of the other trace, 32 hex digits."""
     span_id: SpanId
-    """The id of a span in it, 16 hex digits."""
+    """The id of a span in the other trace, 16 hex digits."""
 
 
 class TraceContext(Model):
@@ -72,8 +72,8 @@ class TraceContext(Model):
     baggage: HeaderText | None = None
     """The header `baggage`, unchanged; authority is never read from it."""
     link: TraceLink | None = None
-    """Where a caller is in a trace that is not continued. With a link this trace begins here, and `span_id` names no
-    span that anybody recorded.
+    """The caller's place in a trace that is not continued. With a link this trace begins here, and `span_id` does not
+    name a recorded span.
     """
 
 
@@ -132,7 +132,7 @@ def format_traceparent(trace_id: str, parent_id: str, flags: int) -> str:
 
 
 def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
-    """Parse a W3C `tracestate` header into (key, value) pairs, in order; of a repeated key the first counts.
+    """Parse a W3C `tracestate` header into (key, value) pairs, in order; the first value of a repeated key counts.
 
     One malformed member, or more than 32, makes the result empty.
     """
@@ -191,7 +191,7 @@ def parse_baggage(header: Header) -> tuple[BaggageMember, ...]:
 
 
 def format_baggage(members: Iterable[BaggageMember]) -> str:
-    """Return the members as a W3C `baggage` header. What exceeds 64 members or 8192 bytes is dropped from the right."""
+    """Return the members as a W3C `baggage` header. Members beyond 64 members or 8192 bytes are dropped at the end."""
     parts: list[str] = []
     size = 0
     for member in members:
@@ -236,8 +236,8 @@ def begun_trace(trace_id: str, span_id: str, caller: TraceContext | None = None)
 def continued_trace(caller: TraceContext, *, trusted: bool) -> TraceContext:
     """Return the trace of a caller as the run goes on with it: the ids and the flags that level 2 defines.
 
-    Of a caller in the trust domain (`trusted`) what is well-formed of tracestate and baggage goes on too; of every
-    other one nothing does.
+    If the caller is in the trust domain (`trusted`), the well-formed members of its tracestate and baggage go on too;
+    otherwise neither of the headers does.
     """
     kept = {
         "trace_id": caller.trace_id,
@@ -267,8 +267,8 @@ def child_headers(
 
 
 def manifest_headers(trace: TraceContext, state: Mapping[str, str], baggage: Mapping[str, str]) -> dict[str, str]:
-    """Return the trace headers that the manifest of a run keeps: the caller's position, and what the run is (`state`,
-    `baggage`) before what the caller sent that is well-formed and has no name of these.
+    """Return the trace headers that the manifest of a run keeps: the caller's position, and the members of the run
+    (`state`, `baggage`) before the well-formed members of the caller that have other names.
     """
     foreign = parse_tracestate(trace.tracestate) if trace.tracestate else ()
     members = _behind(list(state.items()), foreign, MAX_BAGGAGE_BYTES)
@@ -280,7 +280,7 @@ def manifest_headers(trace: TraceContext, state: Mapping[str, str], baggage: Map
 
 
 def _baggage_behind(own: Mapping[str, str], trace: TraceContext) -> str:
-    """Our values, and behind them those members of the caller's baggage that have another key."""
+    """Return the members `own`, followed by the members of the caller's baggage that have other keys."""
     sent = parse_baggage(trace.baggage) if trace.baggage else ()
     members = [BaggageMember(key, value) for key, value in own.items()]
     return format_baggage([*members, *[member for member in sent if member.key not in own]])

@@ -11,7 +11,7 @@ _URL: Final = re.compile(r"https?://[!$->@-\[\]-~]+", re.IGNORECASE | re.ASCII)
 
 
 def url_parts(text: str) -> SplitResult:
-    """Return the parts of a URL over HTTP that is ASCII and has no query; of any other text those of the empty one."""
+    """Return the parts of a URL over HTTP that is ASCII and has no query; for any other text, the parts of ""."""
     try:
         parts = urlsplit(text if _URL.fullmatch(text) else "")
         return parts if parts.hostname and parts.port != 0 else urlsplit("")

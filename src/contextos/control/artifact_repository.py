@@ -1,7 +1,7 @@
 """Reads the catalog's documents, checks them against digest and signature, and caches them by digest.
 
-Only immutable values are cached: the digest of a ref, and an artifact or an adapter definition by digest. What is
-active is read every time.
+Only immutable values are cached: the digest of a ref, and an artifact or an adapter definition by digest. The active
+set is read every time.
 Source: docs/design/contracts.md, "Packs, pins, budgets"; docs/design/standards.md, "DSSE".
 """
 
@@ -33,16 +33,16 @@ from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, Oth
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
 KINDS_OF_MODELS: Final = (ARTIFACT_KINDS[ModelProfile], ARTIFACT_KINDS[RoutingRules])
 Looked = FoundDocuments | None
-"""What was looked at a moment ago (`ArtifactRepository.active_sought`); None: look now."""
+"""The documents that a look at the store found a moment ago (`ArtifactRepository.active_sought`); None: look now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSeal:
-    """How the runtime seals the active set of a tenant and opens it again, how it reads an act that it sealed, and the
-    environment that it serves.
+    """The functions by which the runtime seals the active set of a tenant, opens it, and reads an act that it sealed;
+    and the environment that the runtime serves.
 
-    `open` raises `SignatureInvalid`, and `read_act` raises `ChainBroken`. So nobody who can only write the store can
-    change what is active, or who published it.
+    `open` raises `SignatureInvalid`, and `read_act` raises `ChainBroken`. So nobody who can only write to the store can
+    change the active set, or who published an artifact.
     """
 
     seal: Callable[[bytes], dict[str, Any]]
@@ -53,8 +53,8 @@ class ActiveSeal:
 
 @dataclass(frozen=True, slots=True)
 class ActiveArtifacts:
-    """What is active in a tenant; version 0 before the first act. `digest` is the content address of the policies, and
-    `sealed_digest` that of the whole set, as the act states it.
+    """The active set of a tenant; version 0 before the first act. `digest` is the content address of the policies.
+    `sealed_digest` is the content address of the whole set, as the act states it.
     """
 
     version: int = 0
@@ -75,7 +75,7 @@ class ActiveArtifacts:
         return sorted({intent for pin in pins for intent in pin.intents})
 
     def named(self) -> frozenset[str]:
-        """Return the refs that a policy in force or a tenant pin names, and that are not withdrawn."""
+        """Return the refs of the policies in force and of the tenant pins, without the withdrawn ones."""
         active = {policy for _, policy in self.policies}.union(*(pin.refs for pin in self.packs))
         return frozenset(active - self.withdrawn)
 
@@ -101,7 +101,7 @@ class ArtifactRepository:
         self._definitions = RecentlyUsed[AdapterDefinition]()
         self._addresses = RecentlyUsed[tuple[AdapterDefinition, str]]()
         self._active: tuple[object, ActiveArtifacts] = None, ActiveArtifacts()
-        """The document of the active set that was verified last, and what it says."""
+        """The document of the active set that was verified last, and the set that it states."""
         self._activated = 0, 0, ""
         """The last act on the active set that was read, and the version and the digest of the active set then."""
 
@@ -109,7 +109,7 @@ class ArtifactRepository:
         """Verify a signed envelope (DSSE) and return the artifact in it.
 
         Raises:
-            SignatureInvalid: this is no DSSE envelope, or its signature is missing or not valid.
+            SignatureInvalid: this is not a DSSE envelope, or its signature is missing or not valid.
             InvalidArtifact, MalformedJson, InvalidEnvelope: as `read_artifact`.
         """
         if not isinstance(envelope, dict) or not isinstance(envelope.get("payloadType"), str):
@@ -119,15 +119,15 @@ class ArtifactRepository:
         return read_artifact(*self._verify(envelope))
 
     def active_sought(self) -> dict[str, Any]:
-        """Return what a look at the store has to find so that `active` knows what is active."""
+        """Return the arguments of the look at the store whose result `active` can use."""
         return {"places": (ACTIVE_SETS.place(ACTIVE_SET_KEY),), "lines": ((ACTIVE_SET_KEY, self._activated[0]),)}
 
     async def active(self, found: Looked = None) -> ActiveArtifacts:
-        """Return what is active now, or was when `found` was looked at; version 0 if nobody has activated anything.
+        """Return the active set as of now, or as of the look `found`; version 0 if nobody has activated anything.
 
         Raises:
-            Integrity: the stored set is not the one that this runtime sealed, or not what the last act left.
-            OtherEnvironment: it has a pin of another environment than this deployment serves.
+            Integrity: the stored set is not one that this runtime sealed, or not the set that the last act left.
+            OtherEnvironment: the set has a pin of another environment than this deployment serves.
         """
         found = found or await self._look()
         stored = found.stored(ACTIVE_SETS, ACTIVE_SET_KEY)
@@ -163,7 +163,7 @@ class ArtifactRepository:
         return await find_documents(self._store, *sought["places"], lines=sought["lines"])
 
     def _last_activated(self, found: FoundDocuments) -> tuple[int, str]:
-        """The version and the digest of the active set that the last act left. Raises `Integrity`."""
+        """Return the version and the digest of the active set that the last act left. Raises `Integrity`."""
         assert self._active_seal is not None, "a catalog without a seal only loads"
         seen, version, left = self._activated
         lines = [line for line in found.lines if line.key == ACTIVE_SET_KEY and line.seq > seen]
@@ -209,15 +209,15 @@ class ArtifactRepository:
         return content
 
     async def digest_of(self, ref: str) -> str | None:
-        """Return the content digest of a published reference (`<id>@<x.y.z>`), or None if this tenant did not publish
-        it.
+        """Return the content digest of a published reference (`<id>@<x.y.z>`); None if it is not published in this
+        tenant.
         """
         pinned = await self._pinned(ref)
         return None if pinned is None else pinned[0]
 
     async def publisher_of(self, ref: str) -> str | None:
-        """Return the id of who published a reference, or None. Publishers are not allowed to approve runs of what
-        they published.
+        """Return the id of the person who published a reference, or None. Publishers may not approve runs that use
+        their artifacts.
         """
         pinned = await self._pinned(ref)
         return None if pinned is None else pinned[1]
@@ -229,7 +229,7 @@ class ArtifactRepository:
         return known
 
     async def _published_by(self, ref: str, pin: PublishedPin) -> str:
-        """Who published `ref` with this digest, according to the act that the runtime sealed. Raises `Integrity`."""
+        """Return who published `ref` with this digest, as the act says that the runtime sealed. Raises `Integrity`."""
         assert self._active_seal is not None, "a catalog without a seal only loads"
         for line in await self._store.lines(CONTROL, ref):
             if line.kind != "artifact.published":

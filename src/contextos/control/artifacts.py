@@ -31,9 +31,9 @@ POLICY_TYPE: Final = "application/vnd.contextos.policy-bundle+json"
 PROFILE_TYPE: Final = "application/vnd.contextos.model-profile+json"
 ROUTING_TYPE: Final = "application/vnd.contextos.routing-rules+json"
 ADAPTER_TYPE: Final = "application/vnd.contextos.adapter-file+json"
-"""The payload type of an adapter file, which is signed as an artifact is, and pinned by the settings."""
+"""The payload type of an adapter file, which is signed like an artifact, and pinned by the settings."""
 ACTIVE_SET_TYPE: Final = "application/vnd.contextos.active-set+json"
-"""The payload type of a tenant's active set, which is no artifact: nobody publishes it."""
+"""The payload type of a tenant's active set, which is not an artifact: nobody publishes it."""
 
 MODELS: Final[dict[str, type[GovernedArtifact]]] = {
     PACK_TYPE: ContextPack,
@@ -43,7 +43,7 @@ MODELS: Final[dict[str, type[GovernedArtifact]]] = {
     PROFILE_TYPE: ModelProfile,
     ROUTING_TYPE: RoutingRules,
 }
-"""By payload type of the DSSE envelope: the contract of the payload."""
+"""The contract of a payload, by the payload type of its DSSE envelope."""
 
 ARTIFACT_KINDS: Final[dict[type[GovernedArtifact], str]] = {
     ContextPack: "context_pack",
@@ -109,7 +109,7 @@ def ref_of(artifact: GovernedArtifact) -> str:
 
 
 def model_refs(artifact: GovernedArtifact) -> tuple[str, ...]:
-    """Return what an artifact names of models: a pack its routing rules, and these their profiles."""
+    """Return the refs about models in an artifact: a pack names routing rules, and routing rules name profiles."""
     if isinstance(artifact, ContextPack):
         return tuple(dict.fromkeys(one.rules for one in artifact.decision_layer.models))
     return artifact.profiles() if isinstance(artifact, RoutingRules) else ()

@@ -64,8 +64,8 @@ class Catalog:
 
     `open_envelope` verifies a DSSE envelope and returns (payload type, bytes), or raises `SignatureInvalid`. An
     envelope without a signature is accepted only with `allow_unsigned`; an invalid signature never is. `active_seal`
-    protects what is active; a catalog without it can only load. `check_pins` is called before a set is pinned for the
-    first time.
+    protects the active set; a catalog without it can only load. `check_pins` is called before a set is pinned for the
+    first time. `egress` and `redaction` are the lists of the tenant.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Catalog:
         self._now = RecentlyUsed[dict[str, str | None]]()
 
     async def active(self) -> ActiveArtifacts:
-        """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
+        """Return the active set. Raises as `ArtifactRepository.active`."""
         return await self.repository.active()
 
     async def models(self) -> list[ModelProfile | RoutingRules]:
@@ -139,7 +139,7 @@ class Catalog:
 
         Raises:
             NotFound: a ref is not published in this tenant, or is withdrawn.
-            InvalidArtifact: the active set has another version than `expected`; a ref is no policy bundle, is listed
+            InvalidArtifact: the active set has another version than `expected`; a ref is not a policy bundle, is listed
                 twice, or is a tenant's policy at level `platform`.
         """
         active = await self._expected(expected)
@@ -158,8 +158,8 @@ class Catalog:
 
         Raises:
             NotFound: a ref is not published in this tenant, or is withdrawn.
-            InvalidArtifact: the active set has another version than `expected`; the refs are not one context pack and
-                what belongs beside it; or none of them defines one of the intents.
+            InvalidArtifact: the active set has another version than `expected`; the refs do not include exactly one
+                context pack; or none of them defines one of the intents.
         """
         active = await self._expected(expected)
         found = [await self._usable(ref, active) for ref in pin.refs]
@@ -176,10 +176,10 @@ class Catalog:
         return self._change("packs.pinned", pin.to_json(), replace(active, packs=pins), expected)
 
     async def unpinning(self, pin: PackPin, *, expected: int) -> ProposedAct:
-        """Return the act that ends what `pin` allows.
+        """Return the act after which no tenant pin allows the requests that `pin` allows.
 
         Raises:
-            NotFound: no tenant pin allows it.
+            NotFound: for one of the intents of `pin`, no tenant pin allows its refs now.
             InvalidArtifact: the active set has another version than `expected`.
         """
         active = await self._expected(expected)
@@ -192,7 +192,7 @@ class Catalog:
     async def withdrawal(self, ref: str, *, reason: str, expected: int) -> ProposedAct:
         """Return the act that withdraws `ref`: new runs can no longer pin it, and approvals that depend on it are void.
 
-        Its tenant pins end. Runs that used it still replay.
+        Tenant pins that name `ref` end. Runs that used it still replay.
 
         Raises:
             NotFound: nothing is published under `ref`.
@@ -213,7 +213,7 @@ class Catalog:
         self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str, looked: Looked = None
     ) -> dict[str, Any]:
         """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail",
-        "pointer"}}`, with `further` for what else is wrong.
+        "pointer"}}`, with the other failures under `further`.
 
         A tenant pin must allow exactly these refs for this intent in this environment. The set has four keys.
         `pack_ref`. `pins`: the digest by name, for every ref, every active policy, every adapter that the pack
@@ -283,8 +283,8 @@ class Catalog:
     ) -> tuple[int, dict[str, str | None]]:
         """Return (version of the active set, digest by name as of now).
 
-        The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more. A list
-        of the tenant that is in force now is there although `names` lack it.
+        The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more. The
+        tenant's lists that are in force now are included even if `names` lacks them.
         """
         active = await self.repository.active(looked)
         known = self._now.get(key := (active.sealed_digest, *names))
@@ -296,7 +296,7 @@ class Catalog:
         return active.version, digests | of_adapters
 
     async def _published_now(self, names: Iterable[str], active: ActiveArtifacts) -> dict[str, str | None]:
-        """The digests of these names, but for those of adapters, and of the tenant's lists."""
+        """Return the digests of these names, except names of adapters, and the digests of the tenant's lists."""
         named, digests = active.named(), dict[str, str | None]()
         for name in dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed))):
             if name == ACTIVE_POLICIES:
@@ -309,7 +309,7 @@ class Catalog:
         return digests
 
     async def _is_of_models(self, ref: str, active: ActiveArtifacts) -> bool:
-        """Whether this is a profile or rules of models: packs name them, and no tenant pin does."""
+        """Return whether `ref` is a profile or routing rules of models: packs name them, and tenant pins do not."""
         stored = None if ref in active.withdrawn or not PIN.fits(ref) else await self.repository.published(ref)
         return stored is not None and isinstance(stored.artifact, ModelProfile | RoutingRules)
 
@@ -323,7 +323,7 @@ class Catalog:
         return pin_set
 
     async def _refused(self, pin_set: dict[str, Any]) -> PinsRefused | None:
-        """Why another plane cannot use a set, or None. It is checked before a run starts, not halfway through."""
+        """Return why another plane cannot use a set, or None. Checked before a run starts, not halfway through."""
         if self._check_pins is not None:
             try:
                 self._check_pins(await self.load(pin_set))
@@ -337,8 +337,8 @@ class Catalog:
     async def _found(
         self, refs: Sequence[str], active: ActiveArtifacts
     ) -> dict[str, StoredArtifact] | list[PinsRefused]:
-        """The artifacts of a request, the policies in force and what their packs name of models, by ref; or why each
-        one that is not there is not.
+        """Return, by ref, the artifacts of a request, the policies in force, and the profiles and routing rules of
+        models that the packs name; or, if some are missing, why each of them is.
         """
         found, refused = dict[str, StoredArtifact](), list[PinsRefused]()
         sought = [*refs, *(name for _, name in active.policies)]
@@ -372,7 +372,7 @@ class Catalog:
         return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
 
     async def _expected(self, expected: int) -> ActiveArtifacts:
-        """The active set, whose version must be the one that the actor saw."""
+        """Return the active set. Raises `InvalidArtifact` if its version is not the one that the actor saw."""
         active = await self.repository.active()
         if active.version != expected:
             detail = f"the active set has the version {active.version} and not {expected}"
@@ -380,15 +380,15 @@ class Catalog:
         return active
 
     async def _usable(self, ref: str, active: ActiveArtifacts) -> StoredArtifact:
-        """A published artifact that is not withdrawn. Raises `NotFound`."""
+        """Return a published artifact that is not withdrawn. Raises `NotFound`."""
         stored = await self.repository.published(ref)
         if stored is None or ref in active.withdrawn:
             raise NotFound(f"`{ref[:200]}` is not published or is withdrawn; publish it first")
         return stored
 
     def _change(self, kind: str, arguments: dict[str, Any], after: ActiveArtifacts, expected: int) -> ProposedAct:
-        """An act on the active set, which states the digest of the set that it leaves. Its key is that of the set, so
-        that the last one is found at once.
+        """Return an act on the active set. It states the digest of the set that it leaves. Its key is the key of the
+        set's document, so that the last act is found at once.
         """
         write, digest = self.repository.active_change(after, expected)
         return ProposedAct(kind, ACTIVE_SET_KEY, {**arguments, "active_digest": digest}, expected, (write,))

@@ -1,4 +1,4 @@
-"""What a run was pinned to, made of the artifacts that its pins name.
+"""Puts together the artifacts to which a run was pinned.
 
 Source: docs/design/contracts.md, "Packs, pins, budgets".
 """
@@ -20,9 +20,9 @@ from contextos.errors import Integrity
 
 ACTIVE_POLICIES: Final = "active_policies"
 EGRESS_LIST: Final = "egress"
-"""The pin of the tenant's egress list; a run of a tenant without a list does not have it."""
+"""The name of the pin of the tenant's egress list; a run of a tenant without a list does not have this pin."""
 REDACTION_LIST: Final = "redaction"
-"""The pin of the tenant's redaction rules, as above."""
+"""The name of the pin of the tenant's redaction rules; a run of a tenant without rules does not have this pin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LoadedArtifacts:
 
 
 def pinned_refs(pins: Mapping[str, str]) -> dict[str, str]:
-    """Return those pins of a run that are artifacts: the digest by reference."""
+    """Return the pins of a run that are artifacts: the digest of each, by reference."""
     others = (ACTIVE_POLICIES, EGRESS_LIST, REDACTION_LIST, RUNTIME)
     return {name: pin for name, pin in pins.items() if not name.startswith(PINS_OF_ADAPTERS) and name not in others}
 
@@ -48,10 +48,11 @@ def pinned_refs(pins: Mapping[str, str]) -> dict[str, str]:
 def loaded_artifacts(
     pin_set: Mapping[str, Any], artifacts: Mapping[str, GovernedArtifact], definitions: tuple[AdapterDefinition, ...]
 ) -> LoadedArtifacts:
-    """Return what a pin set loads, of the artifacts by reference. The pack has the tenant's redaction rules too.
+    """Return everything that a pin set names, by key, from `artifacts` (by reference). The pack has the tenant's
+    redaction rules too.
 
     Raises:
-        Integrity: the pins lack the pack, a policy in force, or what the pack names of models.
+        Integrity: the pins lack the pack, a policy in force, or a profile or routing rules that the pack names.
     """
     pack_ref = pin_set["pack_ref"]
     levels = {policy["ref"]: policy["level"] for policy in pin_set["policies"]}
@@ -77,7 +78,7 @@ def loaded_artifacts(
 
 
 def _routes(pack: ContextPack, artifacts: Mapping[str, GovernedArtifact]) -> dict[str, ModelRoutes]:
-    """The routes of each operation that a pack names. Raises `Integrity` where the pins lack one of them."""
+    """Return the routes of each operation that a pack names. Raises `Integrity` if the pins lack a part of them."""
     routes = dict[str, ModelRoutes]()
     for use in pack.decision_layer.models:
         rules = artifacts.get(use.rules)
@@ -92,7 +93,7 @@ def _routes(pack: ContextPack, artifacts: Mapping[str, GovernedArtifact]) -> dic
 
 
 def _with_rules(pack: ContextPack, rules: Sequence[str]) -> ContextPack:
-    """The pack with these redaction rules beside its own."""
+    """Return the pack with these redaction rules beside its own."""
     layer = pack.policy_layer
     together = tuple(dict.fromkeys((*layer.guardrails.redaction_rules, *rules)))
     guardrails = layer.guardrails.model_copy(update={"redaction_rules": together})

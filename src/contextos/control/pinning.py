@@ -1,4 +1,4 @@
-"""Resolve the references of a request (`<id>@<x.y.z>`) to the exact artifacts that its run uses, or refuse the
+"""Resolves the references of a request (`<id>@<x.y.z>`) to the exact artifacts that its run uses, or refuses the
 request.
 
 Everything here is pure; `catalog` does the I/O.
@@ -26,7 +26,7 @@ _VERSION: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[.+a-z
 
 @dataclass(frozen=True, slots=True)
 class PinsRefused:
-    """Why the references of a request (packs, catalogs) cannot be resolved to one exact set of artifacts."""
+    """The reason why the references of a request (packs, catalogs) cannot be resolved to one exact set of artifacts."""
 
     code: Literal["unpinned_ref", "unknown_ref", "unknown_intent"]
     detail: str
@@ -53,8 +53,8 @@ class ResolvedPins:
     publishers: tuple[str, ...] = ()
 
     def pin_set(self, additional: Mapping[str, str]) -> dict[str, Any]:
-        """Return the body of the journal entry `run.pinned`, a new object each time. `additional` are pins of other
-        things.
+        """Return the body of the journal entry `run.pinned`, a new object each time. `additional` are more pins, by
+        name, such as those of adapters.
         """
         policies = [{"level": level, "ref": ref, "digest": self.pins[ref]} for level, ref in self.policies]
         return {
@@ -84,7 +84,7 @@ def not_allowed(
 
 
 def pinned_nowhere(known: Sequence[str], intent: str, environment: str) -> PinsRefused:
-    """Return that no tenant pin of `environment` is for `intent`, but for those that are `known`."""
+    """Return the refusal that no tenant pin of `environment` is for `intent`. `known` are the intents with a pin."""
     detail = f"no pack is pinned in `{environment}` for the intent `{intent[:80]}`; {name_remedy(intent, known)}"
     return PinsRefused("unknown_intent", detail, "/input/intent")
 
@@ -146,7 +146,7 @@ def pins_failure(*refused: PinsRefused) -> dict[str, Any]:
 
 
 def without_pin(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:
-    """Return the pins without what `gone` allows."""
+    """Return the pins without the intents that `gone` allows for the same refs and environment."""
     left = []
     for pin in pins:
         same = set(pin.refs) == set(gone.refs) and pin.environment == gone.environment

@@ -1,4 +1,4 @@
-"""The Decision plane: what happens next. The Planner proposes, the Critic verifies and scores, the Executor runs.
+"""The Decision plane decides what happens next. A Planner proposes, the Critic verifies and scores, the Executor runs.
 
 Owns: intents and the RunContext (`intents`); plans (`planners`); verdicts about plans (`critic`); running the steps of
 a verified plan (`executor`), independent reads at the same time (`parallel_reads`); the scorecard and the end of a run

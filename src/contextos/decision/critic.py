@@ -1,4 +1,4 @@
-"""The Critic verifies a plan before anything runs. Its rules are one list; each returns the failures that it finds.
+"""Verify a plan before anything runs (the Critic). Its rules are one list; each returns the failures that it finds.
 
 Source: How It Works, step 4; Reference Architecture, "Failure semantics".
 """
@@ -27,10 +27,10 @@ CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
 class Proposal:
     """A plan, and everything that it is checked against before it runs.
 
-    `known` are its steps whose tools are registered, in the plan's order. `exposure` holds the decisions at `compile`
-    by tool, `evidence` the names of the available evidence. `decisions` holds the policy decisions about the steps, by
-    step id. `calls_left` is the number of tool calls left in the budget. `before` are the ids of all steps that must be
-    done before a step, by its id.
+    `known` are the steps whose tools are registered, in the plan's order. `exposure` holds the policy decisions at
+    `compile`, by tool. `evidence` holds the names of the available evidence. `decisions` holds the policy decisions
+    about the steps, by step id. `calls_left` is the number of tool calls left in the budget. `before` holds, by step
+    id, the ids of all steps that must be done before that step.
     """
 
     plan: Plan
@@ -45,7 +45,7 @@ class Proposal:
     before: Mapping[str, frozenset[str]]
 
     def lacking(self, required: Collection[str], done: Collection[str]) -> list[str]:
-        """Return which of the required evidence is neither there nor produced by one of the steps `done`."""
+        """Return the names of required evidence that is neither available nor produced by one of the steps `done`."""
         lacking = frozenset(required) - self.evidence
         if not lacking:
             return []
@@ -83,11 +83,11 @@ SENT_BACK: Final[frozenset[FailureCode]] = frozenset(
         "judge_objects",
     }
 )
-"""What a model can correct: its plan goes back to it with these failures. What policy denies does not."""
+"""The failures that a model can correct: its plan goes back to it with them. A denial by policy does not go back."""
 
 
 def sent_back(verified: PlanVerification) -> PlanVerification:
-    """Return the verdict about a plan of a model: `replan` where the model can correct all of it."""
+    """Return the verdict about a plan that a model made: `replan` if the model can correct every failure."""
     codes = {failure.code for failure in verified.failures}
     return PlanVerification("replan", verified.failures) if codes and codes <= SENT_BACK else verified
 
@@ -101,7 +101,7 @@ def verify_plan(proposal: Proposal) -> PlanVerification:
 
 
 def verdict_on(failures: tuple[Failure, ...]) -> PlanVerification:
-    """Return the verdict about a plan with these failures: the strictest of theirs, `ok` without any."""
+    """Return the verdict about a plan with these failures: the strictest verdict of them, `ok` if there are none."""
     verdicts = {VERDICT_OF.get(failure.code, "reject") for failure in failures}
     for verdict in ("reject", "escalate", "replan"):
         if verdict in verdicts:
@@ -110,8 +110,8 @@ def verdict_on(failures: tuple[Failure, ...]) -> PlanVerification:
 
 
 def governing_decisions(plan: Plan | TaskTemplate) -> Mapping[str, str]:
-    """Return the decision key that applies to each step, by step id: that of the last checkpoint before the step. A
-    step without one is left out.
+    """Return the decision key that applies to each step, by step id: the key of the last checkpoint before the step. A
+    step without a checkpoint before it is left out.
     """
     return _governing(_depends(plan), tuple([(one.decision_id, one.after_step) for one in plan.decision_checkpoints]))
 
@@ -122,7 +122,7 @@ def ancestors(plan: Plan | TaskTemplate) -> Mapping[str, frozenset[str]]:
 
 
 Depends = tuple[tuple[str, tuple[str, ...]], ...]
-"""The id of each step, and those of the steps that it depends on."""
+"""The id of each step, with the ids of the steps that it depends on."""
 
 
 def _depends(plan: Plan | TaskTemplate) -> Depends:
@@ -299,7 +299,7 @@ def policy_permits(proposal: Proposal) -> Sequence[Failure]:
 
 
 def _denial(step: PlanStep, decision: PolicyDecision, what: str) -> Failure:
-    """A failure that names what policy denied, with the rules and the missing facts."""
+    """Return a failure that names what policy denied, with the rules and the missing facts."""
     return Failure(
         code="policy_eval_error" if decision.reason == "indeterminate" else "policy_denied",
         detail=f"{what}: {decision.why_denied}",
@@ -312,7 +312,7 @@ def _denial(step: PlanStep, decision: PolicyDecision, what: str) -> Failure:
 
 def controls_hold(proposal: Proposal) -> Sequence[Failure]:
     """Return a failure for each control in force that the plan cannot satisfy: an escalation, a gate that cannot be
-    asked, evidence out of reach, or a known argument out of bounds.
+    asked, required evidence that no earlier step produces, or a known argument out of bounds.
     """
     escalating = proposal.scope.controls.must_escalate
     failures = []
@@ -338,7 +338,7 @@ def controls_hold(proposal: Proposal) -> Sequence[Failure]:
 
 
 def _unaskable(gates: Sequence[str], capability: Capability, proposal: Proposal) -> str | None:
-    """Why nobody can be asked for an approval by these gates, or None."""
+    """Return why nobody can be asked for an approval by these gates, or None if a person can be asked."""
     if capability.definition.kind == "read":
         return f"`{capability.capability_id}` is a read, and a gate is only for writes"
     if len(gates) > 1:
@@ -347,8 +347,8 @@ def _unaskable(gates: Sequence[str], capability: Capability, proposal: Proposal)
 
 
 def within_call_budget(proposal: Proposal) -> Sequence[Failure]:
-    """Return a failure if the plan needs more tool calls than the budget has left. A single call is left to the
-    gateway, which first asks policy about its final arguments.
+    """Return a failure if the plan needs more tool calls than the budget has left. A plan of one call always passes:
+    the tool gateway checks the budget for that call, after it has asked policy about the final arguments.
     """
     steps = len(proposal.plan.steps)
     if steps <= max(proposal.calls_left, 1):

@@ -1,4 +1,4 @@
-"""The executor runs a verified plan, step by step, through the tool gateway. It has no other way to the outside.
+"""Run a verified plan, step by step, through the tool gateway. The executor has no other way to the outside.
 
 Source: How It Works, step 5; docs/design/contracts.md, "Loop guard".
 """
@@ -29,17 +29,17 @@ LOOP_LIMIT: Final = 3
 
 _REFUSALS: Final[frozenset[str]] = frozenset(get_args(FailureCode))
 _OF_TOOL: Final = ("error", "paused")
-"""What a tool states of itself; a write of unknown outcome is settled before it has a result here."""
+"""The failed statuses that a tool itself states. A write of unknown outcome is settled before it has a result here."""
 
 
 Arguments = tuple[Mapping[str, Any], Mapping[str, str], Sequence[str]]
-"""The arguments of a step, the origin of each, and the names of those that do not resolve."""
+"""The arguments of a step, the origin of each argument, and the names of the arguments that do not resolve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The result of running a plan: results by step, all the evidence there is (the oldest first), and the failure
-    that stopped it, or None.
+    """The outcome of running a plan: results by step, all known evidence (the oldest first), and the failure that
+    stopped the plan, or None.
     """
 
     results: Mapping[str, ToolResultEnvelope]
@@ -48,7 +48,7 @@ class Execution:
 
     @property
     def evidence(self) -> Mapping[str, Fact]:
-        """The newest evidence of each name."""
+        """Return the newest evidence of each name."""
         return _by_name(self.facts)
 
 
@@ -64,11 +64,10 @@ async def execute_plan(
     """Run the steps of a plan in order, and independent reads at the same time. Stops at the first failure in plan
     order.
 
-    A failure is a refusal, a failed step or a checkpoint without its evidence. The results are those of the steps up
-    to it.
-    Reads that were sent together with the failed step are in the journal, and their answers are not used.
-    `known` has what the arguments of the steps resolved to for the Critic; those that a step can change are resolved
-    again.
+    A failure is a refusal, a failed step or a checkpoint without its evidence. The results include the failed step and
+    the steps before it. Answers of reads that were sent together with the failed step are in the journal but not used.
+    `known` holds the arguments of the steps as they were resolved for the Critic. Arguments that an earlier step can
+    change are resolved again.
     """
     facts, results, seen = list(evidence), dict[str, ToolResultEnvelope](), dict[tuple[str, str], int]()
     specs = scope.pinned.specs
@@ -109,7 +108,7 @@ async def execute_plan(
 
 
 def _by_name(facts: Sequence[Fact]) -> dict[str, Fact]:
-    """The newest evidence of each name."""
+    """Return the newest evidence of each name."""
     return {fact.name: fact for fact in facts}
 
 
@@ -133,7 +132,7 @@ def _prepare(
     sources: Mapping[str, Any],
     seen: dict[tuple[str, str], int],
 ) -> tuple[list[ToolCall], Failure | None]:
-    """The calls of a group up to the first step that cannot be called, and why it cannot."""
+    """Return the calls of a group up to the first step that cannot be called, and the failure of that step or None."""
     calls, known = list[ToolCall](), tuple(facts)
     for step in group:
         tool, fault = tools.capabilities.get(step.tool), ""
@@ -177,7 +176,7 @@ def _refused(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
 
 
 def _overrun(step: PlanStep, scope: RunScope, limit: str | None) -> Failure | None:
-    """A limit that the call itself broke ends the run, whatever the call answered: its effect is on record."""
+    """Return the failure of a run whose last call broke a limit, whatever the call answered: its effect is recorded."""
     if limit is None:
         return None
     detail = f"{scope.run.run_budget.stated(limit)}, and the run is above it after this call"
@@ -185,9 +184,10 @@ def _overrun(step: PlanStep, scope: RunScope, limit: str | None) -> Failure | No
 
 
 def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
-    """A business error is an answer and stops nothing by itself: the checkpoint notices what it did not give.
+    """Return why the run stops after this result, or None. An error that a read-only tool states does not stop it: the
+    next checkpoint notices the missing evidence.
 
-    A write whose answer is withheld was made, and a later step could need the answer.
+    A withheld answer stops the run, although a write was then made, because a later step could need the answer.
     """
     if result.status in ("ok", "completed"):
         if result.withheld is None:
@@ -198,7 +198,7 @@ def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
     assert error is not None, "a result that is not good says why"
     if result.status in _OF_TOOL and step.approval_mode == "read_only":
         return None
-    # What an adapter calls its error is the adapter's own: it cannot speak for the gateway.
+    # An adapter chooses the code of its error freely, so only the gateway's own codes are passed on.
     of_gateway = result.status not in _OF_TOOL and error.code in _REFUSALS
     code: Any = error.code if of_gateway else "tool_failed"
     lacking: Any = {"facts": error.facts} if of_gateway and error.facts else {}
@@ -208,8 +208,8 @@ def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
 def _checkpoint(
     plan: Plan, specs: Mapping[str, DecisionSpec], call: ToolCall, known: Sequence[Fact], journal: Journal
 ) -> Failure | None:
-    """After this step: required evidence resolves before anything riskier runs. It must be about what the step is
-    about: evidence with another value for an argument of the same name does not count.
+    """Check the decision checkpoints after this step; return the first failure, or None. Required evidence must exist
+    before the next step runs. Evidence about another value of an argument of the step does not count.
     """
     step, key = call.step, f"{plan.revision}/{call.step.id}"
     for point in plan.decision_checkpoints:

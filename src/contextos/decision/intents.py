@@ -1,4 +1,4 @@
-"""Find the intent that the request names, among those that the pack and its catalogs declare. It is never guessed.
+"""Find the intent that the request names, among the intents of the pack and its catalogs. An intent is never guessed.
 
 Source: docs/design/contracts.md, "Who is asking".
 """
@@ -66,8 +66,8 @@ def resolve_intent(
 ) -> tuple[ResolvedIntent | None, tuple[Failure, ...]]:
     """Look up the intent that the request names in `input.intent`.
 
-    Returns it (None if it is unknown or has no task template), with an `unknown_intent` failure for that and for each
-    of channel and locale that the intent does not support, with those that it does.
+    Returns the intent, or None if it is unknown or has no task template, and the failures. Each has the code
+    `unknown_intent`: for such an intent, and for a channel or locale that the intent does not support.
     """
     named = request.input
     intent = intents.get(named.intent)
@@ -153,7 +153,7 @@ def _budget(
 
 
 def lowest_of(name: str, stated: float, known: Principals) -> tuple[float, Literal["agent", "tenant"] | None]:
-    """Return the limit `name` in force, and whose it is if the directory sets it below `stated`."""
+    """Return the limit `name` in force, and its owner (`agent` or `tenant`) if the directory sets it below `stated`."""
     of_agent, of_tenant = getattr(known.agent, name), getattr(known.tenant, name)
     lowest = stated if of_agent is None else min(stated, of_agent)
     if of_tenant is not None and of_tenant < lowest:
@@ -162,7 +162,7 @@ def lowest_of(name: str, stated: float, known: Principals) -> tuple[float, Liter
 
 
 def _shares(total: int) -> BucketTokens:
-    """Share `total` as in the specification's example (12,000 tokens over six buckets), rounded down."""
+    """Share `total` tokens over six buckets in the proportions of the specification's example, rounded down."""
     example = {"policy": 1800, "tool": 1500, "evidence": 3500, "memory": 1500, "business": 1500, "session": 2200}
     return BucketTokens(**{bucket: total * share // 12_000 for bucket, share in example.items()})
 

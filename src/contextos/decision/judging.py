@@ -1,6 +1,6 @@
-"""The Critic's model assistance: what a model is asked about a plan or a finished run, and how its answer is read.
+"""Ask a model to judge a plan or a finished run (model assistance of the Critic), and read its answer.
 
-It can only make a verdict stricter. Deterministic code has verified the plan before, and scored the run.
+A judgement can only make a verdict stricter. Deterministic code verified the plan, or scored the run, before.
 Source: How It Works, steps 4 and 6; docs/design/models.md.
 """
 
@@ -48,7 +48,7 @@ _TASKS: Final[Mapping[ModelOperation, str]] = {
 
 
 class Judgement(Model):
-    """What a model says of a plan or of what was done. Every verdict but `ok` has a finding."""
+    """A model's judgement of a plan or of the results of a run. Every verdict but `ok` has a finding."""
 
     verdict: JudgedAs
     findings: Seq[Text] = ()
@@ -87,7 +87,7 @@ def judgement_of(text: str) -> Judgement | str:
 
 
 def objections(judged: Judgement) -> tuple[Failure, ...]:
-    """Return the failures of a plan that follow from a judgement; none if nothing speaks against it."""
+    """Return the failures of a plan that follow from a judgement; none if the judgement has no objection."""
     if judged.verdict == "ok":
         return ()
     code: Any = "must_escalate" if judged.verdict == "escalate" else "judge_objects"

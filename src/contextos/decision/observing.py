@@ -1,4 +1,4 @@
-"""Sessions whose pack observes: what the Critic refuses is recorded, and the call goes on.
+"""Record the Critic's refusals in a session whose pack observes, and let the calls go on.
 
 `action.gateway.observing` does the same for the guards of the gateway.
 Source: docs/adr/0036-a-pack-can-observe-first.md.
@@ -23,10 +23,10 @@ ALWAYS_ENFORCED: Final[frozenset[FailureCode]] = frozenset({"schema_mismatch", "
 def observe_plan(
     verified: PlanVerification, plan: Plan, decisions: Iterable[PolicyDecision], above: RulesAbove, journal: Journal
 ) -> PlanVerification:
-    """Record the failures that an observing pack lets pass, and return the verdict on the others.
+    """Record the failures that an observing pack lets pass, and return the verdict on the other failures.
 
-    `decisions` are those about the plan's steps and about the tools that the run can see. A denial by a rule above the
-    pack stays a failure.
+    `decisions` are the policy decisions about the plan's steps and about the tools that the run can see. A denial by a
+    rule above the pack stays a failure.
     """
     tools = {step.tool for step in plan.steps}
     denied = {one.capability_id for one in decisions if one.capability_id in tools and above.deny(one)}
@@ -42,7 +42,7 @@ def observe_plan(
 
 
 def observe_failures(failures: Sequence[Failure], at: str, by: str, journal: Journal) -> None:
-    """Record failures that an observing pack lets pass. `at` is the place in the run, `by` the check."""
+    """Record failures that an observing pack lets pass. `at` is the place in the run, `by` the name of the check."""
     if not failures:
         return
     findings = tuple(

@@ -1,4 +1,4 @@
-"""Which steps of a plan run at the same time: consecutive reads that do not need each other's results."""
+"""Find the steps of a plan that can run at the same time: consecutive reads that do not need each other's results."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MAX_PARALLEL_READS: Final = 8
 
 
 def independent_reads(plan: Plan, tools: ToolAccess, first: int, done: Collection[str]) -> tuple[PlanStep, ...]:
-    """Return the steps, beginning with `plan.steps[first]`, that can run at the same time; at least that one.
+    """Return the steps that can run at the same time, beginning with `plan.steps[first]`; at least that step.
 
-    Each step is a read, depends only on steps in `done`, binds no output of another one, and only the last one has a
-    decision checkpoint.
+    If there are several, each is a read, depends only on steps in `done` and binds no output of the others, and only
+    the last can have a decision checkpoint.
     """
     checked = {point.after_step for point in plan.decision_checkpoints}
     group: list[PlanStep] = []
@@ -39,7 +39,7 @@ def _is_read(tools: ToolAccess, step: PlanStep) -> bool:
 
 
 def _binds(step: PlanStep, group: Collection[PlanStep], produced: Collection[str]) -> bool:
-    """Whether a parameter reads the output of a member, or evidence that a member produces."""
+    """Return whether a parameter of a step reads the output of a step in `group`, or evidence in `produced`."""
     members = {member.id for member in group}
     for value in step.params.values():
         binding = binding_of(value)

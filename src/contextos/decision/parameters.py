@@ -1,7 +1,8 @@
-"""Take the parameters of an intent from where the catalog says: what the caller states, the message, facts.
+"""Take the parameters of an intent from the sources that the catalog declares: request context, message, facts.
 
-Nothing is guessed and no model is asked. Each source is asked in the declared order, and the first that has a value
-counts. A message is read by linear patterns alone. A value from it is asserted, whatever the message says of itself.
+Nothing is guessed and no model is asked. The sources are tried in the declared order, and the first that has a value
+counts. A message is read only by patterns that take linear time. A value from a message has the integrity `asserted`,
+whatever the message says about itself.
 Source: docs/adr/0065-an-intent-declares-its-parameters.md.
 """
 
@@ -23,7 +24,7 @@ from contextos.contracts.envelopes.plan import IntentParameter, ParameterSource,
 from contextos.contracts.envelopes.verdicts import Failure
 
 MAX_PLACES: Final = 16
-"""The most places of a message that one pattern looks at; a message with more has no value for it."""
+"""The most matches of one pattern in a message; a message with more matches has no usable value."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,15}")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,6}")
@@ -31,8 +32,8 @@ _DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,6}")
 
 @dataclass(frozen=True, slots=True)
 class ParameterValues:
-    """The parameters that were taken, those that only a fact of the graph can still give, and what is wrong with the
-    others by their name.
+    """The parameters that were taken, the parameters that only a fact of the graph can still give (`later`), and the
+    faults of the others, by name.
     """
 
     taken: tuple[TakenParameter, ...]
@@ -45,7 +46,7 @@ class ParameterValues:
 
     @property
     def failure(self) -> Failure | None:
-        """The failure that names each parameter without a value, and how to give it; None if all have one."""
+        """Return the failure that names the parameters without a value, and how to give it; None if all have one."""
         if not self.faults:
             return None
         detail = "; ".join(one.detail for one in self.faults.values())
@@ -82,12 +83,12 @@ def take_parameters(
 
 @lru_cache(1024)
 def _place(name: str) -> str:
-    """The pointer of a member of the request's context."""
+    """Return the JSON Pointer of a member of the request's context."""
     return pointer(("input", "context", name))
 
 
 def _missing(one: IntentParameter, why: str) -> Failure:
-    """The failure of a parameter without a value, with the first place of the request that would give it."""
+    """Return the failure of a parameter without a value, with the pointer of the first request member for it."""
     places = [_place(source.context) for source in one.sources if source.context is not None]
     places += ["/input/message" for source in one.sources if source.message is not None]
     detail = f"{why}; {_how_to_give(one)}"
@@ -97,7 +98,7 @@ def _missing(one: IntentParameter, why: str) -> Failure:
 def _look(
     one: IntentParameter, source: ParameterSource, request_fields: Mapping[str, Any], facts: Mapping[str, EvidenceItem]
 ) -> TakenParameter | str | None:
-    """The parameter as a source has it, why the source has no good value, or None where it has nothing."""
+    """Return the parameter taken from a source, why the value of the source cannot be used, or None if it has none."""
     asked = request_fields["input"]
     if source.context is not None:
         stated = asked.get("context", {})
@@ -137,7 +138,7 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def _words(pattern: str, message: str) -> list[str]:
-    """The different texts that a pattern finds in a message, at most two of them: two are already no value."""
+    """Return the different texts that a pattern finds in a message, at most two: two mean that no value is taken."""
     compiled = safe_pattern(pattern)
     if compiled is None:
         return []
@@ -151,7 +152,7 @@ def _words(pattern: str, message: str) -> list[str]:
 
 
 def _read(kind: str, text: str) -> Any:
-    """The value of a type that a text writes out, or None."""
+    """Return the value of the parameter type `kind` that a text states, or None if it states none."""
     if kind == "string":
         return text
     if kind == "boolean":

@@ -1,4 +1,4 @@
-"""The Critic's score of a finished execution on five axes, and how a run ends for each failure.
+"""Score a finished execution on five axes (the Critic), and map failures to the end of a run.
 
 Source: How It Works, step 6; Reference Architecture, "Failure semantics".
 """
@@ -68,9 +68,9 @@ def score(
     """Return the scores of a finished plan and the verdict: `accept` only if nothing failed and no score is too low.
 
     `acted` says that a step had an effect on an external system. Then there is no replan: a person takes over.
-    `instructions` is the content that speaks to an agent: each is a finding, and lowers no score. After failures that
-    are all of `again` there is another plan. `wall_clock_us` and `cost_cents` are what the run used; `done` of `steps`
-    steps were completed.
+    `instructions` names content that addresses an agent: each is a finding of the axis `safety`, and lowers no score.
+    The verdict is `replan` if all failures are in `again`. `wall_clock_us` and `cost_cents` are what the run used;
+    `done` of `steps` steps were completed.
     """
     targets = [target for target in pack.evaluation_layer.eval_targets if target.intent == intent]
     target = targets[0] if targets else EvalTarget(intent=intent)
@@ -101,6 +101,6 @@ def score(
 
 
 def _share(value: float) -> float | int:
-    """Clamp to 0..1 and round to 4 decimals. A whole number is returned as an integer, its canonical form."""
+    """Return `value` clamped to 0..1 and rounded to 4 decimals; 0 and 1 as integers, their canonical form."""
     rounded = round(min(1.0, max(0.0, value)), 4)
     return int(rounded) if rounded.is_integer() else rounded

@@ -5,7 +5,7 @@
 - `operator`: answer an approval, settle an effect, cancel, erase; `slot_answers`: fill a slot; `signing`: sign
   an answer or a settlement.
 - `leases`, `suspended_runs`, `dead_letters`, `lru`: who drives a run, cached loops, runs that failed for good, caches.
-- `queries`: the read side; `stream`, `why`: the events of a run for who watches it, and why it did what it did.
+- `queries`: the read side; `stream`, `why`: the events of a run for a reader, and why it did what it did.
 - `preview`: compile without a run; `restore`, `witness`: record a restore, publish signed heads.
 
 Does not own: the loop itself (`runtime.loop`), which runs are due and on which worker (`workspace.engine`), how

@@ -44,8 +44,8 @@ def failure_cause(fault: BaseException) -> tuple[str, str]:
 
 
 async def journal_length(store: Store, run_id: str) -> int:
-    """Return the number of entries of the run's journal, also of one that was altered; 0 if the run has ended or does
-    not exist.
+    """Return the number of entries of the run's journal, even if it was altered; 0 if the run has ended or does not
+    exist.
     """
     length = await store.length(run_id)
     try:
@@ -76,7 +76,7 @@ async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, 
 
 
 async def add_lost(store: Store, run_id: str, at_us: int, *, lease_version: int) -> None:
-    """Put a run on the list that ended every driver, and release the lease of the last one. Raises `Unavailable`.
+    """Put a run whose drivers all died on the list, and release the lease of the last driver. Raises `Unavailable`.
 
     After a retry the deaths of its drivers are counted anew.
     """
@@ -108,7 +108,7 @@ async def list_dead_letters(store: Store, *, after: str = "", limit: int = 1000)
 
 
 async def dead_letter(store: Store, run_id: str) -> StoredDocument[DeadLetterDocument]:
-    """The dead letter of a run that is on the list now. Raises `NotFound`."""
+    """Return the dead letter of a run that is on the list now. Raises `NotFound`."""
     known = await DEAD_LETTERS.one(store, run_id)
     if not known or not await _is_dead(store, known):
         detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos runs dead-letters`"
@@ -117,7 +117,7 @@ async def dead_letter(store: Store, run_id: str) -> StoredDocument[DeadLetterDoc
 
 
 def removal(known: StoredDocument[DeadLetterDocument]) -> Write:
-    """The write that takes a run off the list."""
+    """Return the write that takes a run off the list."""
     return DEAD_LETTERS.write(known.key, known.version, replace(known.body, rests=False))
 
 
@@ -130,6 +130,6 @@ async def _listed(store: Store, after: str = "") -> AsyncIterator[StoredDocument
 
 
 async def _is_dead(store: Store, document: StoredDocument[DeadLetterDocument]) -> bool:
-    """Whether a dead letter is still valid: it was not removed, and the run's journal has not grown."""
+    """Return whether a dead letter is still valid: it was not removed, and the run's journal has not grown."""
     body = document.body
     return body.rests and await store.length(document.key) <= body.entries

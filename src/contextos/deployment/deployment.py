@@ -1,8 +1,7 @@
 """A deployment: it accepts requests, gives each run its environment, and has its driver drive the run.
 
 It awaits its ports and nothing else, so the simulator uses the same class that `workspace` opens on real ports.
-Operator
-actions are in `deployment.operator`, audits in `audit`.
+Operator actions are in `deployment.operator`, audits in `audit`.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Deployment:
     """A running deployment: accepts requests, drives runs and shows them. Safe to use from several threads with event
     loops.
 
-    `ports`, `config` and `breakers` can be replaced between calls; a run uses those with which it is driven.
+    `ports`, `config` and `breakers` can be replaced between calls; a drive of a run uses the current ones.
     """
 
     ports: Ports
@@ -100,16 +99,18 @@ class Deployment:
     async def invoke(
         self, raw: bytes | str | Mapping[str, Any] | InvokeRequest, *, named: Callable[[str], None] | None = None
     ) -> RunView:
-        """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of
-        the run. An `InvokeRequest` was validated by the caller.
+        """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of the
+        run. The caller has validated an `InvokeRequest`; every other form is validated here.
 
-        The same `request_id` is the same run, unless that was refused before anything came of it: then a corrected
-        request takes the id over. A `long_running` request is only stored durably, and an engine drives
-        its run. `named` is called with the id of the run before it is driven; of a new run nothing is stored then. If
-        another process begins the same request at that moment, it is called again, with the id of that run.
+        The same `request_id` is the same run, unless that run was refused before it did anything: then a corrected
+        request takes the id over. A `long_running` request is only stored durably, and an engine drives its run.
+        `named` is called with the id of the run before the run is driven; nothing of a new run is stored at that
+        moment. If another process begins the same request at the same moment, `named` is called again, with the id of
+        the other process's run.
 
         Raises:
-            InvalidInput: the request is malformed or holds a secret, or nobody knows its tenant; nothing was stored.
+            InvalidInput: the request is malformed or holds a secret, or the directory does not know its tenant; nothing
+                was stored.
             ConflictingRequest: the `request_id` was used with another body.
             Overloaded: too many callers, or the tenant's quota of new runs is used up.
             Unavailable: a dependency did not answer; send the same request again.
@@ -118,7 +119,7 @@ class Deployment:
         fields = request.to_json()
         self._refuse_oversized(request, fields)
         if not await self.ports.directory.knows_tenant(request.tenant_id):
-            # Before it takes a place: invented names must not hold up those that exist.
+            # Checked before the request takes a place: invented tenants must not hold up those that exist.
             detail = f"the directory knows no tenant `{request.tenant_id[:64]}`"
             raise InvalidInput(Problem("/tenant_id", "unknown_tenant", detail, "name a tenant of the directory"))
         with self.ports.admission.caller(request.tenant_id, request.request_id):
@@ -129,7 +130,7 @@ class Deployment:
     async def _invoke_admitted(
         self, request: InvokeRequest, fields: dict[str, Any], named: Callable[[str], None] | None
     ) -> RunView:
-        """The run of a request, driven until it ends, waits, or is suspended for longer than `SOON_US`."""
+        """Drive the run of a request until it ends, waits, or is suspended for at least `SOON_US`, and return it."""
         counted, fingerprint = False, request_fingerprint(fields)
         for _ in range(MAX_CONFLICTS):
             known, correction = await self._run_of(request, fingerprint)
@@ -170,7 +171,8 @@ class Deployment:
         """Drive a session on with what its agent says next, until it is open again, waits or has ended. A pause that is
         shorter than `SOON_US` is waited for.
 
-        A message whose kind and key are recorded already is not recorded again. None drives on what was said before.
+        A message whose kind and key are recorded already is not recorded again. With None the session goes on with the
+        messages that were recorded before.
         """
         return await self._drive_soon(await self._drive(tenant_id, run_id, None, message))
 
@@ -214,7 +216,7 @@ class Deployment:
         return keep_recent(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
     def graph(self, tenant_id: str, looked: ControlLines | None = None) -> ProvedGraph:
-        """Return the graph of a tenant, of which only those edges are read that a sealed act of their writer states."""
+        """Return the graph of a tenant. It reads only the edges that a sealed act of their writer states."""
         graph, lines = self.ports.stores.graph(tenant_id), looked or self.ports.stores.tenant(tenant_id)
         return ProvedGraph(tenant_id, graph, lines, self.ports.keys, self._facts)
 
@@ -230,7 +232,7 @@ class Deployment:
         """Return the tenants whose journal heads are due to be published: those served since the last publication.
 
         A head is the signed length of a stream and the hash of its last entry. The witness keeps heads outside this
-        store, so that it shows what was cut off here.
+        store, so that it shows which entries were cut off here.
         """
         return self._recent_tenants.names()
 
@@ -239,7 +241,7 @@ class Deployment:
         self._recent_tenants.heads_published()
 
     def _check_pins(self, loaded: LoadedArtifacts) -> None:
-        """Check that the pinned policies compile together, and that this deployment lets the pack observe if it does.
+        """Check that the pinned policies compile together, and that an observing pack is allowed to observe here.
 
         Raises `InvalidArtifact`, which refuses the run.
         """
@@ -255,20 +257,20 @@ class Deployment:
             raise InvalidArtifact(Problem("/pack_meta/mode", "observe_not_stated", detail, remedy))
 
     def _open_envelope(self, envelope: Mapping[str, Any]) -> tuple[str, bytes]:
-        """The media type and the verified bytes of a published artifact."""
+        """Return the media type and the verified bytes of a published artifact."""
         return str(envelope["payloadType"]), open_sealed(envelope, self.ports.keys, "pack", MODELS)
 
     async def refuse_retired(self, tenant_id: str, envelope: Mapping[str, Any]) -> None:
         """Check that the key of an artifact that is published now is not retired. Raises `SignatureInvalid`.
 
-        What is published already stays readable, whatever becomes of its key.
+        An artifact that was published before stays readable, whatever becomes of its key.
         """
         if envelope["signatures"]:
             now_us = await recorded_now_us(self.ports, tenant_id)
             open_sealed(dict(envelope), self.ports.keys, "pack", MODELS, at_us=now_us)
 
     def _seal_active(self, content: bytes) -> dict[str, Any]:
-        """The active set of a tenant in an envelope that the runtime signed."""
+        """Return the active set of a tenant in an envelope that the runtime signed."""
         return seal(ACTIVE_SET_TYPE, content, self.ports.keys, "active")
 
     def _open_active(self, envelope: Mapping[str, Any]) -> bytes:
@@ -334,15 +336,15 @@ class Deployment:
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))
 
     async def redacted(self, request: InvokeRequest, fields: dict[str, Any]) -> tuple[InvokeRequest, dict[str, Any]]:
-        """Return a request and its wire form as a run records them: redacted, and with what a claim of a partner proves
-        in its place. Raises `InvalidInput` and `Unavailable`.
+        """Return a request and its wire form as a run records them: redacted, and with the proved content of a
+        partner's claim in place of the claim. Raises `InvalidInput` and `Unavailable`.
         """
         request, fields = await with_hop(request, fields, self.ports.partners, self.ports.clock)
         return await redacted_request(request, fields, self.catalog(request.tenant_id), self.ports.directory)
 
     async def _run_of(self, request: InvokeRequest, fingerprint: str) -> tuple[str | None, int]:
-        """The id of the run that this request made before, or None; and which request with its id it is: one that was
-        refused can be sent again, corrected.
+        """Return the id of the run that this request made before, or None, and the count of requests with its id up to
+        this one: a refused request can be sent again, corrected.
         """
         store = self.ports.stores.tenant(request.tenant_id)
         claim, sent = await claimed_run(store, request.request_id, fingerprint)
@@ -357,7 +359,7 @@ class Deployment:
         return claim.run_id, sent
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
-        """Return how a request differs from the one that its id was used for last; nothing where that was erased."""
+        """Return how a request differs from the last request with the same id; an empty list if that one was erased."""
         request = parsed_request(raw)
         request, _ = await self.redacted(request, request.to_json())
         claim, _ = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
@@ -374,7 +376,7 @@ class Deployment:
         try:
             return await self._driver.drive(tenant_id, run_id, fresh, message)
         finally:
-            # The heads of a run that was driven for long moved only now.
+            # A run that was driven for long moved its stream heads only now.
             self._recent_tenants.note(tenant_id)
 
 
@@ -401,22 +403,22 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
         lease = await LEASES.one(store, run_id)
         if lease and await held_until_us(store, lease, ports.alive, now_us) > now_us:
             continue
-        # The lease was neither released nor is it held. A heartbeat can have moved its wake past the owner's silence.
+        # The lease was not released, and nobody holds it. A heartbeat can have moved its wake past the owner's silence.
         orphaned = lease is not None and lease.body.until_us > 0
         if orphaned or (tenant_id, run_id) in due:
             yield tenant_id, run_id
 
 
 async def wake_orphans(deployment: Deployment) -> None:
-    """Make the runs due whose driver is dead, such as those that a killed server was answering, so that the workers
-    share them as any others. Raises `Unavailable`.
+    """Make each run due whose driver is dead, for example the runs that a killed server was answering. The workers then
+    share these runs like any others. Raises `Unavailable`.
     """
     ports = deployment.ports
     async for tenant_id, run_id in due_runs(deployment):
         store = ports.stores.tenant(tenant_id)
         lease = await LEASES.one(store, run_id)
         if lease and lease.body.until_us > 0 and not ports.alive(lease.body.owner):
-            # A commit of its driver says that it lives after all.
+            # A conflict is a commit of the run's driver, so the driver lives after all.
             with suppress(Conflict):
                 fence = LEASES.check(run_id, lease.version)
                 await store.commit(Batch(run=run_id, writes=(fence,), wake_at_us=ports.clock.now_us()))

@@ -1,7 +1,7 @@
 """The driver: takes a run's lease, drives the run until it ends or waits, and keeps a run that waits in memory.
 
-One process drives a run at a time. Inside a process the drives of a run follow each other; between processes the lease
-decides, whose version is the fencing token of every commit.
+One process drives a run at a time. Inside a process the drives of a run follow each other. Between processes the lease
+decides; its version is the fencing token of every commit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from contextos.trust.recorded_time import behind_us
 
 
 class FreshRun(NamedTuple):
-    """The request of a new run, its wire form, its digest, and which request with its id it is."""
+    """The request of a new run, its wire form, its digest, and how many requests with its id there are up to it."""
 
     request: InvokeRequest
     fields: dict[str, Any]
@@ -65,9 +65,9 @@ MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
 """The key of the run that this process drives although its last drivers died."""
 SUSPECT_DEATHS: Final = 2
-"""Runs that lost as many drivers in a row are driven one after the other. One death holds up no run beside it."""
+"""A process drives runs that lost this many drivers in a row one by one. A single death delays no other run."""
 MAX_DEATHS: Final = 5
-"""A run that ended this many drivers in a row, without getting on, becomes a dead letter."""
+"""A run becomes a dead letter when this many drivers in a row died while they drove it and it made no progress."""
 
 
 class DrivenState(NamedTuple):
@@ -78,8 +78,8 @@ class DrivenState(NamedTuple):
 
 
 class DriverContext(Protocol):
-    """What the object that drives runs (`RunDriver`) needs of a deployment. It is read again for each drive, because
-    parts of a deployment can be replaced.
+    """What the object that drives runs (`RunDriver`) needs of a deployment. The driver reads its members again for each
+    drive, because parts of a deployment can be replaced.
     """
 
     ports: Ports
@@ -116,7 +116,7 @@ class RunDriver:
         """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
 
         `message` is what the agent of a session says next; it is recorded if the session is open for it and has not
-        recorded it before, and is dropped otherwise.
+        recorded it before. Otherwise it is dropped.
 
         Raises:
             Conflict: another process began the `fresh` run at the same moment.
@@ -124,7 +124,7 @@ class RunDriver:
             ClockOff: this machine's clock is too far from the store's.
             OtherEnvironment: the run was begun in another environment than this deployment serves.
             Unavailable: another process drives the run, or a dependency did not answer.
-            Integrity: the streams of the tenant lack what was witnessed.
+            Integrity: the streams of the tenant lack entries that were witnessed.
         """
         await self._deployment.ports.ask_witness(tenant_id)
         mine = object()
@@ -159,7 +159,7 @@ class RunDriver:
         self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None
     ) -> DrivenState | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
-        # Before the run is read, so that an act of an operator that comes meanwhile counts at the next message.
+        # Counted before the run is read, so that an operator's act that comes meanwhile is noticed at the next message.
         acts = await store.length(CONTROL) if message else None
         suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
         if suspended and message and self._is_as_left(tenant_id, suspended, acts, message):
@@ -191,11 +191,11 @@ class RunDriver:
             keeps = not isinstance(rest, Parked) or rest.keeps
             await journal.commit(wake_at_us=wake_at_us, blocked=blocked, keeps=keeps)
         else:
-            # Foreign code can be behind it, and nothing that it does changes what is committed.
+            # The exporter can be foreign code; whatever it raises, the committed run does not change.
             with suppress(Exception):
                 self._deployment.ports.telemetry.run_ended(tenant_id, journal.account)
         if not isinstance(rest, Rest):
-            # They hold the environment of the run, which holds them.
+            # The checks and the environment of the run refer to each other; this breaks the cycle.
             suspended.checks.clear()
         else:
             suspended.acts = acts
@@ -207,9 +207,9 @@ class RunDriver:
     def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
         """Return whether a run that waits in memory for its agent can go on without being read again.
 
-        What another process did meanwhile changed the lease, so the next commit of this one would fail. An erasure does
-        not, but it is an act of an operator, and `acts` counts those of the tenant. What is on record already is read
-        from there.
+        If another process drove the run meanwhile, the lease changed, so the next commit of this process would fail. An
+        erasure does not change the lease, but it is an act of an operator, and `acts` counts the tenant's acts. A
+        message that is recorded already is answered from the journal.
         """
         journal = suspended.journal
         if journal.state != "open" or acts != suspended.acts or suspended.inputs != self._inputs(tenant_id):
@@ -219,21 +219,22 @@ class RunDriver:
     async def _read(
         self, tenant_id: str, run_id: str, fresh: FreshRun | None, suspended: SuspendedRun | None
     ) -> SuspendedRun | DrivenState | None:
-        """Read a run and return it as it can be driven on: `suspended` if only people appended to it, or its loop from
-        its start. Returns its state if nothing drives it on, and None if another process drives it.
+        """Read a run and return the loop that drives it on: `suspended` if only people appended entries, or else a new
+        loop from the start. Returns the run's state if nothing can drive it on, and None if another process drives it
+        or it waits for another run that lost drivers.
         """
         store = self._deployment.ports.stores.tenant(tenant_id)
-        # A driver that takes over from now on has a newer fencing token.
+        # A driver that takes the run over after this read has a newer fencing token.
         entries, heads, lines, leased = NEW_RUN if fresh else await store.read_run(run_id)
         lease = LEASES.read(leased) if leased else None
         if not fresh and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
         if entries:
-            # Before anything is sent again: a run that was cut behind an earlier head would pay a second time.
+            # Checked before anything is sent again: a run whose end was cut off would, for example, pay a second time.
             verify_indexed(run_id, entries, lines)
             await require_acts(store, entries, self._deployment.ports.keys)
         if entries and entries[-1].kind == "run.ended":
-            # Nothing drives it on and verifies it there.
+            # An ended run is not driven on, so it is verified here.
             verify_once(tenant_id, run_id, entries)
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             return DrivenState(run_view(tenant_id, run_id, entries), entries)
@@ -245,10 +246,9 @@ class RunDriver:
             await dead_letters.add_lost(store, run_id, self._deployment.ports.clock.now_us(), lease_version=version)
             return DrivenState(run_view(tenant_id, run_id, entries), entries)
         if deaths >= SUSPECT_DEATHS and self._suspect.setdefault(SUSPECT, (tenant_id, run_id)) != (tenant_id, run_id):
-            # One after the other: if this process dies too, that counts for the run that ended it, and not for those
-            # that died beside it before.
+            # One after the other: if this process dies too, the death counts only for the run that it was driving.
             return None
-        # Before the loop is made: a coroutine that nobody awaits is an error.
+        # Awaited before the loop is made, because it can raise: a coroutine that is never awaited is an error.
         clock_behind_us = await behind_us(self._deployment.ports, tenant_id)
         if not (
             suspended
@@ -268,7 +268,7 @@ class RunDriver:
         heads: Sequence[SignedHead],
         lease_version: int,
     ) -> SuspendedRun:
-        """The loop of a run from its start, over the journal as it is in the store."""
+        """Return the loop of a run from its start, over the stored journal."""
         if fresh:
             request, fields, mark, correction = fresh
         else:
@@ -308,26 +308,30 @@ class RunDriver:
         return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)
 
     def at_question(self, tenant_id: str, entries: Sequence[Entry]) -> CheckQuestion | None:
-        """Return what looks whether the question at the end of a run's entries still holds, if it waits on it here."""
+        """Return the check of whether the question at the end of a run's entries still holds; None if the run does not
+        wait on it in this process.
+        """
         return self._suspended_runs.at_question((tenant_id, entries[0].run), entries, self._inputs(tenant_id))
 
     def _silence_us(self) -> int:
         return self._heartbeats.silence_us(self._deployment.ports.clock.now_us())
 
     def _inputs(self, tenant_id: str) -> tuple[Any, ...]:
-        """What the loop of a run gets from the deployment. A suspended loop is resumed only if this is unchanged."""
+        """Return the inputs of a run's loop from the deployment. A suspended loop is resumed only if they are
+        unchanged.
+        """
         deployment = self._deployment
         return deployment.ports, {**deployment.ports.adapters(tenant_id)}, deployment.registry, deployment.config
 
     def _deaths(self, lease: StoredDocument[Lease] | None) -> int:
-        """How many drivers in a row died without getting the run on: those before the last one, and that one."""
+        """Return how many drivers in a row died without progress of the run, including the last driver if it died."""
         if lease is None:
             return 0
         is_orphan = lease.body.until_us > 0 and lease.body.owner != self._deployment.ports.owner
         return lease.body.deaths + is_orphan
 
     async def _free_us(self, store: Store, lease: StoredDocument[Lease] | None) -> int:
-        """When the lease of another process on the run is over (Unix microseconds), or 0."""
+        """Return when another process's lease on the run ends (Unix microseconds); 0 if no other process has it."""
         ports = self._deployment.ports
         if lease is None or lease.body.owner == ports.owner:
             return 0
@@ -342,8 +346,8 @@ class RunDriver:
 
 @dataclass(frozen=True, slots=True)
 class _LetGo(AbstractAsyncContextManager[None]):
-    """Releases the lease of a run whose drive was stopped; others would wait for it. Nobody tries again for a
-    caller that went away, so its run is due.
+    """Releases the lease of a run whose drive was stopped; other processes would wait for it. The run is made due
+    unless a dependency was unavailable: a caller that went away does not send its request again.
     """
 
     journal: RunJournal
@@ -353,12 +357,12 @@ class _LetGo(AbstractAsyncContextManager[None]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         is_unavailable = isinstance(error, Unavailable)
-        # Nothing can be awaited in a coroutine that is closed.
+        # A coroutine that is being closed (`GeneratorExit`) cannot await anything.
         if is_unavailable or not isinstance(error, Exception | GeneratorExit | None):
             with suppress(Conflict, Unavailable):
                 await self.journal.let_go(None if is_unavailable else self.clock.now_us())
 
 
 def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:
-    """Return whether the agent of a session said this before."""
+    """Return whether the session has recorded this message of its agent before."""
     return journal.has(message.kind, message.key)

@@ -1,12 +1,13 @@
 """Leases and heartbeats: who drives a run, and whether that process is still alive.
 
-A lease is renewed by commits, and a tool call can take longer than one. So the lease of a driver that sends heartbeats
-states how long the driver can be silent, and each heartbeat extends that time. When it is over, the driver counts as
-dead, even if its lease is not over; before that it counts as alive, even if its lease is over. Only the version of the
-lease decides who can append (ADR 0004), so a driver that wrongly counts as dead is fenced off.
+A lease is renewed by commits, and a tool call can take longer than a lease is valid. So the lease of a driver that
+sends heartbeats states how long the driver can be silent, and each heartbeat extends that time. When it is over, the
+driver counts as dead, even if its lease is not over; before that it counts as alive, even if its lease is over. Only
+the version of the lease decides who can append (ADR 0004), so a driver that wrongly counts as dead is fenced off.
 
-A run that another run's operation blocks looks again more and more rarely. What settles the operation wakes it at once,
-in whatever process: the row that names it is committed only while the operation is claimed, so before it is settled.
+A run that another run's operation blocks looks again after growing waits. The process that settles the operation wakes
+the blocked run at once: the row that states what it waits for is committed only while the operation is claimed, so
+before it is settled.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ async def held_until_us(store: Store, lease: StoredDocument[Lease], alive: Calla
 
 
 async def wake_if_answered(ports: Ports, store: Store, run_id: str, entries: Sequence[Entry]) -> None:
-    """Make a run due whose last entry is an answer. A process that appended it past the operator woke nobody."""
+    """Make a run due whose last entry is an answer. The answer may have been appended without a wake-up."""
     if entries[-1].kind not in UNSIGNED_KINDS:
         return
-    # It can have gone on since it was read, and one that has ended would be due for ever.
+    # Read again: the run can have gone on since it was read, and a run that has ended would be due for ever.
     entries, _, _, leased = await store.read_run(run_id)
     if entries and entries[-1].kind in UNSIGNED_KINDS:
         fence = LEASES.check(run_id, LEASES.read(leased).version if leased else 0)
@@ -69,7 +70,7 @@ async def wake_if_answered(ports: Ports, store: Store, run_id: str, entries: Seq
 
 
 async def blocking_writes(store: Store, run_id: str, parked: Parked) -> tuple[Write, ...] | None:
-    """Return the writes that state which operation of another run this one waits for; None if it does not. Their
+    """Return the writes that state which operation of another run this run waits for; None if it waits for none. Their
     commit fails if that operation was settled meanwhile.
     """
     if parked.operation is None:
@@ -86,7 +87,7 @@ async def blocking_writes(store: Store, run_id: str, parked: Parked) -> tuple[Wr
 
 
 async def wake_blocked(ports: Ports, tenant_id: str, operation: str) -> None:
-    """Make the runs due that wait for this operation. One that cannot be woken looks again by itself, later."""
+    """Make the runs due that wait for this operation. A run that cannot be woken looks again by itself, later."""
     store = ports.stores.tenant(tenant_id)
     with suppress(ContextOSError):
         async for keys in BLOCKED_BY.key_pages(store, prefix=f"{operation}/"):
@@ -96,7 +97,7 @@ async def wake_blocked(ports: Ports, tenant_id: str, operation: str) -> None:
 
 
 async def _wake(ports: Ports, tenant_id: str, run_id: str, operation: str) -> None:
-    """Make a run due, if it waits for this operation still and nobody drives it."""
+    """Make a run due, if it still waits for this operation and nobody drives it."""
     store = ports.stores.tenant(tenant_id)
     blocked = await BLOCKED_RUNS.one(store, run_id)
     entries, _, _, leased = await store.read_run(run_id)
@@ -109,7 +110,7 @@ async def _wake(ports: Ports, tenant_id: str, run_id: str, operation: str) -> No
 
 
 def _valid_until(at_us: int, until_us: int, now_us: int) -> int:
-    """When a sign of life given at `at_us` expires; 0 if it lies further in the future than its own validity.
+    """Return when a sign of life given at `at_us` expires; 0 if it lies further in the future than its own validity.
 
     Such a sign was given before a clock was set back. Clocks can differ by less than the validity.
     """
@@ -158,7 +159,7 @@ class Heartbeats:
             return
         known = await HEARTBEATS.one(store, run_id)
         heartbeat = Heartbeat(owner, now_us, now_us + self._ttl_us)
-        # Only while the lease is unchanged: a newer one belongs to another driver, or is a commit of this one.
+        # Only while the lease is unchanged: a newer version belongs to another driver, or is a commit of this driver.
         writes = (
             LEASES.check(run_id, lease.version),
             HEARTBEATS.write(

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 V = TypeVar("V")
 
 MAX_RECENT_TENANTS: Final = 65_536
-"""Tenants whose heads are published: far more than start a run between two publications."""
+"""The most tenants whose heads are published: far more than the tenants that start a run between two publications."""
 PUBLICATIONS: Final = 10
 """A tenant's heads are published this many times after its last use by this process."""
 
@@ -20,7 +20,7 @@ def keep_recent(table: OrderedDict[str, V], tenant_id: str, value: V, limit: int
     Several threads can call this at once; a cached tenant is never missing in between.
     """
     kept = table.setdefault(tenant_id, value)
-    # Another thread can have dropped it in between.
+    # Another thread can have dropped the tenant in between.
     with suppress(KeyError):
         table.move_to_end(tenant_id)
     if len(table) > limit:
@@ -39,7 +39,7 @@ class RecentTenants:
         keep_recent(self._names[0], tenant_id, None, MAX_RECENT_TENANTS)
 
     def names(self) -> tuple[str, ...]:
-        """The recent tenants, sorted."""
+        """Return the recent tenants, sorted."""
         return tuple(sorted(set().union(*self._names)))
 
     def heads_published(self) -> None:

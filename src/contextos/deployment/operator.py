@@ -1,7 +1,8 @@
 """Operator actions on runs: answer an approval, settle an uncertain effect, cancel, erase, retry. Each is one commit.
 
 An action appends an entry to the run's own journal, at the expected sequence, and updates one document with
-compare-and-set. Of two answers, or of an answer and a deadline, one wins and the other raises `ApprovalRefused`.
+compare-and-set. If two answers, or an answer and a deadline, come at once, one wins. The other raises
+`ApprovalRefused`.
 Source: docs/design/contracts.md, "Approval modes", "Run".
 """
 
@@ -60,8 +61,8 @@ _ANSWERS: Final = frozenset({"approval.answered", "approval.expired", "approval.
 
 @dataclass(frozen=True, slots=True)
 class SettlementInput:
-    """An operator's statement whether an effect took place whose reply was lost. `evidence_ref` names the evidence
-    for it.
+    """What an operator states about an effect whose reply was lost: whether it took place. `evidence_ref` names the
+    evidence for the statement.
     """
 
     happened: bool
@@ -86,7 +87,7 @@ class OpenQuestion:
 
     @property
     def binding_digest(self) -> str:
-        """The digest (`sha256:` and 64 hex digits) that an answer has to name."""
+        """Return the digest (`sha256:` and 64 hex digits) of the question, which an answer has to name."""
         return str(self.content["binding_digest"])
 
 
@@ -104,8 +105,8 @@ async def open_question(app: Deployment, tenant_id: str, run_id: str) -> OpenQue
 
 
 async def refuse_void(app: Deployment, tenant_id: str, asked: OpenQuestion) -> None:
-    """Raise `ApprovalRefused` if no approval of this question would count (`approval_void`). One that somebody answered
-    meanwhile is refused as `open_question` does: what changed may be what the approved call did.
+    """Raise `ApprovalRefused` if no approval of this question would count (`approval_void`). A question that was
+    answered meanwhile is refused as in `open_question`: the change may be an effect of the approved call.
     """
     void = await void_question(app, tenant_id, asked.entries)
     if void is not None:
@@ -136,12 +137,13 @@ async def answer_approval(
         Integrity: an entry, the question or its stored document was altered; nothing is signed.
         ApprovalRefused: this answer does not count; `reason` says why. The question is not open (`not_waiting`,
             `already_answered`, `expired`) or is not the one that was shown (`other_binding`). The approver has no such
-            role (`not_approver`), made the request (`self_approval`), or has the role from nobody (`not_granted`) or
-            from themselves or somebody who cannot approve this call (`self_granted`). The signature is not valid
-            (`assertion_invalid`), or there is none and the settings require one (`unsafe_not_allowed`). Or what the
-            question is bound to changed, so that an approval would not count (`approval_void`).
-        InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
-        OtherEnvironment: this deployment serves another environment than that of the run, so it would not drive it on.
+            role (`not_approver`), made the request (`self_approval`), or nobody granted them the role (`not_granted`),
+            or they granted it to themselves or somebody did who cannot approve this call (`self_granted`). The
+            signature is not valid (`assertion_invalid`), or there is no signature and the settings require one
+            (`unsafe_not_allowed`). Or a value that the question is bound to changed, so that an approval would not
+            count (`approval_void`).
+        InvalidInput: the verdict is neither `approved` nor `denied`, or the reason is too long or contains unsafe text.
+        OtherEnvironment: this deployment serves another environment than the run's, so it would not drive the run on.
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
@@ -205,8 +207,8 @@ async def settle_effect(
     Raises:
         ApprovalRefused: this settlement does not count: `not_waiting`, `already_answered`, `operator_fault`,
             `self_settlement`, `self_granted`, `not_granted`, `assertion_invalid`, `unsafe_not_allowed`.
-        InvalidInput: it names no evidence, or for an effect that did not happen none that resolves; or it does not
-            match the pinned capability, or contains unsafe text.
+        InvalidInput: the settlement names no evidence, does not match the pinned capability or contains unsafe text; or
+            it says that the effect did not happen, and its evidence does not resolve.
         NotFound: no such run in this tenant.
         OtherEnvironment: as `answer_approval`.
     """
@@ -228,7 +230,7 @@ async def settle_effect(
     stated = asdict(settlement) | {"mutations": list(settlement.mutations)}
     unsigned = await recorded_settlement(app, tenant_id, entries, envelope, stated)
     if not unsigned.happened:
-        # The operation can be requested again then.
+        # An operation whose effect did not happen can be requested again.
         await refuse_unresolved(app, tenant_id, entries, unsigned.evidence_ref)
     statement = settlement_statement(tenant_id, envelope, unsigned)
     barred, unsafe_local = barred_settlers(principals), "unsafe_local_approvals" in app.config.unsafe
@@ -285,8 +287,8 @@ async def request_cancel(
 async def _cancel_once(
     app: Deployment, store: Store, run_id: str, act: tuple[str, Draft], said: CancelRequest
 ) -> RunView:
-    """Commit a request to stop on the run as it is now. Raises `Conflict` if the run went on meanwhile: one that has
-    ended, or waits for a person, would be due for ever.
+    """Commit a request to stop on the current state of the run. Raises `Conflict` if the run went on meanwhile: a run
+    that has ended, or waits for a person, would otherwise be due for ever.
     """
     entries, _, _, leased = await store.read_run(run_id)
     tenant_id, now_us = entries[0].tenant, app.ports.clock.now_us()
@@ -295,18 +297,18 @@ async def _cancel_once(
     stored, is_proved = await stored_cancel(app, store, run_id)
     if is_proved:
         return view
-    # A stored request is never replaced, and what counts is the act. Every commit of a driver changes the lease.
+    # A stored request is never replaced: the act in `control` counts. Every commit of a driver changes the lease.
     request = CANCELS.check(run_id, stored) if stored else CANCELS.write(run_id, 0, said)
     fence = LEASES.check(run_id, lease.version if lease else 0)
     if stored and lease:
-        # A document that nobody made is there and keeps its version, so no dispatch would notice this request by it.
-        # With another version of the lease the next commit of the driver fails, and the run looks again.
+        # The stored document has no proved act, and it keeps its version, so no dispatch would notice this request by
+        # it. A new version of the lease makes the next commit of the driver fail, and the run looks again.
         fence = LEASES.write(run_id, lease.version, lease.body)
     writes, waits_for, asked = [request, fence], view.waiting and view.waiting["for"], None
     if waits_for == "slot" and entries[-1].kind == "record.revised":
         asked = entries[-1].key.removeprefix("slot/")
     elif waits_for == "approval":
-        # An answered one is not dispatched yet: the cancel request is looked up when the approval is redeemed.
+        # An answered question is not dispatched yet: the cancel request is looked up when the approval is redeemed.
         with suppress(ApprovalRefused):
             question = await _open_question(store, tenant_id, run_id, entries)
             asked, approval = question.key, question.document
@@ -316,7 +318,7 @@ async def _cancel_once(
     if asked is not None:
         answer = {"by": said.by, "reason": said.reason}
         entry = (await _entry(app, entries, "run.cancel_requested", asked, said.by, answer),)
-    # A run that sleeps until something else happens stops now; one that waits for a settlement needs its answer.
+    # A run that sleeps until something else happens stops now. A run that waits for a settlement needs its answer.
     wakes = asked is not None or waits_for in (None, "engine", "agent")
     await store.commit(Batch(run_id, entry, tuple(writes), (act,), now_us if wakes else None))
     return await app.view(tenant_id, run_id)
@@ -339,10 +341,11 @@ def refuse_answer(verdict: str, reason: str) -> None:
 async def erase_entry(
     app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: Actor, reason: str
 ) -> ActProposal[None]:
-    """Erase the content of one journal entry, for example on legal grounds, and record it: both, or neither.
+    """Erase the content of one journal entry, for example on legal grounds, and record the erasure: both, or neither.
 
-    The hash chain still verifies. The record is an act of `by`, which the runtime seals. What is kept of a write for
-    later runs goes with the entries of its call. Erasing the same entry again changes nothing else.
+    The hash chain still verifies. The record is an act of `by`, which the runtime seals. If the entry is of a call that
+    wrote, the copy of the write that is kept for later runs is erased too. Erasing the same entry again changes nothing
+    else.
 
     Raises:
         ApprovalRefused: as `prove_act`.
@@ -359,11 +362,12 @@ async def erase_entry(
 
     async def write(control: tuple[str, Draft]) -> None:
         length, terms = 0, TermChange()
-        # The run can go on meanwhile, and state again what is erased: the terms are those of all that is stored.
+        # The run can go on meanwhile and record the erased value again, so the terms are computed from all stored
+        # entries.
         while len(stored := await store.read(run_id)) > length:
             length, terms = len(stored), await terms_without(store, stored, seq, app.ports.keys, terms.added)
             await app.ports.stores.erase(tenant_id, run_id, seq, control[1], terms)
-        # After a crash in between, the same act again does this alone.
+        # After a crash before this line, repeating the act does only this part.
         await SignedWrites(store, tenant_id, app.ports.keys).forget(run_id, key, app.ports.clock.now_us())
 
     return propose_act(app.ports, app.config, tenant_id, proposed, by, write)
@@ -377,7 +381,7 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
         ApprovalRefused: as `prove_act`.
         NotFound: the run is not on this tenant's list.
         OtherEnvironment: as `answer_approval`.
-        Conflict: another process changed it at the same moment; look at the list again.
+        Conflict: another process changed the list entry at the same moment; look at the list again.
     """
     store = app.ports.stores.tenant(tenant_id)
     found = await dead_letter(store, run_id)
@@ -400,7 +404,7 @@ async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Seq
 
 
 async def _open_question(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry]) -> OpenQuestion:
-    """The run's open question. Raises `ApprovalRefused` where there is none, and `Integrity` where it was altered."""
+    """Return the run's open question. Raises `ApprovalRefused` if there is none, and `Integrity` if it was altered."""
     asked = next((entry for entry in reversed(entries) if entry.kind == "approval.asked"), None)
     if asked is None:
         raise ApprovalRefused("not_waiting", "the run waits for no approval")

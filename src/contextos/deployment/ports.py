@@ -35,7 +35,7 @@ from contextos.trust.identity.oidc import TrustedIssuer
 @dataclass(frozen=True, slots=True)
 class ApprovalLogins:
     """The OIDC issuer whose logins can answer approvals. `jwks` returns its keys, fresh enough to hold a key id. A
-    login counts for `max_auth_age_s` seconds. `is_silent` says whether its keys could not be had lately.
+    login counts for `max_auth_age_s` seconds. `is_silent` returns whether its keys could not be fetched lately.
     """
 
     issuer: TrustedIssuer
@@ -48,10 +48,10 @@ class RunTelemetry(Protocol):
     """Receives what telemetry reports, after the commit that it is about."""
 
     def run_ended(self, tenant_id: str, account: RunAccount) -> None:
-        """A run has ended; `account` is what all of its entries add up to."""
+        """Report that a run has ended; `account` is the sum of all its entries."""
 
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
-        """A run was replayed, and the replay was equal to the record or not."""
+        """Report that a run was replayed, and whether the replay was `equal` to the record."""
 
 
 class NoTelemetry:
@@ -63,7 +63,7 @@ class NoTelemetry:
 
 
 async def no_witness(_tenant_id: str) -> None:
-    """Asks nobody."""
+    """Check nothing: the deployment has no witness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Ports:
     """The external systems that a deployment uses. `alive` returns whether the process that owns a lease exists.
 
     `report_fault` receives each exception that an adapter raised and that its port does not allow. `ask_witness` is
-    called with the tenant before a run is driven, and raises `Integrity` if its streams lack what was witnessed.
+    called with the tenant before a run is driven, and raises `Integrity` if its streams lack witnessed entries.
     `models` sends the calls of models; without it no run calls one.
     """
 
@@ -105,15 +105,14 @@ class DeploymentConfig:
     """Limits of every run, the version, profile and environment that a run records, and how long leases and heartbeats
     last.
 
-    `profile` is `embedded` or `service`, and `environment` the only one that this deployment serves.
-    `address` is the one as which partners know it.
-    `unsafe` names the development stand-ins in use; every record names them too,
-    and in `unsafe_stated_by` the classes of somebody else that say themselves whether they are one.
-    `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
-    or, in `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds).
-    `egress` lists, by tenant, the endpoints that calls may reach; a tenant without a list reaches none. `redaction`
-    lists, by tenant, the rules that redact besides those of its packs. `observed_packs` are the ids of the packs that
-    may observe in the profile `service`. Of `pressure` only the two limits of what is open count here.
+    `profile` is `embedded` or `service`, and `environment` the only environment that this deployment serves. `address`
+    is the name by which partners know it. `unsafe` names the development stand-ins in use; every record names them too.
+    `unsafe_stated_by` names the foreign classes that state themselves whether they are stand-ins. `allow_unsigned`
+    accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`, or, in
+    `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds). `egress`
+    lists, by tenant, the endpoints that calls may reach; a tenant without a list reaches none. `redaction` lists, by
+    tenant, the rules that redact besides those of its packs. `observed_packs` are the ids of the packs that may observe
+    in the profile `service`. Of `pressure` only the limits on open questions and open sessions count here.
     """
 
     limits: RunLimits

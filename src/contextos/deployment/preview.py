@@ -2,8 +2,9 @@
 
 The loop writes to a journal that never commits and is stopped at the step after it compiled the context. So nothing is
 stored and no tool is called. A slot's automatic selection is looked up and not recorded; a slot that a user fills
-cannot be previewed. A question is looked at in the same way: the loop goes on from the journal of its run up to where
-the run waits, and then looks up again what the answer will be bound to. For that a tool can be asked to read again.
+cannot be previewed. A question is checked in the same way: the loop goes on from the journal of its run up to where the
+run waits, and then looks up the values again that the answer will be bound to. To do so it can ask a tool to read
+again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from contextos.trust.journal.live_driver import LiveDriver
 class Preview:
     """The compiled context that a request would get, or the failures that prevent it.
 
-    `tools` are those that an agent could call if the request opened a session; None if its calls are not an agent's.
+    `tools` are those that an agent could call if the request opened a session; None if an agent does not choose the
+    calls.
     """
 
     compiled: CompiledContext | None
@@ -88,7 +90,7 @@ class _Draft(RunJournal):
             raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
 
     def hand_over(self) -> None:
-        """A draft is never continued by another driver."""
+        """Do nothing: another driver never continues a draft."""
 
 
 class _UnrecordedStore:
@@ -126,7 +128,7 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         Unavailable: a dependency did not answer.
     """
     unrecorded: Any = _UnrecordedStores(app.ports.stores)
-    # A deployment of its own: what it believes to be stored is not.
+    # A separate deployment, because it believes that its commits are stored, and they are not.
     app = Deployment(replace(app.ports, stores=unrecorded), app.config)
     request = parse(InvokeRequest, raw)
     request, fields = await app.redacted(request, request.to_json())
@@ -166,14 +168,14 @@ async def void_question(
 ) -> VoidQuestion | None:
     """Return why an answer to the open question at the end of a verified journal would not count, or None.
 
-    It is the check that the run makes before it uses an answer, without the person. A run that does not wait in this
-    process is replayed up to its question. Nothing is recorded, and so no
-    credential is obtained: evidence of a tool that needs one is not read again. Without `outside`, neither is that of a
-    tool that leaves the machine. What cannot be looked up now does not make a question void: the run looks again.
-    Neither does a version of the run that this runtime does not know: a worker of that version judges the answer.
+    The run makes the same check before it uses an answer, and checks the person too. A run that does not wait in this
+    process is replayed up to its question. Nothing is recorded, so no credential is obtained: evidence of a tool that
+    needs a credential is not read again. Without `outside`, evidence of a tool that leaves the machine is not read
+    again either. A value that cannot be looked up now does not void the question: the run looks again. Nor does a
+    version of the run that this runtime does not know: a worker of that version judges the answer.
 
     Raises:
-        Integrity: the journal is not what the loop derives.
+        Integrity: the journal differs from what the loop derives, or the run does not wait for an answer.
     """
     try:
         refuse_unknown_semantics(entries)
@@ -192,7 +194,9 @@ async def void_question(
 async def _replayed_to_question(
     app: Deployment, tenant_id: str, entries: Sequence[Entry], received: Mapping[str, Any]
 ) -> CheckQuestion:
-    """What looks whether the question at the end of a run still holds. Raises `Integrity`, as `void_question`."""
+    """Return the check of whether the question at the end of a run still holds. Raises `Integrity`, as
+    `void_question`.
+    """
     store: Any = _UnrecordedStore(app.ports.stores.tenant(tenant_id))
     ports, run_id = app.ports, entries[0].run
     live = LiveDriver(
@@ -219,7 +223,7 @@ async def _replayed_to_question(
 
 
 async def _restored_since(store: Store, entries: Sequence[Entry]) -> VoidQuestion | None:
-    """Return that the store was restored after the question at the end of a journal was asked, or None."""
+    """Return a void question if the store was restored after the last question of a journal was asked, or None."""
     asked = [entry.key for entry in entries if entry.kind == "approval.asked"][-1]
     looked = [entry for entry in entries if (entry.kind, entry.key) == ("act.looked_up", f"before/{asked}")][-1]
     before = read_body(looked)

@@ -1,12 +1,12 @@
 """Record that an operator restored a store from a backup.
 
-A backup takes the store back in time, but external systems keep their state. So the store begins a new epoch:
-approvals that were requested before it are void, and an older run reconciles each effect before it sends it, because
-it may have been sent already. Entries that came after the backup are not reconstructed.
+A backup takes the store back in time, but external systems keep their state. So the store begins a new epoch: approvals
+that were requested before it are void, and an older run reconciles each effect before it sends it, because it may have
+been sent already. Entries that came after the backup are not reconstructed.
 
 A failover to a replica that had everything is recorded in the same way. If the store ends exactly where the witness
-does, nothing is missing that the witness knows: approvals stay valid, and older runs reconcile all the same, so that
-what happened after the witness was written last is paid once.
+does, the store lacks nothing that the witness knows, so approvals stay valid. Older runs still reconcile, so that a
+payment made after the witness was last written is not made twice.
 Source: docs/adr/0013-a-recorded-restore-begins-an-epoch.md.
 """
 
@@ -28,7 +28,7 @@ from contextos.errors import Integrity
 class RestoreReport:
     """The epoch of a tenant's store after a restore, and what each stream lost (empty without a witness).
 
-    `lost_nothing`: the store ends where the witness does, so the epoch and its approvals go on.
+    `lost_nothing`: the store ends where the witness does, so the epoch goes on and its approvals stay valid.
     """
 
     tenant_id: str
@@ -40,10 +40,10 @@ class RestoreReport:
 async def record_restore(
     app: Deployment, publisher: WitnessPublisher | None, tenant_id: str, *, by: Actor
 ) -> RestoreReport:
-    """Record that a tenant's store was restored from a backup, and publish what is left to the witness.
+    """Record that a tenant's store was restored from a backup, and publish the heads that are left to the witness.
 
     The store begins a new epoch: older approvals become void. If the witness shows that nothing was lost, the epoch
-    goes on, and approvals stay valid. Each call makes the runs before it reconcile what they send.
+    goes on, and approvals stay valid. After each call, older runs reconcile every effect before they send it.
 
     Raises:
         ApprovalRefused: as `prove_act` in `deployment.acts.act`.
@@ -64,11 +64,12 @@ async def record_restore(
     arguments = {"epoch": epoch_id, "at_us": at_us, "left": lengths, "lost_nothing": lost_nothing}
     version = found.version if found else 0
     proposed = ProposedAct("store.restored", restore_id, arguments, version, not_before_us=at_us)
-    # In one commit: until the epoch begins, a database elsewhere takes no other, not even who the actor is.
+    # In one commit: a remote database accepts no other commit before the epoch begins, not even the listing of the
+    # actor.
     control = await prove_with_listing(ports, app.config, tenant_id, proposed, by)
     write = EPOCHS.write(EPOCH_KEY, version, Epoch(epoch_id, at_us, by.id))
     await store.commit(Batch(run=CONTROL, writes=(write,), shared=control))
-    # Last: as long as the older approvals are not void, the witness still reports the cut.
+    # Published last: until the older approvals are void, the witness still reports the cut.
     cut = publisher is not None and not lost_nothing
     restored = await publisher.publish_restore(tenant_id, heads) if publisher and cut else []
     return RestoreReport(tenant_id, epoch_id, tuple(restored), lost_nothing)
@@ -77,7 +78,8 @@ async def record_restore(
 async def _witnessed_in_full(
     publisher: WitnessPublisher, tenant_id: str, kept: Sequence[WitnessedHead]
 ) -> dict[str, int] | None:
-    """Return the length of each stream at the witness, or None if the store differs from it or it knows nothing.
+    """Return the length of each stream at the witness, or None if the store differs from the witness or the witness has
+    no heads.
 
     `kept` are the heads of what the store and the witness agree on. A witness that was cut itself proves nothing.
     """

@@ -15,7 +15,7 @@ from contextos.trust.journal.ledger import RunJournal
 
 MAX_SUSPENDED: Final = 256
 MAX_SUSPENDED_BYTES: Final = 16 << 20
-"""Bytes of journal; a loop takes several times that in memory."""
+"""The most bytes of all kept journals. A loop takes several times its journal in memory."""
 
 
 class ResumableLoop(Generator[Any, Any, Any]):
@@ -46,12 +46,12 @@ def _passed_on(value: Any) -> Any:
 
 @dataclass(slots=True)
 class SuspendedRun:
-    """A run that waits in memory: its suspended coroutine, its journal, and the deployment's inputs that it uses.
-    If those inputs changed, the coroutine is dropped and the run is rebuilt from the journal.
+    """A run that waits in memory: its suspended coroutine, its journal, and the deployment's inputs that it uses. If
+    those inputs changed, the coroutine is dropped and the run is rebuilt from the journal.
 
     `sends_heartbeats` is true for a `long_running` run. `acts` is how many acts of operators the tenant had when the
-    agent of a session spoke last, or None. `trace_id` is that of the request. `checks` has at its end what looks
-    whether the question on which the run waits still holds.
+    agent of a session spoke last, or None. `trace_id` is that of the request. The last of `checks` checks whether the
+    question on which the run waits still holds.
     """
 
     drive: ResumableLoop
@@ -75,7 +75,7 @@ class SuspendedRuns:
 
     def keep(self, run: tuple[str, str], suspended: SuspendedRun) -> None:
         self._kept[run] = (suspended, suspended.journal.stored_bytes())
-        # Each step is atomic; what another thread does between them only makes more room.
+        # Each step is atomic; another thread between two steps can only make more room.
         while (kept := list(self._kept.items())) and self._too_many([size for _, (_, size) in kept]):
             self._kept.pop(kept[0][0], None)
 
@@ -85,8 +85,8 @@ class SuspendedRuns:
     def at_question(
         self, run: tuple[str, str], entries: Sequence[Entry], inputs: tuple[Any, ...]
     ) -> CheckQuestion | None:
-        """Return what looks whether the question at the end of these entries still holds, if the run waits on it here
-        and its inputs are these.
+        """Return the check of whether the question at the end of these entries still holds; None unless the run waits
+        on it in this process with these inputs.
         """
         kept, _ = self._kept.get(run, (None, 0))
         if kept is None or not kept.checks or kept.inputs != inputs or [*kept.journal.entries] != [*entries]:

@@ -55,9 +55,10 @@ class Restoration(NamedTuple):
 
 @dataclass(slots=True)
 class KnownHeads:
-    """The latest head (length and last hash) of each of a tenant's streams at the witness, and when they were read.
+    """The latest head (length and last hash) of each of a tenant's streams at the witness.
 
-    `gave_up`: the witness did not answer when this process first asked about the tenant.
+    `epoch` is the id of the store's epoch when the heads were read, or None before. `gave_up`: the witness did not
+    answer when this process first asked about the tenant.
     """
 
     epoch: str | None = None
@@ -65,8 +66,8 @@ class KnownHeads:
     heads: dict[str, WitnessedHead] = field(default_factory=dict)
 
     def learn(self, head: WitnessedHead) -> None:
-        """Keep the head if it is later than the known one. Two processes that publish at once can store theirs in any
-        order.
+        """Keep the head if it is later than the known one. Two processes that publish at once can store their heads in
+        any order.
         """
         before = self.heads.get(head.stream)
         if before is None or head.seq > before.seq:
@@ -77,8 +78,9 @@ class KnownHeads:
 class WitnessPublisher:
     """Publishes the heads (length and last hash, signed) of tenants' streams to a witness outside the database.
 
-    `place` names the witness in `control`, where its beginning is recorded, and in the document of what was published
-    to it. Without `entropy` nothing is recorded, and a witness that was emptied or cut is taken for a whole one.
+    `place` names the witness in the `control` entry that records its beginning, and in the document of the heads that
+    were published to it. Without `entropy` nothing is recorded, and a witness that was emptied or cut is taken for a
+    whole one.
     """
 
     stores: Stores
@@ -90,7 +92,7 @@ class WitnessPublisher:
     _known: OrderedDict[str, KnownHeads] = field(default_factory=OrderedDict)
 
     async def check(self, tenant_id: str) -> None:
-        """Check that the store still holds the last entry of each stream of a tenant that was witnessed.
+        """Check that the store still holds the last witnessed entry of each stream of a tenant.
 
         Raises:
             Integrity: the entry is missing or differs, or the witness lacks heads that were published to it.
@@ -99,8 +101,8 @@ class WitnessPublisher:
         await self._unpublished(tenant_id, grow=False)
 
     async def check_once(self, tenant_id: str) -> None:
-        """As `check`, before this process first uses a tenant; afterwards nothing is asked. A witness that did not
-        answer is not asked again, because nobody waits for it: the next publication compares.
+        """Do `check` before this process first uses a tenant; afterwards do nothing. If the witness does not answer, it
+        is not asked again here, because a caller would wait for it: the next publication compares.
         """
         known = self._known_heads(tenant_id)
         if known.epoch is not None or known.gave_up:
@@ -112,14 +114,15 @@ class WitnessPublisher:
             raise
 
     async def publish(self, tenants: Iterable[str]) -> int:
-        """Publish every journal head (length and last hash) that changed; return how many. Skips a tenant with
-        missing entries.
+        """Publish every journal head (length and last hash) that changed; return how many there were. Skips a tenant
+        with missing entries.
 
         Raises:
             Integrity: a witnessed entry is missing or differs, or the witness holds a head that we did not sign.
             Unavailable: the witness or the store did not answer; publish again.
 
-        Either is raised after the heads of all other tenants were published, and `Integrity` before `Unavailable`.
+        Either error is raised after the heads of all other tenants were published. If both occurred, `Integrity` is
+        raised.
         """
         grown: list[WitnessedHead] = []
         failed: list[Integrity | Unavailable] = []
@@ -139,15 +142,16 @@ class WitnessPublisher:
         return len(grown)
 
     async def witnessed_heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
-        """Return a tenant's heads at the witness. With `since_us` (Unix microseconds) those that were made before can
-        be left out, but not the last of each stream.
+        """Return a tenant's heads at the witness. With `since_us` (Unix microseconds) the witness can leave out older
+        heads, except the last of each stream.
 
         Raises:
-            Integrity: the store has on record that the witness held others, or held any where it has none now.
+            Integrity: the store recorded later heads than the witness has now, or the witness has no heads although it
+                had some.
             Unavailable: the witness or the store did not answer.
         """
         store = self.stores.tenant(tenant_id)
-        # What is on record is read first: the witness can grow in between.
+        # The store's records are read first: the witness can grow in between.
         begun, published = await store.lines(CONTROL, self.place), await PUBLISHED_HEADS.one(store, self.place)
         heads = await self.witness.heads(tenant_id, since_us=since_us)
         if begun and not heads:
@@ -164,8 +168,8 @@ class WitnessPublisher:
         return heads
 
     async def _record(self, tenant_id: str, put: Sequence[WitnessedHead], *, anew: bool = False) -> None:
-        """Record which heads the witness holds now, and once in `control` that it holds some, so that a witness that
-        was cut or emptied is found. `anew`: it is known to lack what was recorded before.
+        """Record which heads the witness holds now, and once in `control` that it holds some. So a witness that was cut
+        or emptied is found. `anew`: the witness is known to lack heads that were recorded before.
         """
         if self.entropy is None:
             return
@@ -178,13 +182,13 @@ class WitnessPublisher:
         for head in put:
             last[head.stream] = max(head.seq, last.get(head.stream, 0))
         write = PUBLISHED_HEADS.write(self.place, found.version if found else 0, PublishedHeads(last))
-        # Of two processes that publish at once, the second may leave its heads to the next record.
+        # If two processes publish at once, the second leaves its heads to the next record.
         with suppress(Conflict):
             await store.commit(Batch(run=CONTROL, writes=(write,), shared=tuple(drafts)))
 
     async def restored_heads(self, tenant_id: str) -> list[WitnessedHead]:
-        """Return signed heads (length and last hash) of a tenant's streams after a restore; empty without witnessed
-        heads.
+        """Return signed heads (length and last hash) of a tenant's streams after a restore. The list is empty if the
+        tenant never had witnessed heads.
 
         Raises:
             ChainBroken: the restored entries form no chain, or the witness holds a head that the runtime never signed.
@@ -199,8 +203,8 @@ class WitnessPublisher:
         return [await self._restored_head(tenant_id, stream, number, heads) for stream in STREAMS]
 
     async def publish_restore(self, tenant_id: str, restored: Sequence[WitnessedHead]) -> list[Restoration]:
-        """Publish the heads that `restored_heads` returned. Returns what each stream lost. Raises `Unavailable`: call
-        again.
+        """Publish the heads that `restored_heads` returned, and return what each stream lost. Raises `Unavailable`:
+        call again.
         """
         if restored:
             await self.witness.put(restored)
@@ -212,7 +216,7 @@ class WitnessPublisher:
     async def _restored_head(
         self, tenant_id: str, stream: str, number: int, heads: Sequence[WitnessedHead]
     ) -> WitnessedHead:
-        """The head of a stream before the first entry that contradicts the witness."""
+        """Return the signed head of a stream just before the first entry that contradicts the witness."""
         entries = await self.stores.tenant(tenant_id).read(stream)
         verify_chain(tenant_id, stream, entries)
         limits = _limits(heads)
@@ -228,11 +232,11 @@ class WitnessPublisher:
         return self._signed(tenant_id, f"{stream}@{number}", kept, _hash_at(tenant_id, stream, entries, kept))
 
     def _known_heads(self, tenant_id: str) -> KnownHeads:
-        """The cached heads of a tenant; the least recently used tenant is dropped."""
+        """Return the cached heads of a tenant. A full cache drops the least recently used tenant."""
         return keep_recent(self._known, tenant_id, KnownHeads(), MAX_KNOWN_TENANTS)
 
     async def _unpublished(self, tenant_id: str, *, grow: bool = True) -> list[WitnessedHead]:
-        """Heads that the witness does not have yet, after checking the ones that it has; without `grow` only check."""
+        """Check the heads that the witness has, and return those that it lacks; without `grow` only check."""
         store, known = self.stores.tenant(tenant_id), self._known_heads(tenant_id)
         found = await EPOCHS.one(store, EPOCH_KEY)
         epoch = found.body.id if found else ""
@@ -311,7 +315,7 @@ async def verify_witnessed(store: Store, tenant_id: str, heads: Sequence[Witness
     are left out. Only the entry of each head is read: the chain of its stream is verified elsewhere.
 
     Raises:
-        ChainBroken: names the first entry that is missing or differs, or a head that the runtime never signed.
+        ChainBroken: an entry is missing or differs, or the runtime never signed a head; the error names the first one.
     """
     for head in heads:
         if head.tenant != tenant_id or not _NAME.fullmatch(head.stream):
@@ -333,8 +337,8 @@ def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
 
 
 def restorations(heads: Iterable[WitnessedHead], *, whole: bool = True) -> list[Restoration]:
-    """Return the restores that these heads record, in order. Unless `whole`, the first heads can be missing: then a
-    restore counts if a head from before it is there.
+    """Return the restores that these heads record, in order. Without `whole` the first heads can be missing, so a
+    restore counts only if a head from before it is there.
     """
     known: dict[str, dict[int, list[WitnessedHead]]] = {}
     for head in heads:
@@ -352,7 +356,7 @@ def restorations(heads: Iterable[WitnessedHead], *, whole: bool = True) -> list[
 
 
 def _limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
-    """By stream name, the last entry that its heads must match: later restores kept the entries up to there."""
+    """Return, by stream name, the last entry that its heads must match: later restores kept all up to it."""
     cuts: dict[tuple[str, int], int] = {}
     for head in heads:
         place = _stream_and_number(head)
@@ -371,7 +375,7 @@ def _limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
 
 
 def _stream_and_number(head: WitnessedHead) -> tuple[str, int]:
-    """The stream of a head, and the number of restores before it."""
+    """Return the stream of a head, and the number of the restore that the head comes after (0: no restore)."""
     named = _NAME.fullmatch(head.stream)
     return (named[1], int(named[2] or 0)) if named else (head.stream, 0)
 

@@ -28,7 +28,7 @@ from contextos.packs.tools.schemas import refuse_tool
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
 _NO_SETTING: Final = "remove it, or decorate a function of your own"
 _SUPPLIED: Final = ("run_manager", "callbacks")
-"""The parameters that LangChain fills in for its tracing."""
+"""The parameters of a function that LangChain itself fills in for its tracing."""
 
 _METHODS: Final = ("invoke", "ainvoke", "run", "arun", "_parse_input", "_to_args_and_kwargs")
 
@@ -38,12 +38,12 @@ GateNode = Callable[[Any], Awaitable[dict[str, list[AnyMessage]]]]
 def gate_node(gate: ToolGate) -> GateNode:
     """Return a node that takes the place of `ToolNode`: it answers the tool calls of the last message, in order.
 
-    Its state has `messages`, as an item or as an attribute. A refusal and an error of a tool are a `ToolMessage` of
-    status `error`. Calls of tools that the session does not have are refused too, and on record.
+    The state of the graph has `messages`, as an item or as an attribute. A refusal and an error of a tool are a
+    `ToolMessage` of status `error`. Calls of tools that the session does not have are refused too, and recorded.
 
     Raises, when it runs:
         InvalidInput: the last message is not the message of a model.
-        Unavailable: resume the thread later.
+        Unavailable: the gate cannot answer now; resume the thread later.
     """
     offered = offered_tools(gate)
 
@@ -54,8 +54,8 @@ def gate_node(gate: ToolGate) -> GateNode:
 
 
 def gate_condition(state: Any) -> Literal["tools", "__end__"]:
-    """Return `tools` where the model calls something, also with arguments that are no JSON, and else the end of the
-    graph. `tools_condition` of LangGraph leaves such calls without an answer.
+    """Return `tools` if the model calls a tool, and else the end of the graph. Calls with arguments that are not JSON
+    count too: `tools_condition` of LangGraph leaves them without an answer.
 
     Raises:
         InvalidInput: the last message is not the message of a model.
@@ -87,8 +87,8 @@ class GateTool(BaseTool):
         """Ask the gate for the call of a model, with its id.
 
         Raises:
-            InvalidInput: `input` is no tool call.
-            Unavailable: resume the thread later.
+            InvalidInput: `input` is not a tool call.
+            Unavailable: the gate cannot answer now; resume the thread later.
         """
         if not isinstance(input, Mapping) or input.get("type") != "tool_call":
             detail = f"`{self.name}` was called without the call of a model, whose id the session needs"
@@ -101,7 +101,7 @@ class GateTool(BaseTool):
 
 
 def langchain_tools(gate: ToolGate) -> list[BaseTool]:
-    """Return the tools of an open session for a `ToolNode`, and for agents that make theirs from a list of tools.
+    """Return the tools of an open session for a `ToolNode`, and for agents that make a tool node from a list of tools.
 
     Raises:
         InvalidInput: as `offered_tools`.
@@ -115,7 +115,7 @@ async def _answered(
 ) -> ToolMessage:
     answer = await ask(gate, offered, name, args, call_id)
     while isinstance(answer, Waiting):
-        # It returns in a pass after a resume, also after one about an earlier call; so the gate is asked again.
+        # `interrupt` returns after any resume, also one for an earlier call. So the gate is asked again.
         interrupt(question_of(answer))
         answer = await ask(gate, offered, name, args, call_id)
     status: Literal["error", "success"] = "error" if is_error(answer) else "success"
@@ -123,7 +123,7 @@ async def _answered(
 
 
 def read_langchain_tool(tool: BaseTool) -> ForeignTool:
-    """Read a tool of LangChain. Raises `InvalidTool` if it needs a graph's run, or says what no governed tool has."""
+    """Read a tool of LangChain. Raises `InvalidTool` if it needs a graph's run, or has an unsupported setting."""
     settings = (
         (tool.return_direct, "`return_direct`", _NO_SETTING),
         (tool.handle_tool_error, "`handle_tool_error`, after which a failed write would look done", _NO_SETTING),
@@ -147,7 +147,7 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
                 arguments.model_validate(given)
             except ValidationError as error:
                 raise invalid_arguments(error) from None
-        # Not within the run of the node: an `interrupt` in the tool would take the answer that resumed the node.
+        # The tool runs outside of the node's run: its `interrupt` would take the answer that resumed the node.
         outside = var_child_runnable_config.set(None)
         try:
             called = tool.model_copy()
@@ -162,7 +162,7 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
 
 
 def _last_of(tool: BaseTool) -> str:
-    """The attribute with the function that a call of the tool ends in."""
+    """Return the name of the attribute with the function that finally runs. Raises `InvalidTool` for an own call."""
     plain: Any = BaseTool
     own: tuple[str, ...] = ()
     last = "_run" if type(tool)._arun is BaseTool._arun else "_arun"
@@ -175,7 +175,7 @@ def _last_of(tool: BaseTool) -> str:
 
 
 def _arguments_of(tool: BaseTool, hints: Mapping[str, Any]) -> tuple[type[BaseModel] | None, dict[str, Any]]:
-    """The model of the tool's arguments, if it has one, and the JSON Schema that is shown."""
+    """Return the model of the tool's arguments, or None, and the JSON Schema that is shown. Raises `InvalidTool`."""
     needs = {f"`{name}`" for name, hint in hints.items() if hint in (RunnableConfig, RunnableConfig | None)}
     shown: Any = tool.tool_call_schema
     model: Any = None

@@ -1,8 +1,8 @@
 """Plain loops over the SDKs of OpenAI and Anthropic: the tool calls of a model's message become calls of a gate.
 
 The message can be the SDK's object, or its JSON as the program keeps it. Nothing of either SDK is imported.
-All calls of a message are asked for, in order, up to the first that waits. Ask again with the same message when it is
-over, in any process: those that were made give their recorded answers.
+The gate is asked for all calls of a message, in order, up to the first call that waits. When the wait is over, ask
+again with the same message, in any process: the calls that were made give their recorded answers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contextos.frameworks.offers import answer_text, ask, is_error, offered_tool
 async def openai_answers(gate: ToolGate, message: Any) -> list[dict[str, Any]] | Waiting:
     """Answer the tool calls of a message of OpenAI's chat API, whose tools are `function_tools(gate)`.
 
-    Return what to append to the messages: a tool message for each call. None are appended if the session waits.
+    Return a tool message for each call, to be appended to the messages, or the `Waiting` if the session waits.
 
     Raises:
-        InvalidInput: it is no message of a model.
-        Unavailable: ask again with the same message.
+        InvalidInput: `message` is not a message of a model.
+        Unavailable: the gate cannot answer now; ask again with the same message.
     """
     calls = []
     for call in _listed(_json(message).get("tool_calls") or []):
@@ -49,11 +49,11 @@ def anthropic_tools(gate: ToolGate) -> list[dict[str, Any]]:
 async def anthropic_answers(gate: ToolGate, message: Any) -> list[dict[str, Any]] | Waiting:
     """Answer the tool calls of a message of Anthropic's messages API, whose tools are `anthropic_tools(gate)`.
 
-    Return what to append to the messages: one message with a result for each call, or nothing if there is none.
+    Return the messages to append: one message with a result for each call, [] if there is no call; or the `Waiting`.
 
     Raises:
-        InvalidInput: it is no message of a model.
-        Unavailable: ask again with the same message.
+        InvalidInput: `message` is not a message of a model.
+        Unavailable: the gate cannot answer now; ask again with the same message.
     """
     content = _json(message).get("content")
     blocks = [] if isinstance(content, str) else _listed(content)

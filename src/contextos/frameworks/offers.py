@@ -1,7 +1,7 @@
-"""What a framework shows its model: the tools of a gate, and the texts of the gate's answers.
+"""Prepares what a framework shows its model: the tools of a gate, and the texts of the gate's answers.
 
-A model's APIs allow no dot in a tool's name, so `deploy.rollback` is shown as `deploy__rollback`. A name of more than
-64 characters, or that another tool has, is cut and ends with a digest of the whole.
+The APIs of models allow no dot in a tool's name, so `deploy.rollback` is shown as `deploy__rollback`. A name that has
+more than 64 characters, or is the name of another tool, is cut and ends with a digest of the whole name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextos.contracts.ports.gates import CallAnswer, DescribedTool, Done, Rea
 from contextos.errors import InvalidInput, Problem
 
 _OF_A_CALL: Final = frozenset({"name", "tool", "args", "call_id"})
-"""The members of a call, which begin the pointer of a problem with it."""
+"""The members of a call. The pointer of a problem with a call begins with one of them."""
 _SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -74,13 +74,13 @@ def function_tools(gate: ToolGate) -> list[dict[str, Any]]:
 
 
 async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, args: Any, call_id: Any) -> CallAnswer:
-    """Ask for a call as a model made it: by the name that it saw, with arguments as an object or as its JSON text.
+    """Ask for a call as a model made it: by the name that the model saw, with arguments as an object or as JSON text.
 
-    A tool that was not offered is refused by the gate, on record. What the gate does not take as a call is refused too,
-    for the model to read: arguments that are no JSON object, a malformed name or call id, and the id of another call.
+    The gate refuses a tool that was not offered, on record. Also refused, with a text for the model, are arguments that
+    are not a JSON object, a malformed name or call id, and the id of another call.
 
     Raises:
-        Unavailable: make the same call again.
+        Unavailable: the gate cannot answer now; make the same call again.
     """
     tool_id = offered[name].tool_id if isinstance(name, str) and name in offered else name
     try:
@@ -93,7 +93,7 @@ async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, arg
 
 
 def as_offered(answer: Refused, name: Any, shown: Sequence[str]) -> Refused:
-    """Return a refusal of a call of `name` whose reasons name the tools as a model sees them: `shown`."""
+    """Return the refusal of a call of `name` with reasons that name the tools as a model sees them (`shown`)."""
     remedy = tool_remedy(str(name), shown) if shown else ""
     return replace(
         answer,
@@ -105,7 +105,7 @@ def as_offered(answer: Refused, name: Any, shown: Sequence[str]) -> Refused:
 
 
 def answer_text(answer: Done | Refused) -> str:
-    """Return an answer as the text that a model reads. It says so if it is withheld, or that of an earlier call.
+    """Return an answer as the text that a model reads. The text says if the answer is withheld, or of an earlier call.
 
     A text carries no artifacts, so it only names them; `Done.artifacts` has them.
     """
@@ -130,12 +130,12 @@ def _why(withheld: Withheld) -> str:
 
 
 def is_error(answer: Done | Refused) -> bool:
-    """Return whether an answer is a refusal, or an error. A write was made also where its answer is withheld."""
+    """Return whether an answer is a refusal or an error. If the answer of a write is withheld, it is still done."""
     return isinstance(answer, Refused) or answer.error is not None
 
 
 def question_of(waiting: Waiting) -> dict[str, Any]:
-    """Return what a session waits for as JSON: `waits_for`, `about` (a call id) and the `question`."""
+    """Return the wait of a session as JSON: `waits_for`, `about` (a call id) and the `question`."""
     return {"waits_for": waiting.waits_for, "about": waiting.about, "question": dict(waiting.question)}
 
 

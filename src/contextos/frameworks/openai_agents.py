@@ -1,8 +1,9 @@
 """OpenAI Agents SDK: function tools whose calls go to a gate, and the reader of its `FunctionTool` (extra
 `openai-agents`).
 
-A call that waits interrupts the agent's run, as a tool that needs approval. Keep the `RunState`; run the agent with it
-again after `approve_answered`: it makes the same calls under the same ids, and the gate has the recorded answers.
+A call that waits interrupts the agent's run, as a tool that needs approval does. Keep the `RunState`. After
+`approve_answered`, run the agent with it again. The agent makes the same calls under the same ids, and the gate has the
+recorded answers.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _NO_SETTING: Final = "remove it from the tool"
 def gate_tools(gate: ToolGate) -> list[Tool]:
     """Return the tools of an open session, for `Agent(tools=…)`.
 
-    Whether a call needs approval is what the gate answers: it is made, or refused, or it waits, before the agent's run
-    goes on. A refusal and an error of a tool are texts for the model. An error of the gate ends the run, as the cause
-    of a `UserError`; so does a call that is approved in the state and still waits in the session.
+    The agent asks the gate whether a call needs approval, and the gate makes the call, refuses it or waits, before the
+    agent's run goes on. A refusal and an error of a tool are texts for the model. An error of the gate ends the run, as
+    the cause of a `UserError`. So does a call that is approved in the state and still waits in the session.
 
     Raises:
         InvalidInput: as `offered_tools`.
@@ -47,13 +48,13 @@ def gate_tools(gate: ToolGate) -> list[Tool]:
 
 
 async def approve_answered(state: RunState[Any, Any], gate: ToolGate) -> bool:
-    """Approve in `state` the interrupted calls of the gate's tools that have an answer in the session by then, and
-    return whether there is one.
+    """Approve in `state` the interrupted calls of the gate's tools that no longer wait in the session. Return whether
+    there are any.
 
-    It makes those calls, if they were not made yet. Calls that still wait, and calls of other tools, are left alone.
+    The gate makes those calls, if they were not made yet. Calls that still wait and calls of other tools do not change.
 
     Raises:
-        Unavailable: try again with the same state.
+        Unavailable: the gate cannot answer now; try again with the same state.
     """
     offered, answered = offered_tools(gate), False
     for item in state.get_interruptions():
@@ -72,7 +73,7 @@ def _gate_tool(gate: ToolGate, offered: Mapping[str, OfferedTool], one: OfferedT
     async def call(context: ToolContext[Any], arguments: str) -> str:
         answer = await ask(gate, offered, one.name, _parsed(arguments), context.tool_call_id)
         if isinstance(answer, Waiting):
-            # Somebody approved the call in the state, which is no approval.
+            # Somebody approved the call in the state, which is not an approval in the session.
             raise Unavailable(gate.session, f"it waits for `{answer.waits_for}` about the call `{answer.about}`")
         return answer_text(answer)
 
@@ -89,7 +90,7 @@ def _gate_tool(gate: ToolGate, offered: Mapping[str, OfferedTool], one: OfferedT
 
 
 def _parsed(arguments: str) -> Any:
-    """The arguments as the SDK reads them before it asks whether a call needs approval; a text where it cannot."""
+    """Return the arguments as the SDK reads them when it asks for approval: an object, or the text if it is not one."""
     try:
         parsed = json.loads(arguments)
     except ValueError:
@@ -98,8 +99,8 @@ def _parsed(arguments: str) -> Any:
 
 
 def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
-    """Read a tool that `function_tool` made. Raises `InvalidTool` if it needs the run of an agent, or says what no
-    governed tool has.
+    """Read a tool that `function_tool` made. Raises `InvalidTool` if it needs the run of an agent, or has a setting
+    that is not supported.
     """
     handler = resolve_function_tool_failure_error_function(tool)
     settings = (
@@ -148,7 +149,7 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
 
 
 def _validated(schema: FuncSchema, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of the function, as the SDK converts them. A failure is a refusal: the function has not run."""
+    """Return the arguments of the function as the SDK converts them. Raises a `BusinessError` if they are not valid."""
     try:
         model: BaseModel = schema.params_pydantic_model.model_validate(arguments)
         return schema.to_call_args(model)

@@ -1,7 +1,7 @@
 """Pydantic AI: a toolset whose calls go to a gate, and the reader of its `Tool` objects (extra `pydantic-ai`).
 
 A call that waits ends the agent's run with `DeferredToolRequests`. Run the agent again with the same messages and
-`ask_again(messages)`: it makes the same call under the same id, and the gate has the person's answer by then.
+`ask_again(messages)`. The agent then makes the same call under the same id, and the gate has the person's answer.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ANY: Final = SchemaValidator(core_schema.any_schema())
 
 
 class _Unjudged:
-    """Takes all arguments, because the gate judges them, so that a wrong call is on record too. A text of which two
-    readers read two values, such as one with a member twice, reaches the gate as it is, which refuses it.
+    """Accepts all arguments, because the gate judges them and also records a wrong call. A text that two readers could
+    read differently, such as a text with a member twice, reaches the gate as text, and the gate refuses it.
     """
 
     def validate_json(self, input: Any, *, allow_partial: Any = "off", **_: Any) -> Any:
@@ -55,8 +55,8 @@ _UNJUDGED: Final[Any] = _Unjudged()
 class GateToolset(AbstractToolset[AgentDepsT]):
     """The tools of an open session, for `Agent(toolsets=[…], output_type=[…, DeferredToolRequests])`.
 
-    A refusal is a `ModelRetry` with the reasons, within the agent's `retries`; so is an error of the tool itself that
-    it calls retryable. Other errors, and a refusal that ends the session, are a `ToolFailed`.
+    A refusal is a `ModelRetry` with the reasons, within the agent's `retries`. So is an error that the tool itself
+    marks as retryable. Other errors, and a refusal that ends the session, are a `ToolFailed`.
     """
 
     def __init__(self, gate: ToolGate) -> None:
@@ -68,7 +68,7 @@ class GateToolset(AbstractToolset[AgentDepsT]):
         return "contextos"
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """Return the tools of the session. Calls are made one after the other."""
+        """Return the tools of the session. They are called one after the other."""
         return {
             one.name: ToolsetTool(
                 toolset=self,
@@ -91,11 +91,11 @@ class GateToolset(AbstractToolset[AgentDepsT]):
         ctx: RunContext[AgentDepsT],
         tool: ToolsetTool[AgentDepsT],  # noqa: ARG002
     ) -> Any:
-        """Ask the gate. The id of the call is the one that the model gave it.
+        """Ask the gate. The call has the id that the model gave it.
 
         Raises:
             ApprovalRequired: the session waits.
-            ModelRetry: refused, or the tool asks for another try.
+            ModelRetry: the call was refused, or the tool asks for another try.
             ToolFailed: the tool failed, or the session is over.
         """
         assert ctx.tool_call_id is not None, "a call that a model made has an id"
@@ -111,11 +111,11 @@ class GateToolset(AbstractToolset[AgentDepsT]):
 
 
 def ask_again(messages: Sequence[ModelMessage], gate: ToolGate) -> DeferredToolResults | None:
-    """Return what lets an agent make the waiting calls of the gate's tools at the end of its messages again; None if
-    there are none.
+    """Return the results with which an agent repeats the waiting calls of the gate's tools at the end of its messages;
+    None if there are no such calls.
 
-    It approves nothing: only a person's answer in the session does, and until then the calls wait again. Calls of other
-    tools are left out; add their results yourself.
+    They approve nothing: only a person's answer in the session does, and until then the calls wait again. Calls of
+    other tools are left out; add their results yourself.
     """
     offered = offered_tools(gate)
     calls = [call.tool_call_id for call in unanswered_calls(messages) if call.tool_name in offered]
@@ -135,7 +135,7 @@ def unanswered_calls(messages: Sequence[ModelMessage]) -> list[ToolCallPart]:
 
 
 def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
-    """Read a `Tool`. Raises `InvalidTool` if it needs the run of an agent, or says what no governed tool has."""
+    """Read a `Tool`. Raises `InvalidTool` if it needs the run of an agent, or has a setting that is not supported."""
     settings = (
         (tool.takes_ctx, "a `RunContext`", _CLOSE_OVER),
         (tool.prepare, "`prepare`", _CLOSE_OVER),

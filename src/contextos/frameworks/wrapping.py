@@ -1,7 +1,7 @@
-"""`govern`: a tool object of a framework becomes a governed tool. Its own function is called, with its own validation.
+"""`govern` makes a governed tool from a framework's tool object. A call runs the object's own validation and function.
 
-The schema of its arguments is the one that the framework shows, closed and bounded as `contextos.packs.tools` does it.
-Refuses what would be lost without a word, such as a function that takes the framework's run context.
+The schema of the arguments is the framework's, closed and bounded as `contextos.packs.tools` does it. A tool with a
+property that would be lost silently is refused, such as a function that takes the framework's run context.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ StatedRisk = Literal["read", "reversible", "irreversible"]
 StatedStrategy = Literal["keyed", "none"]
 
 UNKNOWN: Final = object()
-"""The return type of a function that states none."""
+"""The value for the return type of a function that states none."""
 
 DEFAULT_TIMEOUT_S: Final = 10
 
@@ -43,11 +43,12 @@ _FRAMEWORKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ForeignTool:
-    """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments.
+    """A framework's tool: its texts and schema for a model, the type that it returns, and its call with JSON arguments.
 
-    `function` is what a call ends in, and `types` are those that its own validation reads the arguments with: its code
-    is theirs. `asks`: it wants a person's approval. `timeout_s` is its own, in seconds. `failures` are the exceptions
-    by which it reports an error of its own; after one in a write nobody knows whether something happened.
+    `function` is the function that finally runs, and `types` are the types with which the tool validates its arguments.
+    The digest of the code covers both. `asks`: the tool wants a person's approval. `timeout_s` is its own limit in
+    seconds, or None. `failures` are the exceptions by which it reports an error; after one in a write nobody knows
+    whether the write happened.
     """
 
     name: str
@@ -77,15 +78,15 @@ def govern(
     integrity: IntegrityLevel | None = None,
     destinations: Collection[str] | None = None,
 ) -> Tool[Any, Any]:
-    """Return the governed tool of a framework's tool object, for a `contextos.toolset`.
+    """Return a governed tool made from a framework's tool object, for a `contextos.toolset`.
 
     `risk` is `read`, or for a write whether its effect can be undone. A write states its `idempotency`: `keyed` (its
     argument named `key` receives the idempotency key, and no model sees it) or `none`. `returns` is the type that the
-    function returns, where it has no hint. `timeout_s` is that of the tool object if it has one, else 10. The other
-    parameters are those of `contextos.read`.
+    function returns, if it has no hint. `timeout_s` is by default the limit of the tool object, or else 10 s. The other
+    parameters are as in `contextos.read`.
 
     Raises:
-        InvalidTool: nothing safe can be derived from the tool; says what to write.
+        InvalidTool: nothing safe can be derived from the tool; the error says what to write.
     """
     foreign = _read(tool)
     shown = name or foreign.name
@@ -114,7 +115,7 @@ def govern(
 
     async def call(**arguments: Any) -> Any:
         try:
-            # A governed call has its defaults; one that a program makes itself has not.
+            # A governed call comes with its defaults. A call by the program itself lacks them.
             return await foreign.call(with_defaults(signature.input_schema, arguments))
         except foreign.failures as error:
             if reads:
@@ -127,10 +128,10 @@ def govern(
 
 
 def refuse_lost(name: str, settings: Iterable[tuple[Any, str, str]]) -> None:
-    """Refuse a tool that says something which a governed tool would lose: whether it does, what it is, and the remedy.
+    """Refuse a tool with a setting that a governed tool would lose. `settings`: (whether it has it, name, remedy).
 
     Raises:
-        InvalidTool: for the first of `settings` that is true.
+        InvalidTool: for the first of `settings` that the tool has.
     """
     for said, what, remedy in settings:
         if said:
@@ -139,13 +140,13 @@ def refuse_lost(name: str, settings: Iterable[tuple[Any, str, str]]) -> None:
 
 
 def invalid_arguments(error: ValidationError) -> BusinessError:
-    """Return what refuses a call whose arguments the tool's own model does not take: the function has not run."""
+    """Return the error for a call whose arguments the tool's own model does not accept. The function has not run."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}")
 
 
 def _read(tool: Any) -> ForeignTool:
-    """The program that made the tool has imported its framework."""
+    """Read a tool by its framework, which the program has imported. Raises `InvalidTool` for an unknown framework."""
     for module, kind, here, reader in _FRAMEWORKS:
         if isinstance(tool, getattr(sys.modules.get(module), kind, ())):
             foreign: ForeignTool = getattr(importlib.import_module(here), reader)(tool)

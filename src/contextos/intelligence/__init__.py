@@ -1,4 +1,4 @@
-"""The Intelligence plane: evidence from the tenant's graph at a pinned snapshot, and promoted memory.
+"""The Intelligence plane finds evidence in the tenant's graph at a pinned snapshot, and recalls promoted memory.
 
 Owns: retrieval (`retrieval`), which finds evidence within the hop, fan-out and size limits of a query and decides which
 item answers a named requirement; the life of a memory (`memory`): proposal, review, promotion or rejection, recall.

@@ -1,4 +1,4 @@
-"""Memory: a run proposes, a person reviews, and only promoted memory is recalled.
+"""Propose, review and recall memories: a run proposes, a person reviews, and only promoted memory is recalled.
 
 The store has three collections. `memory_candidates` holds every proposal and its review, by proposal id.
 `memory_promoted` holds one memory per entity and predicate; recall reads one key range per subject. `memory_rejected`
@@ -71,13 +71,16 @@ class StoreMemory:
     def __init__(
         self, store: Store, now_us: Callable[[], int], reviewed: Callable[[StoredMemories], Awaitable[StoredMemories]]
     ) -> None:
-        """`reviewed` returns memories that were read, as reviewers left them. It raises `Integrity` for another."""
+        """`reviewed` takes memories from the store and returns them in the form that reviewers promoted.
+
+        It raises `Integrity` for a memory that no reviewer promoted. `now_us` returns Unix time in microseconds.
+        """
         self._store, self._now_us, self._reviewed = store, now_us, reviewed
 
     async def recall(self, subject_ids: Sequence[str], *, limit: int) -> tuple[EvidenceItem, ...]:
-        """Return at most `limit` accepted memories about these subjects, in their order and then by predicate key.
+        """Return at most `limit` accepted memories about these subjects, in the order of the subjects, then by key.
 
-        Raises `Integrity` if one of them is not what a reviewer promoted.
+        Raises `Integrity` if a memory differs from the one that a reviewer promoted.
         """
         now_us, found = self._now_us(), list[StoredDocument[PromotedMemory]]()
         prefixes = [subject_prefix(subject) for subject in dict.fromkeys(subject_ids)]
@@ -101,11 +104,10 @@ def propose_memories(
 ) -> tuple[MemoryProposal, ...]:
     """Build the memory proposals of a finished run. Their ids are derived from the run id.
 
-    Leaves out a statement whose kind the pack does not allow, one without evidence, and one whose entity id is not
-    valid.
-    `recalled` are the accepted memories that the run read; a proposal names those that it contradicts. The review
-    compares with the accepted memories of that moment. If the layer requires consent and `consent_given` is false, a
-    proposal is marked so and cannot be accepted.
+    A statement is left out if the pack does not allow its `write_class`, if it has no evidence, or if its entity id is
+    not valid. `recalled` are the accepted memories that the run read; a proposal lists those about its entity and
+    predicate. The review compares again, with the memories accepted at that time. If the layer requires consent and
+    `consent_given` is false, the proposal is marked as lacking consent and cannot be accepted.
     """
     return tuple(
         _proposal(ordinal, memory, run_id, layer, recalled, classification, consent_given, at_us)
@@ -115,7 +117,7 @@ def propose_memories(
 
 
 def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
-    """Return the writes that store these proposals in the run's last commit. One that lacks consent is not stored."""
+    """Return the writes that store these proposals in the run's last commit. Proposals without consent are left out."""
     return tuple(
         CANDIDATES.write(proposal.proposal_id, 0, ReviewedProposal(proposal=proposal, review=None))
         for proposal in proposals
@@ -126,7 +128,7 @@ def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
 async def list_candidates(store: Store, *, after: str = "", limit: int = 100) -> tuple[MemoryProposal, ...]:
     """Return at most `limit` memory proposals that wait for a review, ordered by id, after the id `after`.
 
-    Leaves out a statement that an earlier proposal in the list makes, that was rejected, or that is already accepted.
+    A proposal is left out if an earlier one makes the same statement, or if the statement was rejected or is accepted.
     """
     waiting: dict[str, MemoryProposal] = {}
     while len(waiting) < limit and (page := await CANDIDATES.page(store, after=after, limit=QUEUE_PAGE)):

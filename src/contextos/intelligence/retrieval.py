@@ -1,13 +1,13 @@
-"""Evidence from the graph at a pinned snapshot.
+"""Retrieve evidence from the graph at a pinned snapshot.
 
 Each item is one edge: it has the edge's subject and predicate, and as its value the edge's `value` or else its `dst`.
 Nodes have no evidence ref, so their properties are not evidence; a literal is evidence only as an edge with a `value`.
 Different edges of one subject have the same ref and are distinguished by their digest.
 
-A named requirement follows predicates from `src` to `dst`, starting at a seed. Where a limit can have hidden edges of a
-node of the path, the edges with the path's predicate are read in full, so no fan-out hides evidence. An item gets the
-requirement's name only if every edge of the path is trusted and all values found are equal. Otherwise no item gets the
-name: the items are returned without one.
+A named requirement follows a path of predicates from `src` to `dst`, starting at a seed. Where a limit can have hidden
+edges of a node on the path, all edges with the path's predicate are read, so a node with many edges hides no evidence.
+An item gets the requirement's name only if every edge of the path is trusted and all values found are equal. Otherwise
+the items are returned without the name.
 This module has no clock: `drop_stale_names` removes the names of stale items, at the time of the caller's journal.
 Source: docs/design/contracts.md, "Identifiers", "Compile".
 """
@@ -42,12 +42,12 @@ GraphEdge = Mapping[str, JsonValue]
 GraphEdges = Sequence[GraphEdge]
 
 MAX_STEP_EDGES: Final = 10_000
-"""Edges of one step of a path that are read at most. A path with a step that has more answers nothing."""
+"""The most edges that are read for one step of a path. A path with more edges in a step answers no requirement."""
 
 _FOUND: Final[RecentlyUsed[tuple[EvidenceItem, ...]]] = RecentlyUsed(KEPT_BYTES)
-"""What follows from a query and the exact edges around its seeds, if nothing else was read."""
+"""The items of earlier queries, by query and the exact edges around its seeds. Only where no other edges were read."""
 _ITEM_BYTES: Final = 4
-"""What an item takes in memory, about, for each byte of its edge."""
+"""The bytes that an item takes in memory, roughly, for each byte of its edge."""
 
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 
@@ -68,7 +68,7 @@ class GraphKnowledge:
     async def retrieve(self, query: RetrievalQuery) -> tuple[EvidenceItem, ...]:
         """Return the facts that `query` finds at its snapshot, ordered by hop, subject, predicate and digest.
 
-        Facts that answer a requirement are all returned; with the others at most `query.limit`.
+        All facts that answer a requirement are returned. Other facts fill up the list to at most `query.limit`.
 
         Raises:
             NotFound: the snapshot does not exist in this graph.
@@ -135,7 +135,7 @@ def _stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
 
 
 class _Paths:
-    """The edges with which paths go on from a set of nodes, complete whatever the limits of the query hid."""
+    """The edges by which paths continue from a set of nodes: all of them, even if a limit of the query hid some."""
 
     def __init__(self, graph: Graph, commit: int, around: GraphEdges, query: RetrievalQuery) -> None:
         self._graph, self._commit, self._around, self.went_on = graph, commit, around, False
@@ -149,7 +149,7 @@ class _Paths:
 
     async def step(self, reached: Set[str], predicate: str) -> GraphEdges | None:
         """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""
-        # No path is longer than the hops, so a walk that is not cut has all its edges.
+        # No path is longer than the hops of the walk, so a walk that no limit cut has all edges of the path.
         if not self._is_cut or reached <= self._whole:
             return [edge for edge in self._around if edge["src"] in reached and edge["predicate"] == predicate]
         self.went_on = True
@@ -217,7 +217,7 @@ def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
 
 
 def _item(edge: GraphEdge, refs: dict[str, str], snapshot: str, hop: int, name: str | None) -> EvidenceItem:
-    """The item of an edge. `refs` has the references of subjects that were made before."""
+    """Return the evidence item of an edge. `refs` holds the references that were already made, by subject."""
     subject, predicate, value = edge["src"], edge["predicate"], value_of_edge(edge)
     try:
         return EvidenceItem(
@@ -239,7 +239,7 @@ def _item(edge: GraphEdge, refs: dict[str, str], snapshot: str, hop: int, name: 
 
 
 def _order(item: EvidenceItem) -> tuple[Any, ...]:
-    """Sort key of items. Among equal statements, named items come first."""
+    """Return the sort key of an item. Among equal statements, named items come first."""
     return (
         item.hop,
         item.subject,
@@ -262,7 +262,7 @@ def _digest(edge: Mapping[str, JsonValue], *, value_only: bool = False) -> str:
 
 
 def _observed_at_us(edge: Mapping[str, JsonValue]) -> int:
-    """Return Unix time in microseconds. Raises `Integrity` for a text that no store takes as a time."""
+    """Return the Unix time of an edge in microseconds. Raises `Integrity` for a text that is not a time of a store."""
     observed = edge["observed_at"]
     at_us = observed if isinstance(observed, int) else unix_us(observed)
     if at_us is None:

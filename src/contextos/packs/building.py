@@ -40,7 +40,7 @@ def pack(
     those of `PackDeclaration`, as in `pack.yaml`; a condition is a text, or made with `contextos.fact`.
 
     Raises:
-        InvalidTool: something in `tools` is no tool, or two adapters have one id.
+        InvalidTool: something in `tools` is not a tool, or two adapters have the same id.
         InvalidEnvelope: a field is unknown or of another type.
         InvalidArtifact: as `expand`.
     """
@@ -67,7 +67,7 @@ def _adapters(tools: Iterable[Tool[Any, Any] | Adapter]) -> tuple[Adapter, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A field as JSON: conditions as text, tuples as lists."""
+    """Return the value of a field as JSON: conditions as text, tuples as lists."""
     if isinstance(value, FactExpression):
         return str(value)
     if isinstance(value, Mapping):
@@ -111,7 +111,7 @@ def expand_content(raw: bytes, definitions: Iterable[AdapterDefinition]) -> Expa
     """Return the expansion of a short form, for the tools of a whole workspace.
 
     Raises:
-        InvalidInput: the content is no declaration of a pack, names no tools, or as `expand`.
+        InvalidInput: the content is not a declaration of a pack, names no tools, or as `expand`.
     """
     with lines_in(raw):
         declaration = read_declaration(raw)

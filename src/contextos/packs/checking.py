@@ -1,6 +1,7 @@
-"""Read packs, catalogs and policies before they are signed, and say what is wrong with them.
+"""Reads packs, catalogs and policies before they are signed, and finds the problems of each.
 
-Alone, with those beside them, and with what a deployment knows: its tools, the roles that are held, and its egress.
+An artifact is checked alone, together with the artifacts beside it, and against a deployment: its tools, the roles that
+its people hold, and its egress lists.
 """
 
 from __future__ import annotations
@@ -73,15 +74,15 @@ _KINDS: Final = {
     "rules_id": ROUTING_TYPE,
     **dict.fromkeys(("operations", "definition", "connection", "format"), ADAPTER_TYPE),
 }
-"""By a field that only documents of this type have."""
+"""The payload type of a document, by a field that only documents of this type have."""
 _ALIKE: Final = 0.8
 _OF_MODELS: Final = re.compile(rb"""^["']?(?:profile_id|rules_id)["']?[ \t]*:""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownHere:
-    """What a deployment adds to lint: the definitions of its adapters; by tenant, held roles, egress lists, the
-    policies in force, and the profiles and routing rules of models that are published; and what else it is.
+    """Facts of a deployment for lint: the definitions of its adapters; by tenant, the held roles, the egress lists, the
+    policies in force, and the published profiles and routing rules of models. `deployed` has its limits and version.
     """
 
     definitions: Mapping[str, AdapterDefinition]
@@ -90,7 +91,7 @@ class KnownHere:
     policies: Mapping[str, Sequence[PolicyArtifact]] = field(default_factory=dict)
     deployed: Deployed | None = None
     tenants: Sequence[str] = ()
-    """Those that the directory lists; empty where that is not known."""
+    """The tenants that the directory lists; empty if they are not known."""
     models: Mapping[str, Sequence[ModelProfile | RoutingRules]] = field(default_factory=dict)
 
 
@@ -116,11 +117,11 @@ async def require_lint(
     policies: Iterable[tuple[str, str]] = (),
     keep: bool = False,
 ) -> None:
-    """Refuse what `contextos pack lint --adapters` refuses, before `initialise_tenant` does anything with the same:
-    all that this deployment knows is asked of what is not published yet, and of what comes into force by it.
+    """Refuse artifacts that `contextos pack lint --adapters` refuses, before `initialise_tenant` changes anything: lint
+    checks each artifact that is not published yet, or that comes into force, with all that this deployment knows.
 
-    `envelopes` are the signed artifacts, `declared` the short forms whose expansions are among them, and `policies` the
-    (level, ref) of those that come into force if nothing is active yet. Raises `InvalidArtifact`.
+    `envelopes` are the signed artifacts, and `declared` the short forms whose expansions are among them. `policies` are
+    the (level, ref) that come into force if nothing is active yet. Raises `InvalidArtifact`.
     """
     catalog, environment = deployment.catalog(tenant_id), deployment.config.environment
     artifacts = {ref_of(one): one for one in map(catalog.opened, envelopes)}
@@ -145,7 +146,7 @@ async def require_lint(
 
 
 async def require_lint_of_pin(deployment: Deployment, tenant_id: str, pin: PackPin) -> None:
-    """Refuse a pin of published artifacts that `contextos pack lint --adapters` refuses together. Raises as above."""
+    """Refuse a pin if `contextos pack lint --adapters` refuses its artifacts together. Raises `InvalidArtifact`."""
     artifacts = await _published(deployment.catalog(tenant_id), pin.refs)
     known, problems = await known_here(deployment, tenant_id), list[Problem]()
     for ref, artifact in artifacts.items():
@@ -157,8 +158,8 @@ async def require_lint_of_pin(deployment: Deployment, tenant_id: str, pin: PackP
 async def require_lint_of_policies(
     deployment: Deployment, tenant_id: str, level_refs: Sequence[tuple[str, str]]
 ) -> None:
-    """Refuse exactly these policies above the packs, where lint refuses one that is new, or a pinned pack because of
-    the others: for example without the sum that limits its money. Raises as above.
+    """Refuse to put exactly these policies in force if lint refuses a new one, or refuses a pinned pack with them: for
+    example because no sum limits its money any more. Raises `InvalidArtifact`.
     """
     catalog = deployment.catalog(tenant_id)
     wanted = await _published(catalog, (ref for _, ref in level_refs))
@@ -174,7 +175,7 @@ async def require_lint_of_policies(
 
 
 async def _published(catalog: Catalog, refs: Iterable[str]) -> dict[str, GovernedArtifact]:
-    """Those of the refs that are published. The act on the others refuses them."""
+    """Return the published artifacts among `refs`, by ref. The act itself refuses the other refs."""
     found = {ref: await catalog.repository.published(ref) for ref in refs}
     return {ref: one.artifact for ref, one in found.items() if one is not None}
 
@@ -182,7 +183,7 @@ async def _published(catalog: Catalog, refs: Iterable[str]) -> dict[str, Governe
 async def _known_under(
     deployment: Deployment, tenant_id: str, policies: Iterable[GovernedArtifact | None]
 ) -> KnownHere:
-    """What is known here once exactly these policies are in force."""
+    """Return the facts of the deployment for lint, as they are once exactly these policies are in force."""
     above = tuple(one for one in policies if isinstance(one, PolicyArtifact))
     return replace(await known_here(deployment, tenant_id), policies={tenant_id: above})
 
@@ -197,8 +198,8 @@ def _refuse(problems: Sequence[Problem]) -> None:
 
 
 async def problems_in_force(deployment: Deployment, tenant_id: str) -> list[tuple[str, Problem]]:
-    """Return, of each policy in force and of each pack that requests can use here, its ref and what of it can never
-    happen, or not now. Raises as `known_here`.
+    """Return (ref, problem) for each part of a policy in force, or of a pack that requests can use here, that can never
+    take effect, or not now. Raises as `known_here`.
     """
     listed = await unmatched_in_force(deployment, tenant_id)
     if packs := await pinned_packs(deployment, tenant_id, deployment.config.environment):
@@ -213,7 +214,7 @@ async def problems_in_force(deployment: Deployment, tenant_id: str) -> list[tupl
 def _looser_beside(
     active: ActiveArtifacts, packs: Sequence[ContextPack], environment: str
 ) -> Iterator[tuple[str, Problem]]:
-    """Yield each pack beside which a request can choose an earlier version, or one that observes."""
+    """Yield (ref, problem) for each pack beside which a request can choose an earlier or an observing version."""
     remedy = "end the other one with `contextos pack withdraw`"
     for pack in {one.pin: one for one in packs}.values():
         for pin in other_versions(active, pack, environment):
@@ -236,11 +237,11 @@ def _intents_of(pack: ContextPack) -> set[str]:
 def read_unsigned(
     raw: bytes, definitions: Callable[[], Iterable[AdapterDefinition]]
 ) -> tuple[GovernedArtifact, Expansion | None]:
-    """Return a pack, catalog or policy: bare, or in its envelope, whose signature is not asked for here. The short form
-    of a pack is expanded for the tools of `definitions`.
+    """Return a pack, catalog or policy, and its expansion if `raw` is a short form, expanded for the tools of
+    `definitions`. The artifact is bare or in an envelope, whose signature is not checked here.
 
     Raises:
-        InvalidInput: it is none of these.
+        InvalidInput: `raw` is none of these.
     """
     with lines_in(raw):
         is_json = raw.lstrip()[:1] in (b"{", b"[")
@@ -264,7 +265,7 @@ def yaml_of_models(raw: bytes) -> dict[str, Any] | None:
     """Return the document of a YAML file that is a profile or routing rules of models; None for another file.
 
     Raises:
-        MalformedJson: it is such a file, and not YAML.
+        MalformedJson: the file looks like one of these, but is not valid YAML.
     """
     if _OF_MODELS.search(raw) is None:
         return None
@@ -273,8 +274,8 @@ def yaml_of_models(raw: bytes) -> dict[str, Any] | None:
 
 
 def payload_type_of(document: Mapping[str, Any]) -> str | None:
-    """Return the payload type of a bare pack, catalog, policy or adapter file, by the members that it has, or None. If
-    none of them is known, names that are like one count.
+    """Return the payload type of a bare pack, catalog, policy or adapter file, by its members, or None. If no member is
+    known, a member whose name is similar to a known one counts.
     """
     near = (nearest_name(one[:80], _KINDS, _ALIKE) for one in [*document][:100])
     known = [one for one in _KINDS if one in document] or [one for one in near if one]
@@ -284,12 +285,12 @@ def payload_type_of(document: Mapping[str, Any]) -> str | None:
 def artifact_problems(
     artifact: GovernedArtifact, beside: Sequence[GovernedArtifact] = (), known: KnownHere | None = None
 ) -> Iterator[Problem]:
-    """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
+    """Yield the problems of an artifact, alone or together with the artifacts `beside` it and with what is `known`."""
 
     yield from find_unsafe_texts(artifact.to_json())
     tenant = tenant_of(artifact)
     if known and known.tenants and tenant is not None and tenant not in known.tenants:
-        # Nothing else is known of it, so nothing else is said.
+        # Nothing else is known about this tenant, so nothing else is checked.
         at = "/pack_meta/tenant" if isinstance(artifact, ContextPack) else "/tenant"
         remedy = name_remedy(tenant, known.tenants)
         yield Problem(at, "no_tenant", f"the directory has no tenant `{tenant}`", remedy)
@@ -338,7 +339,7 @@ def _below(place: str, one: Problem) -> Problem:
 
 
 def _names_beside(beside: Sequence[GovernedArtifact], known: KnownHere | None) -> TenantNames:
-    """What rules above the packs can name: the tools of the workspace, and the packs that are linted together."""
+    """Return the names that rules above the packs can use: tools of the workspace, and packs linted together."""
     packs = [
         merge(one, [other for other in beside if other is not one]) for one in beside if isinstance(one, ContextPack)
     ]
@@ -346,7 +347,7 @@ def _names_beside(beside: Sequence[GovernedArtifact], known: KnownHere | None) -
 
 
 def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) -> Iterator[Problem]:
-    """Problems of the policies: of each bundle alone, at its place in the pack, then of all together."""
+    """Yield the problems of the policies: of each bundle alone, at its place in the pack, then of all together."""
     vocabulary = pack_vocabulary(pack, merged.specs, known.definitions.values() if known else None)
     reported: set[tuple[str, str]] = set()
     guards = pack.policy_layer.guardrails
@@ -369,7 +370,7 @@ def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) 
 
 
 def require_tenants(named: Iterable[str | None], listed: Sequence[str] | None) -> None:
-    """Refuse artifacts of a tenant that is not `listed`: nothing would put them in force. Raises `InvalidArtifact`."""
+    """Refuse artifacts for a tenant that is not `listed`: they could never be in force. Raises `InvalidArtifact`."""
     unknown = [] if listed is None else [one for one in dict.fromkeys(named) if one is not None and one not in listed]
     faults = [(f"the directory has no tenant `{one[:80]}`", name_remedy(one, listed or ())) for one in unknown]
     if faults:

@@ -1,7 +1,7 @@
 """The short form of a pack, as its author writes it in Python or YAML.
 
 A condition is a text in the syntax of Python expressions. A tool is named by its id (`deploy.rollback`), or by its own
-name (`rollback`) if no other tool of the pack has it. What is left out gets a strict default.
+name (`rollback`) if no other tool of the pack has that name. A field that is left out gets a strict default.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class DenyDeclaration(Model):
 class AskDeclaration(Model):
     """Who is asked before a write of `tools` (by default each) is made: a person with the role `role`.
 
-    The first entry whose `when` is true counts; one without `when` is for all other calls, and is the last. In an
-    intent such an entry comes before the `auto_approve` of the pack, which then counts for no call of its tools there.
+    The first entry whose `when` is true counts. An entry without `when` is the last and covers all other calls. Such an
+    entry in an intent overrides the `auto_approve` of the pack for its tools.
     """
 
     role: Name
@@ -56,12 +56,11 @@ class AskDeclaration(Model):
     timeout_s: int = Field(default=3600, ge=1, le=2_592_000)
     """How long the question waits for an answer, in seconds, at most 30 days."""
     on_timeout: Literal["escalate", "deny"] = "escalate"
-    """What becomes of the call if nobody answers in time: `escalate` ends the run as escalated, `deny` denies the call.
-    """
+    """What happens if nobody answers in time: `escalate` ends the run as escalated, `deny` denies the call."""
 
 
 class ArgumentBounds(Model):
-    """Limits of one argument of a call that nobody is asked about."""
+    """Limits of one argument, within which nobody is asked about a call."""
 
     min: Number | None = None
     """The lowest number that the argument can be; absent, no lower limit."""
@@ -73,7 +72,7 @@ class ArgumentBounds(Model):
     """Whether the argument can have every value; lint asks for it where an argument has no limit."""
 
     def conditions(self, argument: str) -> list[dict[str, Any]]:
-        """Return the conditions (JsonLogic) that an argument is within the limits; none for a free one."""
+        """Return the conditions (JsonLogic) that an argument is within the limits; empty for a free argument."""
         fact = {"var": f"args.{argument}"}
         tests: list[dict[str, Any]] = []
         if self.min is not None:
@@ -98,15 +97,15 @@ class AutoApproveDeclaration(Model):
     tools: Seq[Name] = ()
     """The writes that the entry is about; by default all."""
     bounds: Annotated[dict[Name, ArgumentBounds], Field(max_length=100)] = {}
-    """Limits by the name of an argument; a call outside of them is asked about. Lint asks about arguments that neither
-    this nor `when` names, and about a side that is open.
+    """Limits by the name of an argument. A person is asked about a call outside of them. Lint reports each argument
+    that neither `bounds` nor `when` names, and each limit with an open side.
     """
     when: ConditionText | None = None
-    """A condition that has to be true too; absent, the bounds decide alone. Without a bound it limits an argument,
+    """A condition that has to be true too; absent, the bounds decide alone. Without `bounds` it must limit an argument,
     as `args.count <= 5` does.
     """
     mode: WriteMode = "delegated"
-    """The approval mode of such a call, which is below `destructive`."""
+    """The approval mode of such a call, at most `delegated`."""
     because: Text = ""
     """The reason, for people; it becomes the rationale of the rule."""
 
@@ -131,8 +130,8 @@ class IntentDeclaration(Model):
     """One kind of request: who may make it (roles), with which tools, and what is denied and asked beside the pack's
     own entries.
 
-    With `steps` the plan is fixed. Without, an agent chooses its own calls of the tools, in a session, or a model that
-    the runtime asks. `requires` names evidence that must be there before a write.
+    With `steps` the plan is fixed. Without `steps`, an agent chooses its own calls of the tools in a session, or a
+    model that the runtime asks chooses them. `requires` names evidence that must be available before a write.
     """
 
     description: Text = ""
@@ -162,8 +161,9 @@ class IntentDeclaration(Model):
 
 
 class GraphEvidence(Model):
-    """Evidence from the knowledge graph: from the entity `type:id`, whose id the request states at the JSON Pointer
-    `request`, along the predicates of `path`. Older than `max_age_s` seconds it does not count.
+    """Evidence from the knowledge graph: the value at the end of `path`, which begins at an entity of the type `type`.
+    The request states the id of the entity at the JSON Pointer `request`. Evidence older than `max_age_s` seconds does
+    not count.
     """
 
     type: Name
@@ -199,8 +199,8 @@ class PermissionDeclaration(Model):
     agrees_with: Map[Name] = {}
     """By the name of an argument, a JSON Pointer into the request; the argument has to equal the value there."""
     evidence_args: Map[Map[Name]] = {}
-    """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
-    has to equal.
+    """By the name of evidence: arguments of the call that produced it, each with the argument of this tool that must be
+    equal to it.
     """
     consent: Name | None = None
     """The evidence that has to be `true` about the arguments of every call, as the consent of the person concerned."""
@@ -213,8 +213,8 @@ class PackDeclaration(Model):
 
     `who` are the roles that may make a request of an intent that names none. `approver` is the role that is asked about
     every write that no entry of `ask` or `auto_approve` covers. `tools` are all that the pack may use; by default all
-    that it is given. Without `intents` there is one, of the pack's own name, whose agent chooses its calls. In `mode`
-    `observe` it stops no call: what it would have denied or asked is recorded.
+    that it is given. Without `intents` there is one intent, with the name of the pack, whose agent chooses its calls.
+    With the `mode` `observe` the pack stops no call: the denials and questions that would have happened are recorded.
     """
 
     name: PackName

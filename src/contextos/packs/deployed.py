@@ -1,4 +1,4 @@
-"""Lint of a pack against the deployment that runs it: what its limits, people, agents and version never let happen."""
+"""Lints a pack against the deployment that runs it: finds what its limits, people, agents and version rule out."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MODES: Final = APPROVAL_MODES.index
 
 
 class Deployed(Model):
-    """What a deployment is, for lint: its limits of a run, its version, what time it is, whether a login proves an
-    answer to an approval, and whether an answer needs no proof.
+    """A deployment, as lint sees it: its limits of a run, its version, and the time now in Unix seconds. `logins` says
+    whether a login proves an answer to an approval, and `unproved` whether an answer needs no proof.
     """
 
     limits: DirectoryLimits
@@ -50,12 +50,12 @@ class Deployed(Model):
 def lint_deployed(
     merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition], held: HeldRoles, here: Deployed
 ) -> Iterator[Problem]:
-    """Yield what a pack states and nothing in this deployment fulfils."""
+    """Yield a problem for each statement of a pack that nothing in this deployment can fulfil."""
     yield from _DeployedLint(merged, definitions, held, here).problems()
 
 
 def lint_rule_names(bundle: PolicyBundle) -> Iterator[Problem]:
-    """Yield the names that several rules of a bundle have: in records and guardrails they are one."""
+    """Yield a problem for each name that several rules of a bundle share: records and guardrails take them for one."""
     names = [rule.rule_id for rule in bundle.policy_dsl.rules]
     for name in (name for name, count in Counter(names).items() if count > 1):
         at = pointer(("policy_dsl", "rules", len(names) - 1 - names[::-1].index(name), "rule_id"))
@@ -88,7 +88,7 @@ class _DeployedLint:
                 yield Problem(at, "not_now", f"no adapter of the tenant has the tool `{name}`", "correct or remove it")
 
     def _lowest(self, name: str) -> float | None:
-        """The lowest value of a limit that the pack, the deployment or the tenant states."""
+        """Return the lowest value of a limit that the pack, the deployment or the tenant states."""
         stated = (self.stated[name], getattr(self.here.limits, name), getattr(self.held.limits, name))
         return min((one for one in stated if one is not None), default=None)
 
@@ -101,7 +101,7 @@ class _DeployedLint:
                 yield Problem(pointer(("pack_meta", *above, name)), "above_limit", detail, f"write at most {lowest:g}")
 
     def _templates(self) -> Iterator[Problem]:
-        """Plans that no intent names, and plans that no run can end within its limits."""
+        """Yield a problem for each plan that no intent names, or that no run can end within its limits."""
         named = {name for intent in self.merged.intents.values() for name in intent.eligible_task_templates}
         for index, template in enumerate(self.pack.decision_layer.task_templates):
             at: PointerPath = ("decision_layer", "task_templates", index)
@@ -118,7 +118,7 @@ class _DeployedLint:
                     yield Problem(pointer((*at, "steps")), "beyond_limit", detail, f"raise `{name}`")
 
     def _tools(self) -> Iterator[Problem]:
-        """Tools that no intent, no agent or no user of the tenant can use."""
+        """Yield a problem for each tool that no intent, no agent or no user of the tenant can use."""
         layer = self.pack.tooling_layer
         for place, entry in enumerate(layer.adapter_registry):
             for index, short in enumerate(entry.capabilities):
@@ -148,7 +148,7 @@ class _DeployedLint:
         return next((one for one in adapter.capabilities if one.name == short), None) if adapter else None
 
     def _highest(self, name: str) -> ApprovalMode | None:
-        """The highest mode that a run reaches whose plan or session has the tool; None: no intent is for it."""
+        """Return the highest mode that a run with this tool reaches; None if no intent's plan or session has it."""
         meta = self.pack.pack_meta
         using = [one.intent for one in self.merged.templates.values() if any(step.tool == name for step in one.steps)]
         intents = [self.merged.intents[one] for one in using if one in self.merged.intents]
@@ -160,7 +160,7 @@ class _DeployedLint:
         asked = [one for one in layer.permissions if (one.adapter_id, one.capability) == (adapter_id, short)]
         roles = {role for one in asked if one.allow for role in one.roles}
         with_role = [one for one in users if roles & {one.role, *one.roles}]
-        # That nobody holds the role is said of its permission.
+        # If nobody holds the role, the problem of its permission says so.
         return not with_role or any({*tool.required_scopes} <= {*one.scopes} for one in with_role)
 
     def _delegations(self) -> Iterator[Problem]:
@@ -185,7 +185,7 @@ class _DeployedLint:
                 )
 
     def _unanswered(self, gate: ApprovalGate) -> str | None:
-        """Why none of the people with the role of a gate can answer it. That nobody has it is said elsewhere."""
+        """Return why no holder of a gate's role can answer it, or None. A role without holders is not reported here."""
         role = gate.required_approver_role
         holders = [one for one in self.held.people or () if role in one.roles]
         proved = [one for one in holders if self._can_prove(one)]
@@ -204,13 +204,13 @@ class _DeployedLint:
         return bool(proofs) or self.here.unproved
 
     def _is_other(self, person: Approver) -> bool:
-        """Whether a person is neither the author of the pack nor behind each of the agents."""
+        """Return whether a person is neither the author of the pack nor behind each of the agents."""
         names = {person.approver_id, *person.user_ids}
         behind = [bool(names & {one.agent_id, one.owner}) for one in self.agents or ()]
         return self.pack.contract_meta.issuer not in names and not (behind and all(behind))
 
     def _roles(self) -> Iterator[Problem]:
-        """Roles that somebody has to hold for what the pack says to lead anywhere."""
+        """Yield a problem for each operator's role that the pack needs and that nobody holds."""
         remembering = [bool(one.memory) for one in self.pack.decision_layer.task_templates]
         needed = list[tuple[PointerPath, str, str]]()
         if True in remembering:

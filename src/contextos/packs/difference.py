@@ -1,4 +1,4 @@
-"""The difference of two whole packs, field by field. Entries of a list are compared by their id, not by their place."""
+"""Compares two whole packs, field by field. Entries of a list are compared by their id, not by their place."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _IDS: Final = (
     "name",
     "id",
 )
-"""The fields that name an entry of a list, the most telling first."""
+"""The fields that can identify an entry of a list, the most specific first."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field that differs. `before` or `after` is `MISSING` where the field is not there.
+    """One field that differs. `before` or `after` is `MISSING` if the field is not there.
 
-    In `at`, a JSON Pointer, an entry of a list is named by its id. The condition of a rule is one field, as its text.
+    `at` is a JSON Pointer in which an entry of a list is named by its id. A rule's condition is one field, as text.
     """
 
     at: str

@@ -1,7 +1,7 @@
-"""`expand`: the whole Context Pack of a declaration, with the origin of every field. The same input gives the same
-bytes.
+"""`expand`: makes the whole Context Pack of a declaration, with the origin of every field. The same input gives the
+same bytes.
 
-The expansion passes lint together with the tools that it is made for, or is refused with what lint says.
+The expansion passes lint together with the tools that it is made for, or is refused with the problems that lint finds.
 Source: docs/design/contracts.md, "Policy", "Approval modes".
 """
 
@@ -37,9 +37,9 @@ SHARE_OF_TOKENS: Final = {"policy": 15, "tool": 15, "evidence": 25, "memory": 10
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A whole pack, its JSON, and the origin of each leaf of it by JSON Pointer.
+    """A whole pack, its JSON, and the origin of each leaf of the JSON, by JSON Pointer.
 
-    `places` has the place in the declaration, where a field is from one.
+    `places` maps each field that comes from the declaration to its place there, both as JSON Pointers.
     """
 
     pack: ContextPack
@@ -47,11 +47,11 @@ class Expansion:
     origins: Mapping[str, Origin] = field(repr=False)
     places: Mapping[str, str] = field(repr=False)
     source: bytes = field(default=b"", repr=False)
-    """The file with the declaration, where it is from one."""
+    """The content of the file with the declaration; empty if it is not from a file."""
 
     def placed(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return problems of the expansion at the places of the declaration that they are from, each once, with line
-        and column where it is from a file.
+        """Return problems of the expansion, each once and with its place in the declaration, and with line and column
+        if the declaration is from a file.
 
         A remedy names the field `egress` as the declaration does.
         """
@@ -63,7 +63,7 @@ class Expansion:
         return in_lines(found.values(), self.source)
 
     def _place(self, pointer: str) -> str:
-        """The place of a field, or that of the nearest field around it which is from one."""
+        """Return the place of a field in the declaration, or the place of the nearest field around it that has one."""
         around = pointer
         while around and around not in self.places:
             around = around.rpartition("/")[0]
@@ -74,8 +74,8 @@ def expand(declaration: PackDeclaration, adapters: Iterable[AdapterDefinition]) 
     """Return the whole pack of a declaration, for the tools of `adapters`.
 
     Raises:
-        InvalidArtifact: the declaration names what does not exist, contradicts itself, or lint refuses the pack; each
-            problem has a pointer into the declaration, or into the expansion where lint found it.
+        InvalidArtifact: the declaration names a tool or fact that does not exist, contradicts itself, or lint refuses
+            the pack. Each problem has a pointer into the declaration; into the expansion if the field has no place.
     """
     definitions = {one.adapter_id: one for one in adapters}
     return _Expander(declaration, definitions).expansion()
@@ -120,7 +120,7 @@ class _Expander:
         return Vocabulary(arguments, evidence, complete=True, hours=hours)
 
     def _check(self) -> None:
-        """Refuse what would be in the pack and never count."""
+        """Refuse entries that would never count: tools that no intent uses or that cost too much, and duplicates."""
         self.builder.check_entries(self.used)
         idle = sorted(self.tools.keys() - {tool for tools in self.used.values() for tool in tools})
         if idle:
@@ -287,7 +287,7 @@ class _Expander:
         }
 
     def _agreed(self, intent: str, tool: str) -> dict[str, OriginOf]:
-        """The arguments of a write that a fixed plan takes from the request: they have to be those of the request."""
+        """Return, by argument of a write, the place in the request from which a plan takes it: both must be equal."""
         template = template_of(intent, self.intents[intent], self.used[intent], self.builder)
         steps = template["steps"]
         bound = [split_origins(step)[0] for step in steps]

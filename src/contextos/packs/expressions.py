@@ -1,8 +1,8 @@
-"""Conditions in the syntax of Python expressions, compiled to the JsonLogic of policy rules.
+"""Compiles conditions in the syntax of Python expressions to the JsonLogic of policy rules.
 
 The text is parsed and never run. It can hold facts (`args.env`, `evidence["ci"].green`), literals, `and`, `or`, `not`,
 comparisons, `in`, `+ - * / %`, `x if c else y`, and the functions `min`, `max`, `default`, `missing`, `missing_some`.
-Refuses every other syntax, and texts beyond the limits. Whether a fact exists and its type fits is checked by lint.
+Refuses every other syntax, and texts beyond the limits. Lint checks whether a fact exists and its type fits.
 
 >>> compile_condition('args.amount > 20 and args.env == "prod"')
 {'and': [{'>': [{'var': 'args.amount'}, 20]}, {'==': [{'var': 'args.env'}, 'prod']}]}
@@ -60,7 +60,7 @@ _MEANT: Final = {
     **dict.fromkeys("“”„«»", '"'),
     **dict.fromkeys("‘’‚", "'"),  # noqa: RUF001
 }
-"""What a condition says for the operators and quotes of other languages."""
+"""The operators and quotes of other languages, each with what a condition uses instead."""
 _FOREIGN: Final = re.compile(
     r"""(?P<quote>"{3}|'{3}|["'])(?:\\.|(?!(?P=quote))[^\\])*+(?P=quote)"""
     r"|(?P<part>===|!==|&&|\|\||<>|=<|=>|[<>=!]=|[“”„«»‘’‚\\]|[=!&|]|[\w.]+)",  # noqa: RUF001
@@ -76,7 +76,7 @@ def compile_condition(text: str, at: Place = ()) -> Any:
     """Return the JsonLogic of a condition. `at` is the path of the text in its document, for errors.
 
     Raises:
-        InvalidArtifact: the text is no condition; says what to write.
+        InvalidArtifact: the text is not a condition; says what to write.
     """
     if len(text) > MAX_EXPRESSION_CHARS:
         refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
@@ -107,21 +107,21 @@ def refuse_expression(at: Place, code: str, detail: str, remedy: str) -> NoRetur
 
 
 class FaultCollector:
-    """The faults of one document, which are refused together."""
+    """Collects the faults of one document, so that they are refused together."""
 
     def __init__(self) -> None:
         self.faults: list[Problem] = []
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Return a context that keeps what is refused in it in `faults`, so that all faults are found at once."""
+        """Return a context that adds the problems of a refusal to `faults`, so that all faults are found at once."""
         try:
             yield
         except InvalidArtifact as error:
             self.faults += error.problems
 
     def refuse_faults(self) -> None:
-        """Refuse the faults that were kept, one for each place and code. Raises `InvalidArtifact`."""
+        """Raise `InvalidArtifact` if faults were kept, with one problem for each place and code."""
         first: dict[tuple[str, str], Problem] = {}
         for one in self.faults:
             first.setdefault((one.pointer, one.code), one)
@@ -234,7 +234,7 @@ class _Compiler:
         return {"var": self._path(node)}
 
     def _path(self, node: ast.expr) -> str:
-        """The dotted path of a fact: names and texts in brackets, below a root."""
+        """Return the dotted path of a fact: names and texts in brackets, below a root."""
         segments: list[str] = []
         while not isinstance(node, ast.Name):
             if isinstance(node, ast.Attribute):
@@ -272,16 +272,16 @@ class _Compiler:
 
 
 def conjuncts(condition: Any, *, nested: bool = False) -> list[Any]:
-    """Return the conditions (JsonLogic) that are all true where `condition` is; with `nested` also those in them."""
+    """Return the conditions (JsonLogic) whose conjunction `condition` is; with `nested`, split them further, too."""
     if not isinstance(condition, dict) or "and" not in condition:
         return [condition]
     return [part for one in condition["and"] for part in (conjuncts(one, nested=True) if nested else [one])]
 
 
 def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
-    """Return the arguments that a condition (JsonLogic) limits wherever it is true, each with its `ArgConstraint`.
+    """Return the arguments that a condition (JsonLogic) limits, each with its limits as an `ArgConstraint` in JSON.
 
-    The limits allow all that the condition allows, and perhaps more: those of `args.count < 5` are `max: 5`.
+    The limits allow every value that the condition allows, and perhaps more: `args.count < 5` gives `max: 5`.
     """
     found: dict[str, dict[str, Any]] = {}
     for part in conjuncts(condition, nested=True):

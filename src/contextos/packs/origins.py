@@ -1,7 +1,7 @@
-"""Where each field of an expansion comes from: a tree of JSON whose leaves carry their origin.
+"""Records where each field of an expansion comes from: a tree of JSON whose leaves carry their origin.
 
-The author wrote it, it is a default, or it is derived from what the author and the tools say. A leaf can also carry the
-place of the declaration from which it is, so that a fault of it is reported there.
+A field is written by the author, is a default, or is derived from the declaration and the tools. A leaf can also carry
+its place in the declaration, so that a fault of the leaf is reported there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def stated(declaration: Model, name: str) -> OriginOf:
 
 
 def places_of(tree: Any, at: Place = ()) -> dict[str, str]:
-    """Return the places in the declaration that a tree states, as JSON Pointers by JSON Pointer into the expansion."""
+    """Return the places in the declaration that a tree states. Keys are JSON Pointers into the expansion, values are
+    JSON Pointers into the declaration.
+    """
     if isinstance(tree, OriginOf):
         own = {} if tree.at is None else {pointer(at): pointer(tree.at)}
         return own | places_of(tree.value, at)
@@ -91,5 +93,5 @@ def _origins(tree: Any, at: Place, origin: Origin | None) -> Iterator[tuple[str,
 
 
 def written_conjuncts(condition: Any, at: Place) -> list[OriginOf]:
-    """The conditions that are all true where `condition` is, which the author wrote at this place."""
+    """Return the conditions whose conjunction `condition` is, marked as written by the author at the place `at`."""
     return [OriginOf(one, "written", at) for one in conjuncts(condition)]

@@ -25,7 +25,7 @@ def print_condition(condition: Any) -> str:
 
 
 def _text(node: Any, least: int) -> str:
-    """The text of a node, in parentheses where it binds less tightly than `least`."""
+    """Return the text of a node, in parentheses where it binds less tightly than `least`."""
     text, strength = _printed(node)
     return text if strength >= least else f"({text})"
 
@@ -84,7 +84,7 @@ def _chosen(operands: Sequence[Any]) -> tuple[str, int]:
 
 
 def fact_text(path: str) -> str:
-    """Return the text of a fact's dotted path. A segment that is no Python name is written in brackets."""
+    """Return the text of a fact's dotted path. A segment that is not a Python name is written in brackets."""
     root, *segments = path.split(".")
     plain = [one.isidentifier() and one.isascii() and not keyword.iskeyword(one) for one in segments]
     written = [

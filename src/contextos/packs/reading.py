@@ -49,7 +49,7 @@ def read_declaration(raw: bytes) -> PackDeclaration:
     Raises:
         MalformedJson: the bytes are neither YAML nor JSON, or exceed a limit.
         InvalidEnvelope: a field is unknown, missing or of another type.
-        InvalidArtifact: the document is no object, or as `parse_declaration`.
+        InvalidArtifact: the document is not an object, or as `parse_declaration`.
     """
     value = read_document(raw)
     if not isinstance(value, dict):
@@ -77,7 +77,7 @@ def parse_declaration(value: dict[str, Any]) -> PackDeclaration:
 
 
 def _condition_faults(value: Any, at: Place) -> Iterator[Problem]:
-    """What is wrong with the conditions of a declaration that is wrong in other places too."""
+    """Yield the problems of the conditions of a declaration that has faults in other places too."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, one in inside:
         if step == "when" and isinstance(one, str):
@@ -97,7 +97,7 @@ def write_declaration(declaration: PackDeclaration) -> str:
 def draft_pack(file: str, fields: Mapping[str, Any], definitions: Iterable[AdapterDefinition]) -> str:
     """Return the text of the short form of a pack over all tools of these definitions.
 
-    `file` is its name as its comment shows it. `fields` are those of `PackDeclaration` without its tools.
+    `file` is the name of the file, for its comment. `fields` are the fields of `PackDeclaration` without its tools.
 
     Raises:
         InvalidEnvelope: a field is unknown, missing or of another type.

@@ -1,7 +1,7 @@
-"""The policy rules of a declaration: for each intent and tool, who may, what denies, who is asked.
+"""Builds the policy rules of a declaration: for each intent and tool, who may call, what denies, who is asked.
 
-At most one of the rules that allow a write is true of a call: an entry of `ask`, else one of `auto_approve`, else the
-rule that asks. Everybody who is not named is denied by a rule of its own, and a rule whose facts are missing denies.
+At most one of the rules that allow a write is true of a call: an entry of `ask`, else an entry of `auto_approve`, else
+the rule that asks the approver. Another rule denies everybody who is not named. A rule denies if its facts are missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def refuse_pack(code: str, at: Place, detail: str, remedy: str) -> InvalidArtifa
 
 
 def upper(*names: str) -> str:
-    """Return names as one part of a rule or gate id."""
+    """Return names joined as one part of a rule or gate id, in upper case."""
     return _NOT_IN_IDS.sub("_", "_".join(names).upper()).strip("_")
 
 
@@ -48,7 +48,7 @@ def upper(*names: str) -> str:
 class WriteRules:
     """The entries that decide about one write in one intent, each with its condition.
 
-    `asks_all` is the one about all other calls.
+    `asks_all` is the entry of `ask` about all other calls, with its place.
     """
 
     asks: list[tuple[AskDeclaration, Any, Place]]
@@ -68,7 +68,7 @@ class RuleBuilder(FaultCollector):
         self._ids: dict[str, str] = {}
 
     def check_entries(self, used: Mapping[str, Sequence[str]]) -> None:
-        """Refuse an entry about a tool that no run of its intent uses, or that asks about a read: it never counts.
+        """Refuse an entry that never counts: its tool is used by no run of its intent, or it asks about a read.
 
         `used` maps each intent to the tools of its runs.
         """
@@ -103,7 +103,7 @@ class RuleBuilder(FaultCollector):
             remedy = 'name the roles: `who: ["deployer"]`'
             missing: Place = (*at, "who") if name in self.declaration.intents else ("who",)
             raise refuse_pack("nobody", missing, f"nobody may make a request of `{name}`", remedy)
-        # A person with a second role has both: `user.role` is the first one alone.
+        # A person can have two roles: `user.role` is only the first one.
         place: Place = (*at, "who") if intent.who else ("who",)
         named = [OriginOf(role, "derived", (*place, index)) for index, role in enumerate(who)]
         held = [{"in": [role, derived({"var": ["user.roles", []]})]} for role in named]
@@ -153,7 +153,7 @@ class RuleBuilder(FaultCollector):
             evidence = evidence | self._evidence_of(condition)
         requires = {"requires": derived(sorted(evidence))} if evidence else {}
         applies = {"intent": derived(name), "capability": derived(tool)}
-        # Before a call is asked for, its arguments and the evidence are not known: who may can see the tool.
+        # Before a call is asked for, its arguments and the evidence are not known: each permitted role sees the tool.
         for point in ("compile", "plan"):
             yield self._rule(
                 self._id(point, name, tool, point),
@@ -207,7 +207,7 @@ class RuleBuilder(FaultCollector):
         )
 
     def _decided(self, name: str, intent: IntentDeclaration, tool: str) -> WriteRules:
-        """The entries of the intent, then those of the pack, that are about this write."""
+        """Return the entries of the intent, then those of the pack, that are about this write."""
         at: Place = ("intents", name)
         asks: list[tuple[AskDeclaration, Place]] = [
             *((one, (*at, "ask", index)) for index, one in enumerate(intent.ask)),
@@ -219,7 +219,7 @@ class RuleBuilder(FaultCollector):
             if ask.tools and tool not in self.named(ask.tools, list(self.tools), (*place, "tools")):
                 continue
             if asks_all is not None and place[0] == "ask" and asks_all[1][0] == "intents":
-                # The intent says who is asked about all other calls. Conditions of the pack hold beside it.
+                # The intent says who is asked about all other calls. Entries of the pack with a condition still count.
                 if ask.when is None:
                     continue
             elif asks_all is not None:
@@ -252,7 +252,7 @@ class RuleBuilder(FaultCollector):
         return WriteRules(found, bounded, asks_all)
 
     def _asked(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:
-        """The effect of a rule that asks, and its gate. Without an entry the approver of the pack is asked."""
+        """Return the effect of a rule that asks, and its gate. Without an entry the approver of the pack is asked."""
         if entry is None:
             ask, role = None, replace(stated(self.declaration, "approver"), at=("approver",))
         else:
@@ -274,7 +274,7 @@ class RuleBuilder(FaultCollector):
         }
 
     def _targets(self, tools: Sequence[str], used: Sequence[str], writes: Sequence[str], at: Place) -> list[str]:
-        """The tools of an intent that an entry is about."""
+        """Return the tools of an intent that an entry is about."""
         if not tools:
             return list(writes)
         named = self.named(tools, list(self.tools), (*at, "tools"))
@@ -300,7 +300,7 @@ class RuleBuilder(FaultCollector):
         return True  # in a pack that is refused
 
     def _check(self, condition: Any, tool: str, intent: str, at: Place) -> None:
-        """Refuse a condition that cannot be typed, or reads a fact that does not exist for this tool."""
+        """Refuse a condition whose types do not fit, or that reads a fact that does not exist for this tool."""
         analysis = analyse_condition(condition, at=())
         applies = AppliesTo(intent=intent, capability=tool)
         problems = [*analysis.problems, *lint_facts(analysis.facts, condition, applies, self.vocabulary, ())]
@@ -313,7 +313,7 @@ class RuleBuilder(FaultCollector):
             )
 
     def _evidence_of(self, condition: Any) -> set[str]:
-        """The names of evidence that a condition reads."""
+        """Return the names of evidence that a condition reads."""
         needed = [fact for fact in analyse_condition(condition).facts if fact.required]
         paths = [fact.path.partition(".")[2] for fact in needed if fact.segments[0] == "evidence"]
         known = self.vocabulary.evidence or {}
@@ -350,7 +350,7 @@ class RuleBuilder(FaultCollector):
 
 
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:
-    """The conditions that an argument is within its bounds."""
+    """Return the conditions that an argument is within its bounds."""
     tests = bound.conditions(argument)
     if bound.any is bool(tests):
         remedy = "give `min`, `max` or `enum`, or `any: true` alone"

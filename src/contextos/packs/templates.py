@@ -1,7 +1,7 @@
-"""The task template of an intent: a plan of the declared steps, or the tools whose calls an agent chooses.
+"""Makes the task template of an intent: a plan of the declared steps, or the tools whose calls an agent chooses.
 
-In a plan each step depends on the one before it, and the decision is checked before the first write.
-Refuses a plan that begins with a write: nothing would be known when its decision is made.
+In a plan each step depends on the step before it, and the decision is checked before the first write.
+Refuses a plan that begins with a write: nothing would be known when the decision is made.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], build
 
 
 def _choice(tool: str, number: int, builder: RuleBuilder) -> dict[str, Any]:
-    """One tool that an agent can call, with arguments of its own."""
+    """Return the template entry of one tool that an agent can call with arguments that it chooses."""
     return {
         "id": derived(_numbered(tool, number)),
         "tool": derived(tool),

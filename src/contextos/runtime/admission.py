@@ -1,8 +1,7 @@
-"""Admission: find out who acts, pin the artifacts that the run uses, and build the scope (`RunScope`) that stays
-fixed.
+"""Admission: find out who acts, pin the artifacts that the run uses, and build the scope (`RunScope`) that stays fixed.
 
 The order of the steps is in `runtime.loop`. This module has the calls whose answers are recorded, and the functions
-that build values from those answers.
+that build values from the recorded answers.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class AdmittedRun:
     """A run that was admitted: its scope, what follows from its pins, evidence, memory and slot contents, or why a slot
     is empty.
 
-    `needed` has the digests of the slot contents without which a slot has less than its `minItems`.
+    `needed` has the digests of the slot contents that a slot needs to reach its `minItems`.
     """
 
     scope: RunScope
@@ -226,7 +225,9 @@ def build_scope(
 def _session(
     request: InvokeRequest, principals: Principals, loaded: LoadedArtifacts, environment: RunEnvironment
 ) -> SessionWindow:
-    """The time limit of a run, in every mode: the lowest that is set, counted from when the run was received."""
+    """Return the time limit of a run, in every mode: the lowest one that is set, counted from when the run was
+    received.
+    """
     stated = (
         request.runtime.max_session_duration_ms,
         loaded.pack.pack_meta.max_session_duration_ms,
@@ -251,7 +252,7 @@ def oversized_request(principals: Principals, environment: RunEnvironment) -> Fa
 def within_token_budget(
     budget: BudgetInForce, compiled: dict[str, Any] | Failure, environment: RunEnvironment
 ) -> dict[str, Any] | Failure:
-    """Return the compiled context, or a failure if it and those of earlier plans together exceed `total_tokens`.
+    """Return the compiled context, or a failure if it and the contexts of earlier plans together exceed `total_tokens`.
 
     A failure of the compile is returned as it is, with the limit if the directory set it.
     """
@@ -280,7 +281,7 @@ def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tupl
 
 
 def parsed_request(raw: bytes | str | Mapping[str, Any]) -> InvokeRequest:
-    """Return a request as a program sent it, validated.
+    """Validate a request that a program sent, and return it.
 
     Raises:
         InvalidInput: it is malformed.
@@ -295,8 +296,8 @@ def request_fingerprint(fields: Mapping[str, Any]) -> str:
 
 def compared_request(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a request by which it counts as the same: without `trace`, token references and the identity
-    claim, and of a partner's claim the chain alone, because each attempt brings a new one. That the reference of the
-    agent is one that the directory does not list counts.
+    claim. Only the chain of a partner's claim is kept, because each attempt brings a new claim. An agent reference that
+    the directory does not list counts as a difference.
     """
     body = {name: value for name, value in fields.items() if name != "trace"}
     if "hop" in body:

@@ -1,10 +1,10 @@
-"""The code that a run is pinned to: the runtime's own build, the code of each adapter that its pack registers, and what
-that code imports.
+"""Pin a run to code: the runtime's own build, the code of each adapter that its pack registers, and what that code
+imports.
 
 A call is bound to the code of its own adapter as this process loaded it when the run was admitted. Another process,
 after a restart or an upgrade, can run other code, and an installed package can change below a running process: then an
-approval is void, no write is sent, and no adapter whose code changed is called. The runtime's build is on record, and
-the number of its semantics binds.
+approval is void, no write is sent, and no adapter whose code changed is called. The runtime's build is only recorded; a
+run is bound to the number of its semantics.
 Source: docs/adr/0064-a-call-is-bound-to-the-code-that-it-uses.md.
 """
 
@@ -32,7 +32,7 @@ LOOK_SHARED_US: Final = 1_000_000
 
 
 def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str, Any]:
-    """Return a set that `Catalog.pin` returned with the pins of the code added, or the failure."""
+    """Add the pins of the code to a set that `Catalog.pin` returned. Returns the set, or the failure."""
     if "failure" in pin_set:
         return pin_set
     adapters = [name.removeprefix(ADAPTER) for name in pin_set["pins"] if name.startswith(ADAPTER)]
@@ -60,9 +60,9 @@ def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, s
 
 
 def _imported_now(look: Callable[[], str | None], environment: RunEnvironment) -> str | None:
-    """What a look at files finds, or found since the last barrier, which counts for `LOOK_SHARED_US`.
+    """Return the digest that a look at files finds, or found since the last barrier and less than `LOOK_SHARED_US` ago.
 
-    Adapters of one file share what they import, and it is looked at once.
+    Adapters of one file share what they import, so its files are read once.
     """
     barriers, now_us = environment.journal.barriers, environment.ports.clock.now_us()
     known = environment.looked.get(look)
@@ -83,7 +83,7 @@ async def pins_now(
 
 @lru_cache(maxsize=16)
 def _parted(pins: tuple[str, ...]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """Of the names of pins: the ids of adapters, what the catalog knows, and what is about code."""
+    """Split the names of pins into ids of adapters, names that the catalog knows, and names of pins of code."""
     published = tuple(name for name in pins if not name.startswith((CODE, PACKAGES)))
     code = tuple(name for name in pins if name == RUNTIME or name not in published)
     return tuple(name.removeprefix(ADAPTER) for name in pins if name.startswith(ADAPTER)), published, code
@@ -92,15 +92,15 @@ def _parted(pins: tuple[str, ...]) -> tuple[Sequence[str], Sequence[str], Sequen
 async def recheck_preconditions(
     environment: RunEnvironment, scope: RunScope, key: str, capability: Capability | None
 ) -> tuple[Failure | None, Write]:
-    """Look up both identities and every pin that a call uses again, as they are right before a write is sent or a
-    session reads. Returns what changed, or None, and the check that the active policies are still these.
+    """Look up the user, the agent and every pin that a call uses again, right before a write is sent or a session
+    reads. Returns what changed, or None, and the check that the active policies have not changed.
     """
     pins = scope.pinned.used_by(*([capability] if capability else []))
     admitted = scope.identity.principals
 
     async def look() -> dict[str, Any]:
         known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
-        # A later version of the policies fails the commit that sends.
+        # If the policies get a later version, the commit before the sending fails.
         version, now = await pins_now(pins, environment, await environment.barrier.found(active=True))
         return {
             "principals": admitted.looked_up_again(known),
@@ -128,8 +128,8 @@ def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> st
 
 @final_fields
 class PinnedAdapters(Mapping[str, Adapter]):
-    """The adapters of this process by id. One that is not the pinned code when it is asked for, or has no pin, answers
-    no call.
+    """The adapters of this process by id. An adapter that is not the pinned code when it is asked for, or has no pin,
+    answers no call.
     """
 
     environment: RunEnvironment
@@ -139,7 +139,7 @@ class PinnedAdapters(Mapping[str, Adapter]):
         ports, packages = self.environment.ports, PACKAGES + name
         adapter, code = ports.adapters[name], ports.code.get(CODE + name)
         unchanged = code is not None and code == self.pins.get(CODE + name)
-        # Either of both can have begun or ceased to import something.
+        # The recorded and the current code can differ in whether they import anything.
         if unchanged and packages in self.pins:
             look = ports.packages.get(packages)
             imported = _imported_now(look, self.environment) if look is not None else None

@@ -32,7 +32,7 @@ def end_contradictions(
     end: End, scope: RunScope | None, journal: Journal, made: Set[str] = frozenset()
 ) -> tuple[Failure, ...]:
     """Return why the run cannot end as `end` after what it did, or nothing. `made` are the steps of decisions that were
-    made before and that this end says nothing about.
+    made before; this end is not about them.
     """
     effects = [one for one in journal.account.effects.values() if one["step_id"] not in made]
     known = scope.tools.capabilities.items() if scope and journal.account.last("call.asked") else ()
@@ -43,7 +43,9 @@ def end_contradictions(
 
 
 def agreed(outcome: RunOutcome, scope: RunScope | None, journal: Journal, made: Set[str] = frozenset()) -> RunOutcome:
-    """Return the outcome that agrees with what the run did: this one, or that a person decides, with what was done."""
+    """Return `outcome` if it agrees with what the run did; else the same one as `escalated`, with the
+    contradictions.
+    """
     assert outcome.end is not None, "a run that ends has an end"
     failures = end_contradictions(outcome.end, scope, journal, made)
     return replace(outcome, end="escalated", failures=(*outcome.failures, *failures)) if failures else outcome
@@ -52,9 +54,9 @@ def agreed(outcome: RunOutcome, scope: RunScope | None, journal: Journal, made: 
 def decide_outcome(
     admitted: AdmittedRun, attempt: Attempt, environment: RunEnvironment
 ) -> tuple[RunOutcome, list[RunOutcome]]:
-    """Step 14: return how the run ends, with the outputs that it has, and how each decision before the last one ended.
+    """Step 14: return how the run ends, with its outputs, and how each decision before the last one ended.
 
-    The run proposes what is to be remembered of it.
+    The run also proposes what is to be remembered of it.
     """
     sources, decisions = _sources(admitted, attempt), decisions_of(admitted.template(attempt.plan), attempt.plan)
     outcome = _outcome(admitted, attempt, decisions, sources, environment.journal)
@@ -65,7 +67,7 @@ def decide_outcome(
 def _outcome(
     admitted: AdmittedRun, attempt: Attempt, decisions: Sequence[Decision], sources: Mapping[str, Any], journal: Journal
 ) -> RunOutcome:
-    """How the run ends, from its last score and what it did."""
+    """Return how the run ends, from its last score and what it did."""
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
@@ -89,8 +91,8 @@ def _outcome(
 
 
 def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, ...]:
-    """Return the decisions of a run in the order of its plan, or of its template if it has no plan. Each governs the
-    steps above `read_only` after its checkpoint.
+    """Return the decisions of a run in the order of its plan, or of its template if it has no plan. Each decision
+    governs the steps above `read_only` after its checkpoint.
     """
     known = plan or template
     keys = list(dict.fromkeys(point.decision_id for point in known.decision_checkpoints))
@@ -103,8 +105,8 @@ def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, .
 
 
 def last_decision(template: TaskTemplate, plan: Plan | None, decisions: Sequence[Decision]) -> Decision | None:
-    """Return that one of the `decisions_of` a run with which it ends, or None without a checkpoint. It also has what no
-    other governs.
+    """Return the last of `decisions`, with which the run ends, or None if there is no checkpoint. It also governs every
+    step that no other decision governs.
     """
     if not decisions:
         return None
@@ -136,8 +138,8 @@ def waiting_record(
 
 
 def _earlier(attempt: Attempt, outcome: RunOutcome, decisions: Sequence[Decision]) -> list[RunOutcome]:
-    """How each decision before the last one ended. A decision whose steps are all done is made, although another
-    step failed after it; every other one ends as the run does.
+    """Return how each decision before the last one ended. A decision whose steps are all done is made, even if a later
+    step failed; every other one ends as the run does.
     """
     ended = []
     for decision in decisions[:-1]:
@@ -149,7 +151,7 @@ def _earlier(attempt: Attempt, outcome: RunOutcome, decisions: Sequence[Decision
 
 
 def _is_made(decision: Decision, attempt: Attempt, failures: Sequence[Failure]) -> bool:
-    """Whether a decision before the last one is made although the run failed after it."""
+    """Return whether a decision before the last one is made although the run failed after it."""
     done = {step for step, result in attempt.execution.results.items() if result.status in ("ok", "completed")}
     failed = {failure.step_id for failure in failures}
     return bool(failures) and bool(decision.steps) and decision.steps <= done and not decision.steps & failed
@@ -164,7 +166,7 @@ def _consolidate(
 ) -> RunOutcome:
     """Propose statements to remember. A proposal stays a candidate until a person accepts it.
 
-    Policy is asked about each; an escalation ends the run as escalated.
+    Policy is asked about each proposal; if policy escalates one, the run ends as escalated.
     """
     if outcome.end != "completed":
         return outcome
@@ -207,8 +209,8 @@ async def conclude(
     """Step 15: commit the records, the replay packet and the entry `run.ended` together; return the last record as
     JSON.
 
-    `earlier` are the decisions before the last one; each gets a record of its own. No end passes that disagrees with
-    what the run did.
+    `earlier` are the decisions before the last one; each gets a record of its own. An end that contradicts what the run
+    did becomes an escalation.
     """
     journal = environment.journal
     made = frozenset[str]().union(*(one.decision.steps for one in earlier if one.end == "completed" and one.decision))
@@ -235,7 +237,7 @@ async def conclude(
 
 
 def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
-    """The sources that bindings can read after the plan ran."""
+    """Return the sources that bindings can read after the plan ran."""
     outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
     return {
         "request": admitted.scope.received.fields,
@@ -249,9 +251,9 @@ def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
 class Attempt:
     """One plan that was tried: the results of its steps, its failures, its scores, and the controls raised so far.
 
-    `template` is the number of its template, and `revision` that of the plan; both count from 0. A session has no plan
-    of its own; `stated` is how its agent ended it, or None. `again` is the call of a session whose question is asked
-    again.
+    `template` is the number of its template, and `revision` the number of the plan; both count from 0. A session has no
+    plan of its own; `stated` is how its agent ended it, or None. `again` is the call of a session if the call's
+    question is asked again.
     """
 
     plan: Plan | None
@@ -266,5 +268,5 @@ class Attempt:
 
     @property
     def next_template(self) -> int:
-        """The number of the template that a reopened run tries."""
+        """Return the number of the template that a reopened run tries."""
         return self.template + int(self.scorecard["verdict"] == "replan")

@@ -30,13 +30,13 @@ from contextos.trust.identity.claims import mint_claim, mint_hop_claim, mint_sub
 from contextos.trust.identity.principals import look_up
 
 EXCHANGE_TTL_S: Final = 60
-"""How long the tokens count that the issuer gets: it checks them at once."""
+"""How long the tokens for the issuer count, in seconds. The issuer checks them at once."""
 
 
 async def exchange_or_failure(
     environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, timeout_ms: int
 ) -> Exchanged:
-    """As `exchange_credential`; that the issuer does not answer is a failure too: the call is not sent."""
+    """As `exchange_credential`, but an issuer that does not answer is also a failure, so the call is not sent."""
     try:
         return await exchange_credential(environment, scope, capability, tool_call_id, timeout_ms)
     except Unavailable as error:
@@ -47,10 +47,10 @@ async def exchange_or_failure(
 async def exchange_credential(
     environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, timeout_ms: int
 ) -> Exchanged:
-    """Return the credential for one call, or the reason why nobody issues one.
+    """Return the credential for one call, or the reason why the issuer gives none.
 
     Raises:
-        Unavailable: the issuer did not answer in `timeout_ms`, which is what the call has, or in `EXCHANGE_TTL_S`.
+        Unavailable: the issuer did not answer within `timeout_ms` (the time limit of the call) or `EXCHANGE_TTL_S`.
     """
     port, required = environment.ports.credentials, frozenset(capability.definition.required_scopes)
     if port is None:
@@ -66,7 +66,7 @@ async def exchange_credential(
     wanted = _request(environment, scope, capability, tool_call_id)
     redact = SecretRedactor((wanted.subject_token, wanted.actor_token)).redact
     issued: Any = None
-    # A port can be anybody's code: it can raise anything, and hang.
+    # The port can be foreign code, which can raise any exception, or hang.
     timeout_ms = min(timeout_ms, EXCHANGE_TTL_S * 1_000)
     call = CallContext(scope.run.tenant_id, scope.run.run_id, tool_call_id, None, 0, timeout_ms)
     with ForeignFaults(port.issuer, "exchange", call, ignore_fault, is_read=True, passing=frozenset({Unavailable})):
@@ -92,7 +92,7 @@ async def exchange_credential(
 
 
 def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str) -> str:
-    """The signed claim of one call, for its adapter alone."""
+    """Return the signed claim of one call, for its adapter alone."""
     return mint_claim(
         session_id=scope.run.session_id,
         chain=scope.identity.chain,
@@ -105,8 +105,9 @@ def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capabi
 def hop_token(
     environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, audience: str, tenant: str
 ) -> str:
-    """The signed claim of one call for the agent of somebody else at the URL `audience`, in its `tenant` there (empty:
-    it has none). Who acts for nobody names nobody. A partner that takes each `jti` once takes the next attempt.
+    """Return the signed claim of one call for a partner's agent at the URL `audience`, in its `tenant` there ("": it
+    has none). An agent without a delegation names no user. Each attempt has its own `jti`, because a partner may accept
+    each one only once.
     """
     common = _of_call(environment, scope, capability, audience)
     acts_for_user = scope.received.request.user.delegation is not None
@@ -121,7 +122,7 @@ def hop_token(
 
 
 def _of_call(environment: RunEnvironment, scope: RunScope, capability: Capability, audience: str) -> dict[str, Any]:
-    """What the claims of a call to `audience` have in common. The scopes are those that the call needs."""
+    """Return what the claims of a call to `audience` have in common. The scopes are those that the call needs."""
     required = frozenset(capability.definition.required_scopes)
     return {
         "keys": environment.ports.keys,
@@ -137,8 +138,8 @@ def _of_call(environment: RunEnvironment, scope: RunScope, capability: Capabilit
 
 
 async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope, action: Action) -> dict[str, str]:
-    """Obtain a credential for each read that is repeated before an approval is used, and record it as that of a call.
-    Returns the secret tokens by evidence reference; one that nobody issues is missing.
+    """Obtain a credential for each read that is repeated before an approval is used, and record it like the credential
+    of a call. Returns the secret tokens by evidence reference, without those that the issuer refused.
 
     Raises:
         Unavailable: the issuer did not answer.
@@ -197,7 +198,7 @@ def _request(
 
 
 def _fault(issued: Any, wanted: CredentialRequest, now_us: int) -> str | None:
-    """Return what a credential has that nobody asked for, or lacks. A port can be anybody's code."""
+    """Return how a credential differs from the request for it, or None. The port can be foreign code."""
     if not isinstance(issued, Credential):
         return f"it is a `{type(issued).__name__[:80]}`"
     if not isinstance(issued.token, str) or len(issued.token) < MIN_SECRET_CHARS:

@@ -75,7 +75,7 @@ class RunLimits(SettingTable):
 
 
 COMPILED_KEPT: Final = 64
-"""How many combinations of what policy and permissions say are kept, for each set of pins."""
+"""The most combinations of policy decisions and permissions whose results are kept, for each set of pins."""
 _LIMITS: Final = tuple(limit.name for limit in fields(RunLimits))
 _limits_of: Final = attrgetter(*_LIMITS)
 
@@ -83,10 +83,10 @@ _limits_of: Final = attrgetter(*_LIMITS)
 @final_fields
 class RunPorts:
     """The external systems that a run uses. `adapters` maps adapter ids to adapters, `code` the pins of code
-    (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of what
-    that code imports (`packages:<adapter id>`) to what reads its digest now. All are empty in a replay.
-    `credentials` exchanges identities for credentials; None if the deployment has no issuer. `models` sends the calls
-    of models. `turn` is the right of the run to be driven, which it gives up while a model is asked.
+    (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of the
+    packages that this code imports (`packages:<adapter id>`) to functions that read their current digest. All are empty
+    in a replay. `credentials` exchanges identities for credentials; None if the deployment has no issuer. `models`
+    sends the calls of models. `turn` is the run's right to be driven, which the run gives up while a model is asked.
     """
 
     store: Store
@@ -106,7 +106,7 @@ class RunPorts:
 @final_fields
 class ContextSources:
     """Where a run's context comes from: graph, memory, slots and attachments. Without `slots`, a template that uses a
-    slot is refused; without `attachments`, a request that has some.
+    slot is refused; without `attachments`, a request with attachments is refused.
     """
 
     knowledge: Knowledge
@@ -119,8 +119,8 @@ class ContextSources:
 class Prepared:
     """What follows from a set of pins: the tools by id, with what the pack permits, the compiled rules, the guards that
     can refuse a call of each tool, and the steps of each template by its id. `compiled` keeps what compiles have in
-    common, by what policy and permissions say; `surfaces` the tools as people with certain rights see them, by these.
-    `pack` is the pack as bindings read it. Nobody writes into it.
+    common, by policy decisions and permissions; `surfaces` keeps the tools as people with certain rights see them, by
+    these rights. `pack` is the pack as bindings read it, and is never changed.
     """
 
     capabilities: Mapping[str, Capability]
@@ -148,9 +148,10 @@ class RunArtifacts:
 class DeploymentFacts:
     """Facts about a deployment that a run records when it begins, and that stay fixed for the run.
 
-    `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; it and `address`, as
-    which partners know the deployment, are not recorded. `planner_name` is the planner that the run began with.
-    Without `attachments` those of the request are not fetched. `environment` is the one that the deployment serves.
+    `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` the current ones. `unsafe_now`
+    and `address` (the name by which partners know the deployment) are not recorded. `planner_name` is the planner that
+    the run began with. Without `attachments` the attachments of the request are not fetched. `environment` is the
+    environment that the deployment serves.
     """
 
     limits: RunLimits
@@ -172,10 +173,10 @@ class RunEnvironment:
     is called.
 
     `planner` is the planner of this process; None means the template planner. `secret_values` are the secret arguments
-    that this process has in memory; None in a replay. `at_question` is given what looks whether the question that is
-    open on the journal still holds, before the run waits for its answer. `at_compiled` gets each context in full,
-    behind its entry, with the entry's key. `places` are those of open questions and sessions; None: nothing is counted.
-    `looked` has of each look at files (`RunPorts.packages`): after how many barriers, when, and what it found.
+    that this process has in memory; None in a replay. `at_question` is called with the check of whether the open
+    question still holds, before the run waits for its answer. `at_compiled` is called with each context in full and the
+    key of its entry, after the entry. `places` limits open questions and sessions; None: nothing is counted. `looked`
+    has, for each look at files (`RunPorts.packages`), the number of barriers before it, its time and its result.
     """
 
     journal: Journal
@@ -193,12 +194,12 @@ class RunEnvironment:
 
     @cached_property
     def secrets(self) -> SecretArguments:
-        """The secret arguments of the run."""
+        """Return the secret arguments of the run."""
         return SecretArguments(self.journal.account, self.secret_values)
 
     @cached_property
     def seen(self) -> SeenContent:
-        """The content that the run has seen so far."""
+        """Return the content that the run has seen so far."""
         return SeenContent(self.journal.log())
 
     def used(self) -> Usage:
@@ -212,7 +213,7 @@ def cancels_of(environment: RunEnvironment) -> ProvedCancels:
 
 
 async def look_for_cancel(environment: RunEnvironment, before: str, *, again: bool = True) -> Failure | None:
-    """Look for a cancel request of the run, as `find_cancel` does; unless `again`, in what was found a moment ago."""
+    """Look for a cancel request of the run, as `find_cancel` does. Without `again`, use what was found a moment ago."""
     if again:
         environment.barrier.forget()
     found = await find_cancel(environment.journal, environment.barrier, cancels_of(environment), before)

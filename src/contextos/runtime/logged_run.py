@@ -1,6 +1,6 @@
 """Which run the current task drives, so that the log can name its trace.
 
-A context variable, because the code that logs is handed no trace: adapters, the circuit breaker, the engine.
+It is in a context variable, because the code that logs gets no trace: adapters, the circuit breaker, the engine.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     invoke -> compile -> [plan -> verify -> execute -> score -> consolidate] -> DecisionRecord -> replay
 
 `invoke_agent` is the only loop. It serves live runs, replays and recovery from a journal, and the simulator. It awaits
-only the journal and the ports, so the implementation of these decides which of the three it is. The numbered steps are
-the rows of the table in `docs/design/architecture.md`, "One request, in order".
+only the journal and the ports, so the implementations of the journal and the ports decide which of these it serves. The
+numbered steps are the rows of the table in `docs/design/architecture.md`, "One request, in order".
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ from contextos.trust.journal.record import RunOutcome
 async def invoke_agent(
     request: InvokeRequest, fields: dict[str, Any], fingerprint: str, environment: RunEnvironment, correction: int = 1
 ) -> dict[str, Any]:
-    """Take one request to its DecisionRecord, as JSON. A refused request also gets a record; it raises nothing.
+    """Take one request to its DecisionRecord, and return the record as JSON. A refused request also gets a record and
+    raises nothing.
 
     `fields` is the wire form of the request. `correction` counts the requests with its id: those before it were
     refused.
@@ -132,10 +133,9 @@ async def admit(
 ) -> AdmittedRun | RunOutcome:
     """Steps 3 and 4: look up who acts, pin the artifacts, find the intent, and fix the run's context and budget.
 
-    A refusal has each fault that can be named, in this order: identity, and only where it holds environment, refs,
-    intent, what the request lacks for it, size.
-    `before` is the scope of a run whose question is asked again: its budget, deadline and controls stay, and the rest
-    is as of now.
+    A refusal names every fault that can be found, in this order: identity, and only if the identity holds environment,
+    refs, intent, values that the intent needs and the request lacks, size. `before` is the scope of a run whose
+    question is asked again: its budget, deadline and controls stay, and everything else is determined anew.
     """
     who = await environment.journal.record(
         "identity.resolved", key, identity_query(request), lambda: identify(request, environment)
@@ -183,7 +183,8 @@ async def admit(
 async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Step 6: read evidence at the pinned snapshot of the graph, within the limits, and accepted memory.
 
-    The parameters of the intent are taken from the request before, and from the evidence after it.
+    The parameters of the intent are taken from the request before the evidence is read, and from the evidence
+    afterwards.
     """
     stated = take_stated(admitted, environment)
     if isinstance(stated, RunOutcome):
@@ -197,7 +198,7 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     }
     bound = {number: found for number, one in enumerate(retrieval.seeds) if (found := bound_ceids((one,), sources))}
     seeds = tuple(seed for found in bound.values() for seed in found)
-    # Evidence with several paths needs the seeds of all: with one missing, the others do not answer for it.
+    # Evidence with several paths needs the seeds of all paths: if one seed is missing, the other paths do not suffice.
     unbound = {
         path.name: retrieval.seeds[path.seed].binding.pointer for path in retrieval.evidence if path.seed not in bound
     }
@@ -237,16 +238,15 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
 async def decision_loop(
     request: InvokeRequest, admitted: AdmittedRun, before: Attempt | None, environment: RunEnvironment
 ) -> tuple[AdmittedRun, Attempt]:
-    """Steps 7 to 13: compile, plan, verify, execute and score; repeat while the verdict is `replan` and budget is
-    left.
+    """Steps 7 to 13: compile, plan, verify, execute and score; repeat while the verdict is `replan` and budget is left.
 
-    `before` is the last attempt before the run ended and was reopened: its template is tried again, or the next one if
-    it asked for a replan. Returns the run with the slots of the last attempt, and that attempt.
+    `before` is the last attempt before the run ended and was reopened: its template is tried again, or the next
+    template if that attempt asked for a replan. Returns the run with the slots of the last attempt, and that attempt.
     """
     first = before.next_template if before else 0
     revision = before.revision + 1 if before else 0
     most = admitted.scope.run.run_budget.max_replan_attempts
-    # A model plans anew, with what was wrong, and can choose any of the templates.
+    # A model plans anew, from the failures of its last plan, and can choose any of the templates.
     templates = admitted.templates if admitted.planner != MODEL_PLANNER else (admitted.templates[0],) * (most + 1)
     for number, template in enumerate(templates[first : most + 1], start=first):
         if before:
@@ -275,7 +275,7 @@ async def _attempt(
     wrong: Sequence[Failure],
     environment: RunEnvironment,
 ) -> Attempt:
-    """One attempt. `wrong` is why the plan before was not accepted."""
+    """Make one attempt. `wrong` holds the failures for which the plan before was not accepted."""
     controls = admitted.scope.controls
     if admitted.not_chosen:
         lacking = (admitted.not_chosen,)

@@ -32,10 +32,11 @@ from contextos.trust.policy.policy_set import PolicySet
 def permitted_proposals(
     proposals: Sequence[MemoryProposal], admitted: AdmittedRun, evidence: Collection[str], journal: Journal
 ) -> tuple[tuple[MemoryProposal, ...], tuple[str, ...]]:
-    """Return the proposals that policy permits, and the guardrails that escalate; then it permits none.
+    """Return the proposals that policy permits, and the guardrails that escalate. If one escalates, no proposal is
+    permitted.
 
-    `evidence` holds the names that the run has; without one that a rule requires a proposal is not permitted. A gate
-    is left to the promotion.
+    `evidence` has the names of the run's evidence; a proposal is not permitted if a rule requires a name that is
+    missing. A gate is asked at the promotion.
     """
     if not proposals or not admitted.policy.asked_at("memory"):
         return tuple(proposals), ()

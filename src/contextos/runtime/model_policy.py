@@ -1,7 +1,8 @@
 """Policy at the point `model`: asked about each profile before a call of a model is routed.
 
 Policy is asked if a rule is about models, by its point or by a fact that it reads. Each profile then needs an allow, as
-each call of a tool does. Without such a rule all are allowed: profiles and rules are signed and pinned by the run.
+each call of a tool does. Without such a rule all profiles are allowed, because profiles and routing rules are signed
+and pinned by the run.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ def refused_models(
     costs: Mapping[str, int],
     key: str,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the profiles that policy refuses, each with the rules that do, or else the reason of the decision.
+    """Return the profiles that policy refuses, each with the rules that refuse it, or else the reason of the decision.
 
     Policy is asked about `profiles` by reference, for a question with this `key` whose messages have the classification
-    `shown` at most; `costs` has what a call costs at the worst, in 1/10,000 US cent. A guardrail that escalates refuses
-    too: a model is not asked while a person has to look.
+    `shown` at most; `costs` has the highest cost of a call, in 1/10,000 US cent. A guardrail that escalates also
+    refuses: no model is asked while a person has to decide.
     """
     if not policy.asked_at("model"):
         return {}

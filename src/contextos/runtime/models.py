@@ -1,4 +1,4 @@
-"""What a run asks models: a plan, or the next calls of a session; and what its AI Gateway is handed."""
+"""Ask models for a plan, the next calls of a session, or a judgement, and build the AI Gateway of a run."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from contextos.runtime.model_policy import refused_models
 from contextos.runtime.redaction import cleanse_text
 
 TURN: Final = "turn/"
-"""What the key of a question begins with by which a model chooses the next calls of its session."""
+"""The beginning of the key of a question in which a model chooses the next calls of its session."""
 JUDGE_TIMEOUT_MS: Final = 60_000
-"""How long a judgement can take, in milliseconds, beside the limits of its profile and of the run."""
+"""How long a judgement can take, in milliseconds. The limits of its profile and of the run apply too."""
 
 
 def model_gateway(admitted: AdmittedRun, environment: RunEnvironment) -> ModelGateway:
@@ -92,7 +92,7 @@ async def propose_by_model(
     before: Sequence[Failure],
     environment: RunEnvironment,
 ) -> Plan | Failure:
-    """Return the plan that a model proposes, or why there is none. `before` is why the plan before was not accepted."""
+    """Return the plan that a model proposes, or why there is none. `before` has the failures of the previous plan."""
     templates = (template, *(one for one in admitted.templates if one is not template))
     tools = _tools(admitted, compiled["context_ledger"]["tools"])
     known, run_id = {one.capability_id: one for one in tools}, environment.journal.run_id
@@ -122,7 +122,7 @@ async def propose_by_model(
 async def judge_plan(
     admitted: AdmittedRun, plan: Plan, compiled: Mapping[str, Any], environment: RunEnvironment
 ) -> tuple[Failure, ...]:
-    """Return what a model has against a verified plan. Where none can be asked, that is the failure."""
+    """Return the objections of a model to a verified plan. If no model can be asked, the failure says so."""
     key = f"verify/{plan.revision or 0}"
     judged = await _judge(admitted, VERIFY, key, plan, {}, compiled, environment)
     return (judged,) if isinstance(judged, Failure) else objections(judged)
@@ -135,8 +135,8 @@ async def judge_score(
     compiled: Mapping[str, Any],
     environment: RunEnvironment,
 ) -> tuple[dict[str, Any], tuple[Failure, ...]]:
-    """Return the scorecard of an accepted run with what a model has against it: then a person looks. With it comes
-    what ends the run otherwise: it was cancelled meanwhile, or is above its budget.
+    """Return the scorecard of an accepted run with the objections of a model; if there are any, a person decides. Also
+    return the failures that end the run for another reason: it was cancelled meanwhile, or is above its budget.
     """
     judged = await _judge(admitted, SCORE, "score", None, results, compiled, environment)
     if isinstance(judged, Judgement) and judged.verdict == "ok":
@@ -175,7 +175,7 @@ async def _judge(
     )
     answer = await model_gateway(admitted, environment).ask(question)
     if isinstance(answer, Failure):
-        # An answer that does not fit is no reason to reject the plan.
+        # An answer that does not fit its schema is not a reason to reject the plan.
         return answer.model_copy(update={"code": "model_failed"}) if answer.code == "schema_mismatch" else answer
     judged = judgement_of(answer.text)
     assert isinstance(judged, Judgement), "the gateway returns answers that fit"
@@ -183,13 +183,13 @@ async def _judge(
 
 
 def _shown(admitted: AdmittedRun, compiled: Mapping[str, Any], read: Iterable[Capability]) -> Classification:
-    """The highest classification of a compiled context and of what these tools answer."""
+    """Return the highest classification of a compiled context and of the answers of these tools."""
     pack = admitted.loaded.pack.pack_meta.data_classification
     return highest_shown(compiled, [pack, *(one.definition.output_classification or pack for one in read)])
 
 
 class ModelSpeaker:
-    """The model of a session: asks for its next call, and reports what the call before came to.
+    """The model of a session: asks for its next call, and reports the result of the call before.
 
     It says what an agent would say (`call.asked`, `session.finished`), as its recorded answers state it.
     """
@@ -214,8 +214,8 @@ class ModelSpeaker:
         self._turns = 0
 
     async def reads_beside(self, said: Logged) -> Sequence[Logged]:
-        """Return the call `said` and those behind it in the same answer, as far as they only read; none if it is
-        alone.
+        """Return the call `said` and the calls behind it in the same answer, up to the first that does more than read;
+        nothing if `said` is alone.
         """
         reads = [said]
         if self._reads(said.body["tool"]):
@@ -228,7 +228,7 @@ class ModelSpeaker:
         return any(one.capability_id == tool and one.definition.kind == "read" for one in self._capabilities)
 
     async def next_message(self) -> Logged | Failure:
-        """Return what the model says next: a call, or how the session ends; or why it says nothing."""
+        """Return what the model says next: a call, or how the session ends. A failure says why there is nothing."""
         if not self._waiting:
             answer = await self._ask()
             if isinstance(answer, Failure):
@@ -245,14 +245,14 @@ class ModelSpeaker:
         return await self._say("call.asked", call.call_id, {"tool": call.tool, "args": dict(call.args)})
 
     def heard(self, made: Sequence[tuple[Logged, Any]]) -> None:
-        """Note what calls came to, as the session recorded it: each call that was asked, and what its tool answered."""
+        """Note the results of calls as the session recorded them: each call asked for, with its tool's answer."""
         account = self._environment.journal.account
         answers = {one.key: one.body for one in account.of("call.answered")[-len(made) :]}
         for asked, output in made:
             answered = answers[asked.key]
             result = {"status": answered["status"], "failures": answered["failures"], "output": output}
             call_id = asked.key.partition("/")[2]
-            # A question that is asked again is of a conversation that is over.
+            # A call whose question is asked again belongs to a conversation that is over.
             known = call_id if call_id in self._asked else ""
             self._messages = (*self._messages, result_message(known, asked.body["tool"], result))
 
@@ -275,7 +275,7 @@ class ModelSpeaker:
         return answer
 
     def _misfits(self, answer: ModelAnswer) -> Sequence[str]:
-        """What is wrong with an answer before any of its calls is judged."""
+        """Return what is wrong with an answer before any of its calls is judged."""
         if not answer.calls:
             return [f"it calls no tool; call `{END_NAME}` where nothing is left to do"]
         ends = [one for one in answer.calls if one.tool == END_NAME]
@@ -300,7 +300,7 @@ class ModelSpeaker:
 
 
 def _done_before(account: RunAccount) -> list[dict[str, Any]]:
-    """The calls of a session before it was reopened, each with what it came to."""
+    """Return the calls of a session before it was reopened, each with its result."""
     outputs = {one.key: one.body["envelope"].get("output") for one in account.of("tool.refused")}
     outputs |= {one.key.rpartition("/")[0]: one.body["envelope"].get("output") for one in account.of("tool.returned")}
     answers = {one.key: one.body for one in account.of("call.answered")}

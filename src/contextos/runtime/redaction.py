@@ -1,7 +1,7 @@
-"""What is redacted of a request before it is admitted, and of the answers that a run gets before they are recorded.
+"""Redact a request before it is admitted, and the answers that a run gets before they are recorded.
 
-The rules of the pack and of the tenant say what; secrets always. The catalog loads a pack with both. The original is
-kept nowhere (ADR 0024).
+The rules of the pack and of the tenant decide what is redacted; secrets always are. The catalog loads a pack with both
+sets of rules. The original is kept nowhere (ADR 0024).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ KEY_DISCLOSED: Final = Problem(
 async def redacted_request(
     request: InvokeRequest, fields: dict[str, Any], catalog: Catalog, directory: Directory
 ) -> tuple[InvokeRequest, dict[str, Any]]:
-    """Return the request without what its pack classifies, in `input`, typed and in its wire form `fields`. If the
-    pack is not known, every rule applies.
+    """Redact the `input` of a request by the rules of its pack; return the request and its wire form. If the pack is
+    not known, every rule applies.
 
     The original is kept nowhere, and no digest of it is made: a digest of few possible values can be inverted. A
-    `token_ref` that the directory does not know can be the token itself, so a mark is in its place.
+    `token_ref` that the directory does not know can be the token itself, so a mark replaces it.
 
     Raises:
         InvalidInput: a text of the request looks like a secret. Nothing was stored.
@@ -52,7 +52,7 @@ async def redacted_request(
 async def _without_unknown_references(
     request: InvokeRequest, fields: dict[str, Any], directory: Directory
 ) -> dict[str, Any]:
-    """The body with a mark for each reference to a token that the directory does not know."""
+    """Return the body with a mark in place of each token reference that the directory does not know."""
     stated = request.user.delegation
     reference = stated.token_ref if stated is not None else None
     if reference is not None and await directory.delegation(request.tenant_id, reference) is None:
@@ -66,8 +66,8 @@ async def _without_unknown_references(
 
 
 def _without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body without the fields that are made for references to tokens, for a signed claim, and for the signatures of
-    signed URLs.
+    """Return the body without the fields for token references, for a signed claim, and for the signatures of signed
+    URLs.
     """
     agent = {name: value for name, value in body["agent"].items() if name not in ("token_ref", "identity_claim")}
     user = dict(body["user"])
@@ -83,7 +83,7 @@ def redaction_rules(pack: ContextPack) -> frozenset[str]:
 
 
 def redacted_items(items: Iterable[EvidenceItem], pack: ContextPack) -> tuple[EvidenceItem, ...]:
-    """Return evidence without what the pack classifies. The digest of a changed item is of what is left."""
+    """Return evidence redacted by the rules of the pack. The digest of a changed item is that of its redacted value."""
     found = tuple(items)
     values, applied = redact([item.value for item in found], redaction_rules(pack))
     if not applied:

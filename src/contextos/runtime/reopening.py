@@ -1,8 +1,8 @@
-"""An ended run that an operator lets go on: which runs can, and with how much more of the limit that they exhausted.
-And a run whose void question is asked again: it was not at its end, and goes on under what is in force now.
+"""Continue an ended run that an operator reopened: which runs can go on, and how far their exhausted limit is raised.
+Also continue a run whose void question is asked again: it had not ended, and goes on under what is in force now.
 
-The run goes on from its journal with a new plan. What was sent is not sent again, because its operation is done, and
-every approval is asked anew. Evidence that became too old since the run began satisfies nothing, and context slots are
+The run goes on from its journal with a new plan. A call that was sent is not sent again, because its operation is done.
+Every approval is asked anew. Evidence that became too old since the run began satisfies nothing, and context slots are
 filled anew, because the user can have lost what was selected.
 Source: docs/adr/0026-an-escalated-run-has-a-way-on.md.
 """
@@ -24,10 +24,10 @@ from contextos.trust.journal.record import RunOutcome
 RAISABLE: Final = frozenset(
     {"total_tokens", "max_tool_calls", "max_replan_attempts", "wall_clock_ms", "max_cost_cents", SESSION_LIMIT}
 )
-"""The limits of a run that an operator can raise, each only when it is the one that was exhausted."""
+"""The limits of a run that an operator can raise, each only if the run exhausted it."""
 
 ASKED_AGAIN: Final[frozenset[FailureCode]] = frozenset({"approval_timeout", "approval_void"})
-"""The failures after which a run can go on with no more budget: people are asked anew."""
+"""The failures after which a run can go on without more budget, because people are asked anew."""
 
 
 async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun | None:
@@ -39,14 +39,16 @@ async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun |
 
 
 def is_asked_again(failures: Sequence[Failure], revision: int, journal: Journal) -> bool:
-    """Return whether a person had the question of this plan asked again, so that the run goes on with another."""
+    """Return whether a person had the question of this plan asked again, so that the run goes on with another plan."""
     reasked = journal.account.last("approval.reasked")
     void = any(failure.code == "approval_void" for failure in failures)
     return void and reasked is not None and reasked.key.startswith(f"{revision}/")
 
 
 def unchanged_facts(facts: Sequence[Fact], journal: Journal) -> list[Fact]:
-    """Return the evidence of tools in `facts` without what was found changed when a question was asked again last."""
+    """Return the evidence of tools in `facts` without the evidence that had changed when a question was last asked
+    again.
+    """
     reasked = journal.account.last("approval.reasked")
     changed = reasked.body["changed"] if reasked else ()
     return [
@@ -63,8 +65,8 @@ def with_limits_of(scope: RunScope, before: RunScope) -> RunScope:
 
 
 def as_reopened(admitted: AdmittedRun, reopened: ReopenedRun, now_us: int) -> AdmittedRun:
-    """Return the run with the limit that the operator granted, and with the evidence that is not too old at `now_us`
-    (Unix microseconds).
+    """Return the run with the limit that the operator granted, and with only the evidence that is not too old at
+    `now_us` (Unix microseconds).
     """
     items = drop_stale_names(admitted.items, admitted.query.named, now_us)
     return replace(admitted, scope=with_raised_limit(admitted.scope, reopened), items=items)

@@ -1,8 +1,8 @@
 """The run table: one dict, `state -> event -> state`. An event that it does not list is refused and changes nothing.
 
-An event is the kind of a journal entry. Where a verdict in the entry selects the next state, the event is
-`kind:verdict`. The state of a run is the fold of its entries through `TABLE`. The diagram in the docs and the
-Hypothesis state machine are generated from it.
+An event is the kind of a journal entry. If a verdict in the entry selects the next state, the event is `kind:verdict`.
+The state of a run is the fold of its entries through `TABLE`. The diagram in the docs and the Hypothesis state machine
+are generated from it.
 Source: docs/design/contracts.md, "Run".
 """
 
@@ -36,7 +36,7 @@ def _table() -> dict[str, dict[str, str]]:
 TABLE: Final = _table()
 
 DECIDED_BY_BODY: Final = {kind: row.decides for kind, row in KINDS.items() if row.decides}
-"""The kinds whose body selects the next state, each with the member that does."""
+"""The kinds whose body selects the next state, each with the member of the body that selects it."""
 
 
 STILL: Final = frozenset(
@@ -44,7 +44,7 @@ STILL: Final = frozenset(
     for kind in KINDS.keys() - DECIDED_BY_BODY.keys()
     if all(row.get(kind, state) == state for state, row in TABLE.items())
 )
-"""The kinds that leave a run in the state in which it is."""
+"""The kinds that do not change the state of a run."""
 
 
 def event_of(kind: str, body: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ AUDIENCE: Final = "contextos.tool_gateway"
 
 
 def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
-    """Return what follows from the pin set alone, of which these artifacts were loaded. It is made once for each."""
+    """Return what follows from the pin set alone, whose artifacts are `loaded`. It is made once for each pin set."""
     known, address = environment.artifacts.prepared, content_address(pin_set)
     return known.get(address) or known.keep(address, prepare(loaded, environment.artifacts.registry))
 
@@ -114,7 +114,7 @@ def decide_exposure(
 ) -> dict[str, PolicyDecision]:
     """Return, for each tool that the pack lists, the policy decision on whether this run can see the tool.
 
-    Nothing is asked about another tool of an adapter: what a rule says about it is about no call of this run.
+    Policy is not asked about the other tools of an adapter, because this run cannot call them.
     """
     return {
         name: policy.decide(
@@ -137,8 +137,8 @@ def decide_plan_steps(
 ) -> dict[str, PolicyDecision]:
     """Return the policy decision about each step of a plan whose tool is registered, by step id.
 
-    A step's arguments are considered only if all of them are literals; others are not known before the step runs. Then
-    the decision is the one of `exposure`, those at `compile` by tool, unless a rule is about one of the points alone.
+    A step's arguments are considered only if all of them are literals; others are not known before the step runs.
+    Otherwise the decision is that of `exposure` (at `compile`, by tool), unless a rule is about only one of the points.
     """
     same = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
 
@@ -158,7 +158,9 @@ def decide_plan_steps(
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:
-    """Return the retrieved evidence that has a name, by name. It is about what the request states for its seed."""
+    """Return the retrieved evidence that has a name, by name. It is about the value that the request states as its
+    seed.
+    """
     retrieval = scope.pinned.pack.intelligence_refs.retrieval
     abouts: dict[str, dict[str, Any]] = {}
     sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
@@ -182,12 +184,12 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
 
 
 def _with_source(item: EvidenceItem) -> str:
-    """The digest by which a call is bound to a fact: of what it states, and of the source that states it."""
+    """Return the digest by which a call is bound to a fact: it covers what the fact states and its source."""
     return content_address([item.digest, item.origin, item.integrity])
 
 
 def call_ports(environment: RunEnvironment, scope: RunScope) -> DispatchPorts:
-    """Return what the calls of a run need. They read of `scope` what stays as it is while its plans change."""
+    """Return the ports that calls of a run need. They use only the parts of `scope` that all plans share."""
 
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:
         baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
@@ -222,7 +224,7 @@ def call_ports(environment: RunEnvironment, scope: RunScope) -> DispatchPorts:
 
 
 def _unsafe_settings(environment: RunEnvironment) -> tuple[str, ...]:
-    """A stand-in counts only where it was allowed when the run began, and still is."""
+    """Return the unsafe settings that count: those that were allowed when the run began, and still are."""
     return tuple(name for name in environment.deployment.unsafe if name in environment.deployment.unsafe_now)
 
 
@@ -273,7 +275,7 @@ def current_record(
 
 
 def _unsafe_of(scope: RunScope | None) -> tuple[str, ...]:
-    """What the lineage of a run says beside the stand-ins of its deployment."""
+    """Return what the lineage of a run adds to the unsafe settings of its deployment."""
     if scope is None:
         return ()
     return (*scope.identity.principals.unsafe, *((UNSAFE_OBSERVED,) if scope.observes else ()))
@@ -282,13 +284,13 @@ def _unsafe_of(scope: RunScope | None) -> tuple[str, ...]:
 async def _recheck(
     environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action, outside: bool | None
 ) -> Recheck:
-    """Return what looks up everything that an approval was bound to, as it is now: pins, adapters, graph evidence and
-    repeated reads. `outside` is None for the run itself; a look at its question obtains no credential, and if it is
-    False evidence of tools that leave the machine counts as unchanged.
+    """Return the `Recheck` of what an approval was bound to: pins, adapters, graph evidence and reads. `outside` is
+    None for the run itself. A look at its question obtains no credential, and with False takes evidence of tools that
+    leave the machine as unchanged.
     """
     tokens = await credentials_for_evidence(environment, scope, action) if outside is None else {}
     if tokens:
-        # To get them takes time, in which something can be withdrawn.
+        # Obtaining the credentials takes time, and something can be withdrawn meanwhile.
         environment.barrier.anew()
     incidents, values, pins = list[Write](), dict[str, Any](), scope.pins_of(action)
 
@@ -326,7 +328,7 @@ async def _ask_again(
     incidents: list[Write],
     outside: bool | None,
 ) -> tuple[str | None, Any]:
-    """The digest of what a read returns now, for the arguments of the call that the evidence came from, and it."""
+    """Repeat the read that gave the evidence, with the same arguments; return the digest and value of its result."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
     sent = [
         entry.body
@@ -361,7 +363,7 @@ async def _ask_again(
     if has_drifted(capability, reply):
         envelope = StatedCall.model_validate(sent[-1]["envelope"])
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
-    # As of a first read: what does not count there cannot keep an approval.
+    # Cleansed as after a first read: a value that would not count there cannot keep an approval.
     cleanse = partial(cleanse_output, scope.pinned.pack, environment.ports.keys)
     registry, args = environment.artifacts.registry, sent[-1]["envelope"]["args"]
     checked = validate_reply(registry, cleanse, capability, args, reply, "", "", "")

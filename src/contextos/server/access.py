@@ -1,6 +1,6 @@
-"""What a caller may see of their tenant: their own runs, and with a role for it those of others.
+"""Decides what a caller may see of their tenant: their own runs, and with a reader role those of others.
 
-What the caller may not see is answered as what does not exist.
+A thing that the caller may not see is answered as one that does not exist.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ RunName = Annotated[str, Path(alias="run", description=_DESCRIPTION, json_schema
 
 
 async def held_roles(app: AppHere, caller: CallerHere) -> frozenset[str]:
-    """Return the roles that the caller holds as an approver or operator, by the directory as it is now.
+    """Return the roles that the caller holds as an approver or operator in the directory now.
 
-    A workload has none, and neither has a token that a person gave to an agent: it is for the agent's own runs.
+    A workload has no roles. Nor has a token that a person gave to an agent, because it is for the agent's own runs.
     """
     if caller.kind != "user" or caller.agent_ids is not None:
         return frozenset()
@@ -41,19 +41,19 @@ RolesHere = Annotated[frozenset[str], Depends(held_roles)]
 
 
 def require_role(held: frozenset[str], *roles: str) -> None:
-    """Raise `HttpProblem` (403) unless one of these roles is held. It is asked before anything is looked up."""
+    """Raise `HttpProblem` (403) unless one of `roles` is held. Call it before anything is looked up."""
     if held.isdisjoint(roles):
         named = " or ".join(f"`{one}`" for one in sorted(roles))
         raise HttpProblem(403, "not_allowed", f"this needs the role {named}, which you do not hold here")
 
 
 def reads_every_run(roles: frozenset[str]) -> bool:
-    """Return whether these roles show the runs of others."""
+    """Return whether one of these roles lets its holder see the runs of others."""
     return not roles.isdisjoint(READER_ROLES)
 
 
 def is_own(caller: Caller, run: Run) -> bool:
-    """Return whether a run is the caller's own. One whose request was erased is nobody's."""
+    """Return whether a run is the caller's own. A run whose request was erased belongs to nobody."""
     return run.user_id is not None and run.agent_id is not None and caller.is_behind(run.user_id, run.agent_id)
 
 
@@ -71,10 +71,10 @@ async def readable_run(app: App, caller: Caller, roles: frozenset[str], name: st
 
 
 async def askable_question(app: App, caller: Caller, roles: frozenset[str], name: str) -> Question:
-    """Return the question on which a run waits, if it is to a role that the caller holds.
+    """Return the question on which a run waits, if it asks a role that the caller holds.
 
     Raises:
-        HttpProblem: there is no such run, or its question is to others (404).
+        HttpProblem: there is no such run, or its question asks another role (404).
         ApprovalRefused: the question was answered or has expired.
     """
     if not _NAME.fullmatch(name):

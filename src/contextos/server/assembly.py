@@ -1,4 +1,4 @@
-"""The whole API as one ASGI application, over an open deployment."""
+"""Assembles the whole API as one ASGI application, over an open deployment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SE
 
 
 def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastAPI:
-    """Return the API over `app`. `tokens` verifies bearer tokens. With `hosts` it is for requests to these alone.
+    """Return the API over `app`. `tokens` verifies bearer tokens. With `hosts` a request for another host is refused.
 
     Raises:
         InvalidSettings: as `App.browser_logins`.
@@ -70,7 +70,7 @@ def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastA
 
 
 def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
-    """Return the API over nothing yet: its routes, and what describes them. `hosts` are those of `HttpEdge`."""
+    """Return the API without an app: its routes, middleware and OpenAPI document. `hosts` are as in `HttpEdge`."""
     api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.state.draining = asyncio.Event()
     add_problem_handlers(api)
@@ -119,8 +119,8 @@ class SecureAnswers:
 
 
 class HeadAsGet:
-    """Answers HEAD with the status and the headers of GET, and no body (RFC 9110, section 9.3.2). The answer is whole
-    after its headers, so that a stream ends as if its reader had gone away.
+    """Answers HEAD with the status and the headers of GET, and no body (RFC 9110, section 9.3.2). The answer is
+    complete after its headers, so that a stream ends as if its reader had gone away.
     """
 
     def __init__(self, app: ASGIApp) -> None:

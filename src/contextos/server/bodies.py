@@ -77,6 +77,6 @@ def json_of(model: type[ModelT]) -> Any:
 
 
 def body_of(model: type[Model]) -> dict[str, Any]:
-    """Return what the OpenAPI document says of the body of a route, as the argument `openapi_extra`."""
+    """Return the OpenAPI description of the body of a route, for the argument `openapi_extra`."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}

@@ -1,8 +1,8 @@
-"""Who sent a request: the bearer token of its `Authorization` header, or the session of its cookie, as a `Caller`.
+"""Finds the `Caller` of a request, by the bearer token of its `Authorization` header or the session of its cookie.
 
-`App.bearer_tokens` verifies a token, and `App.browser_logins` a session. A request with both is refused, because nobody
-says which one counts. Nothing else of a request says who the caller is or of which tenant, and what a body states about
-them is compared with it.
+`App.bearer_tokens` verifies a token, and `App.browser_logins` a session. A request with both is refused, because it is
+unclear which one counts. Only the token or session says who the caller is and of which tenant; an identity that a body
+states is compared with it.
 Source: RFC 6750; RFC 9110, section 11; RFC 9728.
 """
 
@@ -29,8 +29,8 @@ RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
 
 
 def resource_metadata(settings: Settings) -> tuple[str, dict[str, Any]]:
-    """Return the metadata of the API as an OAuth 2.0 resource, whose URL is the audience of tokens, with their address
-    (RFC 9728). Both are empty if no issuer of users counts, or if audience or issuer are not URLs.
+    """Return the address and the document of the metadata of the API as an OAuth 2.0 resource (RFC 9728), whose URL is
+    the audience of tokens. Both are empty if the directory is not `oidc`, or if audience or issuer is not a URL.
     """
     directory = settings.directory
     if not isinstance(directory, OidcDirectorySetting):
@@ -44,13 +44,13 @@ def resource_metadata(settings: Settings) -> tuple[str, dict[str, Any]]:
 
 
 async def opened_app(request: Request) -> App:
-    """Return the deployment that the API is over."""
+    """Return the app that the API serves (dependency of routes)."""
     app: App = request.app.state.contextos
     return app
 
 
 async def served_tokens(request: Request) -> BearerTokens:
-    """Return what verifies bearer tokens."""
+    """Return the verifier of bearer tokens (dependency of routes)."""
     tokens: BearerTokens = request.app.state.bearer_tokens
     return tokens
 
@@ -60,10 +60,11 @@ TokensHere = Annotated[BearerTokens, Depends(served_tokens)]
 
 
 async def session_cookie(request: Request) -> str | None:
-    """Return the cookie of a session, if a request has one and there are sessions here. Nothing is verified.
+    """Return the session cookie of a request; None without one, or if this server has no browser logins. The session is
+    not verified.
 
     Raises:
-        HttpProblem: the request has a bearer token too (400), or no page of this service sent it (403).
+        HttpProblem: the request has a bearer token too (400), or fails `check_same_origin` (403).
     """
     logins: BrowserLogins | None = request.app.state.browser_logins
     cookie = None if logins is None else cookie_of(request, logins, SESSION_COOKIE)
@@ -83,8 +84,7 @@ async def sender_of(request: Request) -> Caller:
     """Return who sent a request, by its bearer token or its session.
 
     Raises:
-        HttpProblem: as `session_cookie`; or there is no bearer token and no session, or it is refused (401). The answer
-            does not say why.
+        HttpProblem: as `session_cookie`; or the token or session is missing or refused (401), without the reason.
         Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
     """
     session = await session_cookie(request)
@@ -99,7 +99,7 @@ async def sender_of(request: Request) -> Caller:
 
 
 async def authenticated(request: Request) -> Caller:
-    """Return who sent a request, which is counted.
+    """Return who sent a request, and count the request.
 
     Raises:
         HttpProblem: as `sender_of`.
@@ -116,7 +116,7 @@ CallerHere = Annotated[Caller, Depends(authenticated)]
 
 
 def _bearer_token(request: Request) -> str:
-    """The token of a request. Raises `HttpProblem` (401) if it has none."""
+    """Return the bearer token of a request. Raises `HttpProblem` (401) if it has none."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise _unauthenticated(request)

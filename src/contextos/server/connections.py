@@ -1,12 +1,12 @@
-"""A connection of a client, bounded: how many there are, how long a head may take, and how long an answer may wait.
+"""Bounds the connections of clients: their number, the time of a head, and the time for which an answer may wait.
 
-- `server.edge.MAX_HEAD_S`: a head that is not complete then ends it, and so does a body that nobody reads.
-- `MAX_UNSENT_S`: an answer whose reader takes nothing of it for so long ends it.
-- `MAX_CONNECTIONS`: one more is answered with 503, and `SPARE_CONNECTIONS` more are closed. One whose TLS has not begun
-  counts too; `hosting` ends it after `MAX_HEAD_S`.
-- One address has a share of them (`max_http_percent_per_address`), and is refused in the same way beyond it.
+- `server.edge.MAX_HEAD_S`: a connection ends if a head is not complete in time, or a body is not read in time.
+- `MAX_UNSENT_S`: a connection ends if its reader takes nothing of an answer for so long.
+- `MAX_CONNECTIONS`: requests of the next `SPARE_CONNECTIONS` connections are answered with 503; any beyond is closed. A
+  connection whose TLS has not begun counts too; `hosting` ends it after `MAX_HEAD_S`.
+- One address has a share of them (`max_http_percent_per_address`), beyond which it is refused in the same way.
 
-How its bytes are read: `server.edge`.
+`server.edge` reads the bytes of a connection.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ MAX_PART_BYTES: Final = 65_536
 Without parts TLS would take the whole answer at once, and nobody would see that its reader takes nothing.
 """
 OTHER_FILES: Final = 256
-"""What the process opens besides connections of clients: the store, its log, the connections of adapters."""
+"""The files that the process opens besides connections of clients: the store, its log, connections of adapters."""
 CLOSING: Final = {**SECURE_HEADERS, "Connection": "close"}
 
 
 def reserve_files() -> None:
-    """Let this process open as many files as its connections need.
+    """Raise the limit on open files of this process to the number that its connections need.
 
     Raises:
         InvalidSettings: the system does not allow so many.
@@ -56,21 +56,21 @@ def reserve_files() -> None:
 
 
 async def refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request of one connection too many (ASGI)."""
+    """Answer a request on a connection beyond `MAX_CONNECTIONS` with 503 (ASGI)."""
     detail = f"this server has {MAX_CONNECTIONS} connections already; send the same request again after `Retry-After`"
     answer = problem_response(503, "too_many_connections", detail, headers={**CLOSING, "Retry-After": "1"})
     await answer(scope, receive, send)
 
 
 async def refuse_address(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request of one connection too many of an address (ASGI)."""
+    """Answer a request on a connection beyond the share of its address with 503 (ASGI)."""
     detail = "your address has as many connections as one may have; close some, or send the request again later"
     answer = problem_response(503, "too_many_connections", detail, headers={**CLOSING, "Retry-After": "1"})
     await answer(scope, receive, send)
 
 
 class BoundedConnection(EdgeConnection):
-    """The protocol of one connection, for `uvicorn.Config(http=…)`."""
+    """The protocol of one bounded connection, for `uvicorn.Config(http=…)`."""
 
     more_headers = SECURE_HEADERS
 
@@ -82,7 +82,7 @@ class BoundedConnection(EdgeConnection):
         super().__init__(config=config, server_state=server_state, **named)
         self._percent, self._address = percent_per_address, ""
         self._addresses: Counter[str] = vars(server_state).setdefault("addresses", Counter())
-        # Those of the server that were accepted and whose TLS may yet begin, with the time at which it is too late.
+        # The accepted connections of the server whose TLS has not begun, with the time at which that is too late.
         self._beginning: dict[BoundedConnection, float] = vars(server_state).setdefault("beginning", {})
         if config.ssl is None:
             return
@@ -90,15 +90,15 @@ class BoundedConnection(EdgeConnection):
         while self._beginning and next(iter(self._beginning.values())) < now_s:
             del self._beginning[next(iter(self._beginning))]
         if len(self._beginning) + len(self.connections) >= MAX_CONNECTIONS + SPARE_CONNECTIONS:
-            # asyncio lets go of what it accepted, which closes it.
+            # asyncio then drops the accepted socket, which closes it.
             raise ConnectionAbortedError("too many connections")
         self._beginning[self] = now_s + MAX_HEAD_S
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, which waits for its first head."""
+        """Count the connection. Refuse it if the server or its address has too many."""
         self._beginning.pop(self, None)
         super().connection_made(transport)
-        # So that `pause_writing` is called while anything waits. TLS would call it for nothing too, with a limit of 0.
+        # So `pause_writing` is called while any byte waits. With a limit of 0 TLS would call it for no byte too.
         transport.set_write_buffer_limits(high=1, low=0)
         self._address = client_address(self.client)
         self._addresses[self._address] += 1
@@ -112,18 +112,18 @@ class BoundedConnection(EdgeConnection):
             self.app = refuse_address
 
     def pause_writing(self) -> None:
-        """Begin to wait for the reader of an answer."""
+        """Start the time limit of the reader of an answer."""
         super().pause_writing()
         if self._unsent_late is None:
             self._unsent_late = self.loop.call_later(MAX_UNSENT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Wait no longer: everything was sent."""
+        """End the time limit of the reader: everything was sent."""
         super().resume_writing()
         self._stop_waiting_for_reader()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any longer, and count no longer."""
+        """Stop counting the connection, and end its time limits."""
         self._addresses.subtract([self._address])
         if self._addresses[self._address] <= 0:
             del self._addresses[self._address]

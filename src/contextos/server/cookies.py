@@ -1,7 +1,8 @@
-"""The cookies of browsers that log in here, and what a request needs beside one to count.
+"""Sets and reads the cookies of browsers that log in here, and checks the origin of a request that has one.
 
 Over TLS the names begin with `__Host-`: browsers then refuse a cookie that another host or path set, or that came
-without TLS. Without TLS, which is for one machine in development, they do not, and there is no such promise.
+without TLS. Without TLS, which is for development on one machine, the names lack the prefix, and browsers do
+not check this.
 
 A request with a session's cookie counts only from a page of this service. `Sec-Fetch-Site` and `Origin`, which no page
 can set, must not say otherwise. A request that changes something needs one of the two, and the token of the session,
@@ -23,14 +24,14 @@ SESSION_COOKIE: Final = "__Host-contextos-session"
 LOGIN_COOKIE: Final = "__Host-contextos-login"
 CSRF_HEADER: Final = "X-CSRF-Token"
 LOGIN_S: Final = 600
-"""The seconds for which a browser keeps what it needs to come back from the issuer."""
+"""The seconds for which a browser keeps the cookie that it needs when it comes back from the issuer."""
 _HOST: Final = "__Host-"
 _CHANGES_NOTHING: Final = frozenset({"GET", "HEAD"})
 
 
 def cookie_of(request: Request, logins: BrowserLogins, name: str) -> str | None:
-    """Return the value of a cookie; None if there is none. Two of one name are an empty value, which names nothing:
-    another host of the domain can have set one of them.
+    """Return the value of a cookie; None if there is none, and "" (which is never valid) if there are several of the
+    name: another host of the domain can have set one of them.
     """
     named = name if logins.setting.is_secure else name.removeprefix(_HOST)
     pairs = [one.strip().partition("=") for sent in request.headers.getlist("cookie") for one in sent.split(";")]
@@ -41,7 +42,7 @@ def cookie_of(request: Request, logins: BrowserLogins, name: str) -> str | None:
 
 
 def set_cookie(response: Response, logins: BrowserLogins, name: str, value: str, max_age_s: int) -> None:
-    """Set a cookie for this host alone, which no script reads; with an empty value the browser forgets it."""
+    """Set a cookie for this host alone, which no script can read. With an empty value the browser deletes it."""
     secure = logins.setting.is_secure
     response.set_cookie(
         name if secure else name.removeprefix(_HOST),
@@ -55,7 +56,7 @@ def set_cookie(response: Response, logins: BrowserLogins, name: str, value: str,
 
 
 def check_same_origin(request: Request, logins: BrowserLogins, cookie: str) -> None:
-    """Refuse a request with the cookie of a session that no page of this service sent. Raises `HttpProblem` (403)."""
+    """Raise `HttpProblem` (403) if no page of this service sent the request, or if a change lacks the CSRF token."""
     site, origin = (",".join(request.headers.getlist(name)) for name in ("sec-fetch-site", "origin"))
     changes = request.method not in _CHANGES_NOTHING
     ours = site == "same-origin" or origin == logins.setting.origin

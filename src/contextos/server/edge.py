@@ -1,10 +1,10 @@
-"""What every door over HTTP does with a request before anything else reads it: a request has one reading, or none.
+"""Checks each HTTP request before anything else reads it: every reader must understand it alike, or it is refused.
 
 - `EdgeConnection` reads the bytes, for `uvicorn.Config(http=…)`. A proxy and this server must see the same requests in
-  one connection: a line ends with CRLF, no header goes on in the next line, a length is there once.
+  one connection: a line ends with CRLF, no header goes on in the next line, and the length is stated once.
 - `HttpEdge` reads the head, as an ASGI application around another: one path, one host, one value of each header and
-  parameter. What it cannot honour it refuses with a problem document (RFC 9457), and never passes on as if it was not
-  there.
+  parameter. A header that asks for something that is not done here is refused with a problem document (RFC 9457),
+  never ignored.
 
 No header of a proxy is read. Source: RFC 9112, sections 2.2, 3.2, 5.2, 6 and 7.1; RFC 9110, sections 5.3, 8.4 and 13.
 """
@@ -28,9 +28,9 @@ from contextos.contracts.encoding.jcs import canonical
 
 MAX_TARGET_BYTES: Final = 8_192
 MAX_HEAD_BYTES: Final = 32_768
-"""The most bytes of the address and the headers of a request; of them, `MAX_TARGET_BYTES` of the address."""
+"""The most bytes of the address and the headers together. The address alone has at most `MAX_TARGET_BYTES`."""
 MAX_HEAD_S: Final = 10
-"""A head that is not complete then ends the connection."""
+"""The connection ends if a head is not complete after this many seconds."""
 MAX_CHUNK_LINE_BYTES: Final = 256
 """The most bytes of the line before a chunk."""
 TYPE_PREFIX: Final = "urn:contextos:problem:"
@@ -39,7 +39,7 @@ SINGLE_HEADERS: Final = frozenset(
     {b"authorization", b"content-length", b"content-type", b"host", b"idempotency-key"}
     | {b"last-event-id", b"mcp-session-id", b"origin"}
 )
-"""Headers of which one value counts, so that another one would be ignored. What is a list may come in several lines."""
+"""Headers with a single value: a second line is refused. A header that is a list may have several lines."""
 
 Message = MutableMapping[str, Any]
 Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
@@ -53,7 +53,7 @@ _ENCODED_SLASH: Final = re.compile(rb"%(?:2f|5c)", re.IGNORECASE)
 
 
 class HttpRefusal(NamedTuple):
-    """Why a request is not read."""
+    """The reason why a request is refused, as the status, code, detail and headers of its answer."""
 
     status: int
     code: str
@@ -69,7 +69,7 @@ class HttpRefusal(NamedTuple):
         return [(name.lower().encode(), value.encode()) for name, value in (*own, *self.headers)], body
 
     async def send(self, send: Callable[[Message], Awaitable[None]]) -> None:
-        """Answer a request with it (ASGI)."""
+        """Answer a request with this refusal (ASGI)."""
         headers, body = self.answer()
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -87,8 +87,8 @@ def is_host(text: str) -> bool:
 
 
 class HttpEdge:
-    """Passes on a request that has one reading, and answers any other. With `hosts`, one for another host is refused
-    with 421; each is `HOST` or `HOST:PORT`, in lower case.
+    """Passes on a request whose head is unambiguous, and answers any other with a refusal. With `hosts` (`HOST` or
+    `HOST:PORT`, in lower case), a request for another host is refused with 421.
     """
 
     def __init__(self, app: Asgi, hosts: Sequence[str] = ()) -> None:
@@ -100,7 +100,7 @@ class HttpEdge:
 
 
 def _read_head(scope: Message, hosts: frozenset[bytes]) -> Message | HttpRefusal:
-    """Return the request as everybody behind reads it, or why nobody does."""
+    """Return the request as the applications behind read it, or the refusal that answers it."""
     raw_path, query = scope.get("raw_path") or scope["path"].encode(), scope["query_string"]
     target_bytes = len(raw_path) + len(query)
     if target_bytes > MAX_TARGET_BYTES:
@@ -143,7 +143,7 @@ def _read_head(scope: Message, hosts: frozenset[bytes]) -> Message | HttpRefusal
 
 
 def _headers(scope: Message) -> dict[bytes, bytes] | HttpRefusal:
-    """The headers by name. The lines of a list are one value (RFC 9110, section 5.3)."""
+    """Return the headers by name, with the lines of a list joined (RFC 9110, section 5.3); or the refusal."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in found and name in SINGLE_HEADERS:
@@ -154,7 +154,7 @@ def _headers(scope: Message) -> dict[bytes, bytes] | HttpRefusal:
 
 
 def _unsupported(scope: Message, headers: Mapping[bytes, bytes]) -> HttpRefusal | None:
-    """Why a request says with its headers what is not done here."""
+    """Return the refusal of a request whose headers ask for something that is not done here; else None."""
     if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
         return HttpRefusal(
             400, "two_lengths", "`Transfer-Encoding` is there beside `Content-Length` or in HTTP/1.0; send one"
@@ -172,8 +172,8 @@ def _unsupported(scope: Message, headers: Mapping[bytes, bytes]) -> HttpRefusal 
 
 
 class _Lines(ReceiveBuffer):
-    """What was received and not read yet, where each line ends with CRLF and is one header. h11 takes LF too, joins
-    headers that go on in the next line, and reads the line before a chunk without a bound.
+    """The received bytes that are not read yet. Refuses what h11 accepts: a line that ends with LF alone, a header that
+    goes on in the next line, and a line of any length before a chunk.
     """
 
     def skip_empty_lines(self) -> None:
@@ -234,7 +234,7 @@ class _OneReading(h11.Connection):
 
 
 class EdgeConnection(H11Protocol):
-    """The protocol of one connection, for `uvicorn.Config(http=…)`. What is no HTTP gets a problem document."""
+    """The protocol of one connection, for `uvicorn.Config(http=…)`. Bytes that are not HTTP get a problem document."""
 
     more_headers: Mapping[str, str] = {}
     _head_late: asyncio.TimerHandle | None = None
@@ -244,17 +244,17 @@ class EdgeConnection(H11Protocol):
         self.conn: _OneReading = _OneReading()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first head."""
+        """Start the time limit of the first head."""
         super().connection_made(transport)
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Wait on where this is a part of a head, and no longer where it is the end of one."""
+        """Keep the time limit while a head is incomplete or no request is in progress; end it after a whole head."""
         super().data_received(data)
         self._wait_for_head(waits=self.cycle is None or self.cycle.response_complete)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any longer."""
+        """End the time limit of the head."""
         self._wait_for_head(waits=False)
         super().connection_lost(exc)
 
@@ -266,7 +266,7 @@ class EdgeConnection(H11Protocol):
             self._head_late = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - a problem document says it
-        """Answer what is no HTTP, unless an answer has begun, and end the connection."""
+        """Answer bytes that are not HTTP, unless an answer has begun, and end the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             said = self.conn.refusal._replace(headers=tuple(self.more_headers.items()))
             headers, body = said.answer()

@@ -1,9 +1,9 @@
-"""The process that serves the API, and its end, which loses no request.
+"""Runs the process that serves the API, and stops it without losing a request.
 
-SIGTERM begins to drain: readiness says no, every answer closes its connection, and requests are still taken, so that a
-load balancer has the time to notice. Then, and at once after SIGINT or a second signal, the server stops: it takes no
-new connection, tells open streams, and waits for requests in progress, `GRACE_S` at most. A request that is cut off
-then is answered with 503, and found again by its id, because its run is stored.
+SIGTERM begins to drain: `/v1/ready` answers 503, every answer closes its connection, and requests are still taken, so
+that a load balancer has the time to notice. Then, and at once after SIGINT or a second signal, the server stops: it
+takes no new connection, ends open streams, and waits for requests in progress, at most `GRACE_S` seconds. A request
+that is cut off then is answered with 503. Its run is stored, so the same request again finds it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 30
 MAX_IDLE_S: Final = 75
-"""How long an idle connection stays. A proxy in front gives its own up earlier, mostly after 60 s, so that it sends no
-request on one that is being closed.
+"""The seconds for which an idle connection stays open. A proxy in front closes its side earlier, mostly after 60 s, so
+it sends no request on a connection that is being closed.
 """
 
 
 async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl.SSLContext | None = None) -> None:
     """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled. With `tls`, every
-    connection is encrypted. One address can have `percent_per_address` of the state of the API of the connections.
+    connection is encrypted. `api.state.percent_per_address` limits the share of the connections of one address.
 
-    After SIGTERM it takes requests for `drain_s` seconds more. Raises as `reserve_files`.
+    After SIGTERM the server takes requests for `drain_s` seconds more. Raises as `reserve_files`.
     """
     reserve_files()
     config = uvicorn.Config(
@@ -72,8 +72,8 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal. uvicorn's own version raises it again at the end, which would cut off the engine that is
-        stopped after the server.
+        """Stop on a signal. uvicorn's own version raises the signal again at the end, which would cut off the engine,
+        because the engine is stopped after the server.
         """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stop)
@@ -85,7 +85,7 @@ class DrainingServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Listen. A handshake of TLS has `MAX_HEAD_S`; uvicorn leaves it the 60 s of asyncio."""
+        """Listen. A TLS handshake may take `MAX_HEAD_S` seconds, and not the 60 s that uvicorn would allow it."""
         loop = asyncio.get_running_loop()
         if self.config.ssl is None:
             await super().startup(sockets)
@@ -111,7 +111,7 @@ class DrainingServer(uvicorn.Server):
 
 
 class AnsweredWhenCutOff:
-    """Answers a request with 503 that is cancelled because the server stops, and sends a large answer in parts."""
+    """Answers a request with 503 if it is cancelled because the server stops. Sends a large answer in parts."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,5 +1,5 @@
-"""The OpenAPI 3.1 document of the API: what FastAPI derives from the routes, the models of bodies that are parsed here,
-and the problem document of every error.
+"""Makes the OpenAPI 3.1 document of the API: from the routes (by FastAPI), the models of bodies that the server parses
+itself, and the problem document of every error.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     *GOVERNED_BODIES,
     *OPERATE_BODIES,
 )
-"""The models that FastAPI does not see in the signature of a route."""
+"""The models of bodies and errors, which FastAPI does not see in the signatures of routes."""
 FILLED_IN: Final = frozenset({"request_id", "tenant_id", "user", "trace"})
-"""What the body of a request may leave out: headers and the token say it."""
+"""The members that the body of a request may leave out, because headers or the token state them."""
 PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
         "description": "The request was refused, or could not be answered.",
         "content": {PROBLEM_JSON: {"schema": {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}}},
     }
 }
-"""The answer to whatever goes wrong, on every route."""
+"""The description of every error answer, on every route."""
 
 BEYOND_SCHEMA: Final = (
     "What no schema here says. A body is I-JSON (RFC 7493): no member twice, at most 64 levels deep, 1 MiB at most, "
@@ -68,14 +68,14 @@ _MAKING: Final = Lock()
 
 
 async def check_query(request: Request) -> None:
-    """Refuse a query parameter that the route does not have: a misspelt filter would be none.
+    """Refuse a query parameter that the route does not have: a misspelt filter would be ignored.
 
     Raises:
-        InvalidInput: there is one (`unknown_parameter`).
+        InvalidInput: the query has an unknown parameter (`unknown_parameter`).
     """
     if not request.scope["query_string"]:
         return
-    # In a thread: it is made at the first use, which takes a while.
+    # The document is made at the first use, in a thread, because that takes a while.
     document = request.app.openapi_schema or await run_in_threadpool(request.app.openapi)
     operations = document["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
     stated = operations.get(request.method.lower(), {}).get("parameters", [])
@@ -88,7 +88,7 @@ async def check_query(request: Request) -> None:
 
 
 def describe(api: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document. It is made once, also where many ask at the same time."""
+    """Return the OpenAPI document. It is made once, also if several requests ask for it at the same time."""
     with _MAKING:
         if api.openapi_schema is None:
             api.openapi_schema = _made(api)
@@ -125,7 +125,7 @@ def _made(api: FastAPI) -> dict[str, Any]:
                 session[CSRF] = []
             operation["security"] = [] if path in ("/v1/health", "/v1/ready") else [{BEARER: []}, session]
             for parameter in operation.get("parameters", ()):
-                # What is left out is absent: no text of an address or of a header is `null`.
+                # A parameter that is left out is absent: the text of an address or a header is never `null`.
                 [stated] = [one for one in parameter["schema"].pop("anyOf", [{}]) if one.get("type") != "null"]
                 parameter["schema"].update(stated)
     return document

@@ -1,7 +1,7 @@
-"""The routes of the table of operations: a loop over `service.operations.table`.
+"""Makes the routes of the table of operations (`service.operations.table`).
 
 A governed operation has two routes: its address, which takes the signatures of the caller, and its statement step,
-which returns what they sign. Both make the same proposal, so what is signed is what is done.
+which returns the statements to sign. Both make the same proposal, so the signed act is the act that is done.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STATEMENT: Final = "/statement"
 """The end of the address of a statement step."""
 _BODIES: Final = {operation.input: operation.signed_input() for operation in OPERATION_TABLE if operation.signs}
 SIGNED_INPUTS: Final = {operation.name: _BODIES[operation.input] for operation in OPERATION_TABLE if operation.signs}
-"""The bodies of governed operations, with their proof, by name."""
+"""The models of the bodies of governed operations, with the proof, by the name of the operation."""
 _Answer = Callable[[Asked, Any], Awaitable[Any]]
 
 
 def operation_bodies() -> Iterator[type[Model]]:
-    """Yield the models of bodies, which FastAPI does not see in the signature of a route."""
+    """Yield the models of bodies of operations, which FastAPI does not see in the signatures of routes."""
     yield from _BODIES
     yield from _BODIES.values()
 
@@ -88,8 +88,8 @@ def json_body(model: type[Model]) -> Any:
 
 
 def _query(model: type[Model]) -> Any:
-    """Return the annotation of a parameter that is the query of the request. `check_query` refuses names that are not
-    the model's, and allows an empty one, which FastAPI would hand to the model.
+    """Return the annotation of a parameter that is the query of the request. The model ignores unknown names:
+    `check_query` refuses them, and allows an empty name, which FastAPI would hand to the model.
     """
     return Annotated[type(model.__name__, (model,), {"model_config": ConfigDict(extra="ignore")}), Query()]
 
@@ -109,12 +109,12 @@ def _acting(operation: Operation) -> _Answer:
 
 
 def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
-    """Return the function of a route. FastAPI reads its parameters from its signature, which is the operation's."""
+    """Return the function of a route. Its signature, which FastAPI reads, has the parameters of the operation."""
 
     async def endpoint(
         app: App, caller: Caller, roles: frozenset[str], sent: Any, name: str = "", work: Work | None = None
     ) -> Any:
-        # A run that the caller may not see is not there, whatever their roles are.
+        # A run that the caller may not see gets 404 before their role is checked.
         if operation.about is OF_RUN:
             name = (await readable_run(app, caller, roles, name)).run_id
         if operation.roles:

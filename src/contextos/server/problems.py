@@ -1,6 +1,6 @@
-"""Every error of the API as a problem document (RFC 9457), and the status of each error of ContextOS.
+"""Answers every error of the API with a problem document (RFC 9457), and maps each class of error to a status.
 
-Refuses to say more than the caller needs: where the fault is ours, the answer says what to do, and the log has the
+An answer says only what the caller needs: where the fault is of the server, it says what to do, and the log has the
 reason.
 """
 
@@ -43,8 +43,8 @@ SECURE_HEADERS: Final[Mapping[str, str]] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""On every answer: nothing is kept on the way, no browser takes an answer for a page, and no other page reads it or
-learns the address of this one.
+"""The headers of every answer: no cache keeps it, no browser renders it as a page, no page of another origin reads it,
+and no link from it passes on its address.
 """
 STATUSES: Final[Mapping[type[ContextOSError], int]] = {
     MalformedJson: 400,
@@ -60,7 +60,7 @@ STATUSES: Final[Mapping[type[ContextOSError], int]] = {
     Integrity: 500,
     ContextOSError: 500,
 }
-"""The status of each class of error; a class that is not here has that of its nearest base class."""
+"""The status of each class of error. A class that is not listed has the status of its nearest base class."""
 
 TOO_LATE: Final = frozenset(
     {
@@ -73,10 +73,10 @@ TOO_LATE: Final = frozenset(
         *get_args(RefusalReason),
     }
 )
-"""The reasons of `ApprovalRefused` that are about the question or the memory and not about the person: 409."""
+"""The reasons of `ApprovalRefused` that concern the question or the memory, not the person. Their status is 409."""
 
 IDENTITY_REFUSED: Final = "identity_refused"
-"""The code of an `InvalidInput` that states another identity than the token proves: 403."""
+"""The code of an `InvalidInput` whose stated identity is not the one that the token proves. Its status is 403."""
 
 _OURS: Final = "the request could not be answered; nothing of it is lost, and the log of the server has the reason"
 _LATER: Final = "a dependency of the server does not answer; send the same request again after `Retry-After`"
@@ -84,7 +84,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class HttpProblem(HTTPException):
-    """A refusal that has no class in `contextos.errors`, because only HTTP knows it."""
+    """A refusal that only HTTP has, such as a wrong media type, so that `contextos.errors` has no class for it."""
 
     def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, dict(headers or {}))
@@ -92,7 +92,7 @@ class HttpProblem(HTTPException):
 
 
 def not_found() -> HttpProblem:
-    """Return the one answer for what does not exist and for what the caller may not see."""
+    """Return the 404 that answers both for a thing that does not exist and for one that the caller may not see."""
     return HttpProblem(404, "not_found", "there is nothing at this address that you may see")
 
 
@@ -110,7 +110,7 @@ def status_of(error: ContextOSError) -> int:
 
 
 def add_problem_handlers(api: FastAPI) -> None:
-    """Have every error of `api` answered by a problem document, also those of the framework."""
+    """Register handlers that answer every error of `api` with a problem document, also errors of the framework."""
     api.add_exception_handler(ContextOSError, _contextos_error)
     api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(RequestValidationError, _unfit_parameters)
@@ -132,7 +132,7 @@ async def _contextos_error(_request: Request, error: Exception) -> Response:
     elif isinstance(error, NotFound):
         detail = not_found().detail
     elif isinstance(error, OtherEnvironment):
-        # To wait does not help, and the log says what does: a run and two environments, which are not secret there.
+        # To wait does not help. The log names the run and the two environments, which the answer does not show.
         detail = error.OUTSIDE
         _LOG.warning("a request was refused: %s", error)
     elif isinstance(error, Unavailable):
@@ -160,7 +160,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> Iterator[str]:
-    """The methods of an address. The framework names those of the first route that has it."""
+    """Yield the methods of an address. The framework itself names only those of the first route with this address."""
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         asked = {**request.scope, "method": method}
         if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):

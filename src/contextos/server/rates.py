@@ -1,7 +1,8 @@
-"""How many requests a caller and a tenant may send, and how much of what takes long a tenant may have done at once.
+"""Limits the requests of a caller and of a tenant per minute, and the long jobs that a tenant may have at once.
 
 Requests have token buckets of a minute, in the memory of this process. A request counts once its token is verified,
-whatever its answer is. The caller is asked first, so that what one caller is refused is not taken from their tenant.
+whatever its answer is. The bucket of the caller comes first, so a request that it refuses does not count for the
+tenant.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ MAX_LISTS: Final = 16
 MAX_LISTS_PER_TENANT: Final = 4
 MAX_STREAMS: Final = 1_536
 MAX_STREAMS_PER_TENANT: Final = 1_024
-"""Fewer than `connections.MAX_CONNECTIONS`, so that streams of no tenant take the place of requests."""
+"""Fewer than `connections.MAX_CONNECTIONS`, so that streams always leave connections for requests."""
 MAX_HELD_CALLS: Final = 128
 MAX_HELD_CALLS_PER_TENANT: Final = 32
-"""Calls that wait in the server are asked for four times a second, so they cost more than streams."""
+"""Fewer than streams, because the server checks a waiting call four times a second."""
 BUSY_RETRY_MS: Final = 2_000
 
 
 class RequestRates:
-    """The requests of the callers of one process. Use it on one event loop."""
+    """Counts the requests to one process by caller and by tenant. Use it on one event loop."""
 
     def __init__(self, limits: AdmissionLimits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
@@ -53,8 +54,8 @@ def _too_many(who: str, most: int, early_us: int) -> Overloaded:
 
 
 def client_address(client: tuple[str, int] | Address | None) -> str:
-    """Return what counts as the address of a client: that of IPv4, or the /64 network of IPv6, of which one machine has
-    every address. Empty without one, as behind a Unix socket.
+    """Return the address by which a client is counted: its IPv4 address, or its /64 network of IPv6, as one machine can
+    have all addresses of the network. Empty for a client without an address, as behind a Unix socket.
     """
     if client is None or ":" not in client[0]:
         return client[0] if client else ""
@@ -64,12 +65,12 @@ def client_address(client: tuple[str, int] | Address | None) -> str:
 
 
 def share_of(most: int, percent: int) -> int:
-    """Return how many of `most` places one address may hold."""
+    """Return how many of `most` places one address may hold: `percent` of them, at least 1."""
     return max(1, most * percent // 100)
 
 
 class Places:
-    """Places for what takes long: so many in all, for each tenant, and for each address. Use it on one event loop."""
+    """Places for long work, limited in all, for each tenant and for each address. Use it on one event loop."""
 
     def __init__(self, of: str, most: int, most_per_tenant: int, *, percent_per_address: int = 100) -> None:
         self._of, self._most, self._most_per_tenant = of, most, most_per_tenant
@@ -78,7 +79,7 @@ class Places:
         self._addresses: Counter[str] = Counter()
 
     def check(self, tenant_id: str, address: str = "") -> None:
-        """Raise `Overloaded` if the tenant, the address or the server has as many as it may."""
+        """Raise `Overloaded` if the tenant, the address or the server holds all places that it may."""
         if self._taken[tenant_id] >= self._most_per_tenant or self._taken.total() >= self._most:
             raise Overloaded("http", f"enough {self._of} go on at the moment", retry_after_ms=BUSY_RETRY_MS)
         if address and self._addresses[address] >= self._most_per_address:
@@ -98,7 +99,7 @@ class Places:
 
     @contextmanager
     def place(self, tenant_id: str, address: str = "") -> Iterator[None]:
-        """Return a context that has a place. Raises as `take`."""
+        """Return a context that holds a place until it ends. Raises as `take`."""
         self.take(tenant_id, address)
         try:
             yield

@@ -1,6 +1,7 @@
-"""Serve an MCP server over HTTP on this machine with a bearer token.
+"""Serves an MCP server over HTTP on this machine with a bearer token.
 
-Every request needs a token, because every local program and every web page can reach the loopback address.
+Every request but those for metadata (`/.well-known/`) needs a token: every local program and web page can reach the
+loopback address.
 The headers `Host` and `Origin` are checked too. Only a loopback address is served, because there is no TLS here; to
 serve other machines, put a TLS proxy in front.
 """
@@ -37,7 +38,7 @@ _OF_VALUES: Final = frozenset({"integer_too_large", "lone_surrogate", "number_no
 
 
 class Resource(Protocol):
-    """An OAuth resource server: its URL, the URL of the issuer of its tokens, and what verifies them."""
+    """An OAuth resource server: its URL, the URL of the issuer of its tokens, and the method that verifies a token."""
 
     url: str
     issuer: str
@@ -49,7 +50,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> None:
-    """Serve HTTP on a bound socket until SIGINT or SIGTERM. `token` is the bearer token of every request."""
+    """Serve HTTP on a bound socket until SIGINT or SIGTERM, to bearers of `token`. Raises as `check_token`."""
     hosts = _hosts(bound)
     await _serve(require_token(_http_app(server, hosts), token), bound, hosts)
 
@@ -57,8 +58,8 @@ async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> N
 async def serve_oauth(server: Server[Any], bound: socket.socket, resource: Resource) -> None:
     """Serve HTTP on a bound socket until SIGINT or SIGTERM. Every request needs an access token for `resource`.
 
-    The metadata of the resource (RFC 9728) needs none, and every 401 says where it is. A request whose token cannot be
-    checked now gets a 503: a client throws its token away after a 401.
+    Only the metadata of the resource (RFC 9728) needs no token; every 401 has its address. A request whose token cannot
+    be checked now gets a 503, because a client throws its token away after a 401.
     """
     from mcp.server.auth.settings import AuthSettings
 
@@ -91,18 +92,18 @@ def _http_app(server: Server[Any], hosts: Sequence[str], *origins: str, **auth: 
         transport_security=security,
         **auth,
     )
-    # Behind a proxy with TLS it would lead to an address without; what is not `PATH` is nothing.
+    # Behind a proxy with TLS a redirect would lead to an address without TLS. Any path but `PATH` is 404.
     app.router.redirect_slashes = False
     app.add_middleware(_OneMeaning)
     return app
 
 
 def refused_json(raw: bytes) -> dict[str, Any] | None:
-    """Return the JSON-RPC error that answers a message whose text is no JSON, or means one thing to one reader and
-    another to the next, such as a member that is there twice, or whose id nobody can answer, such as null; None for any
-    other.
+    """Return the JSON-RPC error that answers a message; None if the message is accepted.
 
-    The gate names the place of a number or a text that cannot be carried, where it is in the arguments of a call.
+    Refused are a text that is not JSON, one that readers can understand differently (a member twice), and an id that no
+    answer can carry (null). A number or a text that cannot be carried is left to the gate, which names its place in the
+    arguments of the call.
     """
     try:
         said = loads(raw, max_bytes=MAX_REQUEST_BYTES, max_depth=2 * MAX_DEPTH, max_nodes=2 * MAX_NODES)
@@ -120,7 +121,7 @@ def refused_json(raw: bytes) -> dict[str, Any] | None:
 
 
 def id_of(raw: bytes) -> str | int | None:
-    """The id of a message that is refused, where it can be sent back."""
+    """Return the id of a refused message; None if it has no id that an answer can carry."""
     try:
         said = json.loads(raw)
     except (ValueError, RecursionError):
@@ -133,10 +134,10 @@ def id_of(raw: bytes) -> str | int | None:
 
 
 class _OneMeaning:
-    """Answers a request with 400 where `refused_json` refuses its body: the SDK takes the last of two members. One that
-    does not say that its body is JSON gets 415.
+    """Answers a request with 400 where `refused_json` refuses its body: the SDK takes the last of two members. A POST
+    whose media type is not JSON gets 415.
 
-    The body is looked at when the SDK reads it, which is behind the check of the token.
+    The body is checked when the SDK reads it, which is after the check of the token.
     """
 
     def __init__(self, app: Asgi) -> None:
@@ -157,13 +158,13 @@ class _OneMeaning:
             nonlocal is_whole
             message: Message = await receive()
             if message["type"] != "http.request":
-                # The SDK logs a stack where a body breaks off. Nobody reads the answer.
+                # The SDK would log a stack for a body that breaks off, so it gets a message that is not JSON.
                 return message if is_whole else {"type": "http.request", "body": b"\0", "more_body": False}
             is_whole = not message.get("more_body", False)
             body.extend(message.get("body", b"")[: MAX_REQUEST_BYTES + 1 - len(body)])
             if is_whole and body.strip() and (error := refused_json(bytes(body))):
                 refused.append(error)
-            # A text of which nothing was refused is read as it came; one that is refused is no message.
+            # An accepted body is passed on unchanged; a refused one is replaced by a text that is not a message.
             return {**message, "body": b"\0"} if refused else message
 
         async def answer(message: Message) -> None:
@@ -226,8 +227,8 @@ def check_token(token: str) -> None:
 
 
 def require_token(app: Asgi, token: str) -> Asgi:
-    """Return `app` behind a check of the bearer token. Any other request gets an empty 401, but for the addresses where
-    a client looks for the metadata of a protected resource, which has none here: 404.
+    """Return `app` behind a check of the bearer token. A request without it gets an empty 401. Only the addresses of
+    the metadata of a protected resource (`/.well-known/`) need no token; `app` has none and answers 404.
 
     Raises:
         InvalidSettings: the token is too short to be a secret.
@@ -251,11 +252,12 @@ def require_token(app: Asgi, token: str) -> Asgi:
 
 
 def listen(address: str, *, reachable: bool = False) -> socket.socket:
-    """Return a listening socket on `HOST:PORT` of this machine. Port 0 means any free port. `reachable`: other machines
-    can reach it, because the caller brings TLS.
+    """Return a listening socket on `HOST:PORT` of this machine. Port 0 means any free port. With `reachable` other
+    machines may reach the address, because the caller provides TLS.
 
     Raises:
-        InvalidSettings: the address is not a loopback address where it has to be one, or the socket cannot be bound.
+        InvalidSettings: `address` is not `HOST:PORT` with an IP address, is not a loopback address (without
+            `reachable`), or cannot be bound.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"

@@ -1,8 +1,7 @@
-"""TLS of the server itself: its certificate and key, which address may be served with or without it, and the hosts that
-requests may name.
+"""TLS of the server itself: its certificate and key, the addresses that need it, and the hosts that requests may name.
 
-Other machines are served over TLS, or through a proxy with TLS of whom the operator says so. What a proxy says about a
-request in `Forwarded` or `X-Forwarded-*` is never believed.
+Other machines are served over TLS, or through a proxy that the operator declares to have TLS. The headers `Forwarded`
+and `X-Forwarded-*` of a proxy are never believed.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ _PEM: Final = "give the PEM files of the chain and of its private key, without a
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the TLS of a server, 1.2 or newer. `certificate` is a PEM file with the chain, `key` one with the private
-    key, without a passphrase, which only its owner can read.
+    """Return the TLS context of a server (1.2 or newer). `certificate` is a PEM file with the chain. `key` is a PEM
+    file with the private key, without a passphrase, which only its owner can read.
 
     Raises:
-        InvalidSettings: a file cannot be read, others can read the key, or the two do not belong together.
+        InvalidSettings: a file cannot be read or is not PEM, others can read the key, the key has a passphrase, or the
+            key is not that of the certificate.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -49,7 +49,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _check_pem(file: Path, what: str, holds: bytes) -> bytes:
-    """The text of a PEM file that holds a certificate or a key."""
+    """Return the bytes of a PEM file. Raise `InvalidSettings` unless they contain `holds`."""
     try:
         text = read_regular_file(file, MAX_PEM_BYTES)
     except OSError as error:
@@ -60,10 +60,10 @@ def _check_pem(file: Path, what: str, holds: bytes) -> bytes:
 
 
 def check_reach(is_loopback: bool, *, has_tls: bool, behind_tls_proxy: bool) -> None:
-    """Refuse an address that other machines reach without TLS, and a proxy that changes nothing.
+    """Check that an address is reached with TLS.
 
     Raises:
-        InvalidSettings: as this says.
+        InvalidSettings: other machines reach the address without TLS, or `behind_tls_proxy` would change nothing.
     """
     if behind_tls_proxy and (has_tls or is_loopback):
         detail = "a proxy in front changes nothing for this machine alone, and for a server with TLS"
@@ -75,7 +75,7 @@ def check_reach(is_loopback: bool, *, has_tls: bool, behind_tls_proxy: bool) -> 
 
 
 def hosts_of(stated: Sequence[str]) -> list[str]:
-    """Return the hosts that requests may name, in lower case. Raises `InvalidSettings` for another text."""
+    """Return the hosts that requests may name, in lower case. Raises `InvalidSettings` if one is not a host."""
     if (wrong := next((one for one in stated if not is_host(one)), None)) is not None:
         detail = f"`{displayed(wrong)}` is not the host of a request"
         raise _refused("not_a_host", detail, "write it as in a URL, such as `api.acme.example` or `127.0.0.1:8765`")

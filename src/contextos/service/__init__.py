@@ -2,14 +2,14 @@
 
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
-- `acts`: what a person signs to do an act elsewhere, and the act by their tokens. `reasks`: a void question is asked
-  again.
-- `artifacts`: the artifacts that are published, and what is active of them.
-- `run_search`: what a search of runs looks for. `operations`: the table of all that can be asked.
+- `acts`: what a person signs elsewhere to do an act, and the act by their tokens. `reasks`: have a void question
+  asked again.
+- `artifacts`: the published artifacts, and which of them are active.
+- `run_search`: the criteria of a search of runs. `operations`: the table of all operations.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
 - `subscriptions`: handlers that receive every event at least once. `workspace.engine.event_delivery` calls them.
 - `views`: the models of the answers.
-- `outbox`: notices of runs, as webhooks and mails. `passkeys`: those that approvers register.
+- `outbox`: notices of runs, as webhooks and mails. `passkeys`: the passkeys that approvers register.
 
 Does not own: reading (`deployment.queries`), the acts of people (`deployment.acts`), or rendering (the application
 itself).

@@ -1,6 +1,6 @@
-"""Acts whose signatures are made elsewhere: what their actor signs, and the act by the tokens that were signed.
+"""Acts whose signatures are made elsewhere: what their actor signs, and how the signed tokens do the act.
 
-The same proposal says what is signed and does the act, so nothing else is signed than what is then checked.
+The same proposal says what is signed and does the act, so exactly what was signed is checked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from contextos.service.views import ActDocument, StatedAct
 from contextos.trust.identity.jws import signing_input, unverified_payload, unverified_time
 
 MAX_STATED_S: Final = 900
-"""How long a statement that says its own time can be signed, and a token be sent after it was signed, in seconds."""
+"""How long after its time a statement can be signed, and a token sent after it was signed, in seconds."""
 MAX_AHEAD_S: Final = 60
-"""How far the clock of who states or signs it can be ahead, in seconds."""
+"""How far the clock of the person who states or signs it can be ahead, in seconds."""
 
 
 def signer_elsewhere(actor_id: str) -> Actor:
@@ -28,9 +28,9 @@ def signer_elsewhere(actor_id: str) -> Actor:
 
 async def act_document(app: Deployment, tenant_id: str, proposal: ActProposal[Any]) -> ActDocument:
     """Return what the actor of a proposal signs, with the bytes to sign for each of their keys in the directory. The
-    token is these, a dot, and the signature in Base64url without padding.
+    token is these bytes, a dot, and the signature in Base64url without padding.
 
-    Nothing is changed. Without a statement it raises what the act comes to, if that is a refusal.
+    Nothing is changed. If the act has no statement and is refused, the refusal is raised.
     """
     if not proposal.statements:
         await proposal.signed()
@@ -63,7 +63,7 @@ async def done_with(app: Deployment, proposal: ActProposal[ResultT], tokens: Seq
 
 
 def _presented(app: Deployment, token: str) -> Mapping[str, Any]:
-    """A token as the proof of an act. Who carries tokens could keep one, and send it at a moment of their choice."""
+    """Return a token as the proof of an act. It has to be recent: its carrier could keep it and send it later."""
     signed_at_s = unverified_time(token)
     if unverified_payload(token) is not None and signed_at_s is None:
         raise ApprovalRefused("assertion_invalid", "the token does not say when it was signed (`iat` of its header)")
@@ -76,7 +76,7 @@ def _presented(app: Deployment, token: str) -> Mapping[str, Any]:
 def check_stated_at(app: Deployment, at_us: int) -> None:
     """Raise `InvalidInput` unless `at_us` (Unix microseconds) lies in the last `MAX_STATED_S` seconds.
 
-    For an act that says its own time: it is signed later than it was stated, and nobody dates it as they like.
+    This is for an act that states its own time: it is signed later, and its actor must not choose any date they like.
     """
     if not _is_recent(app, at_us):
         detail = f"the act was not stated in the last {MAX_STATED_S} s"

@@ -54,7 +54,8 @@ class ShownEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalStatement:
-    """What a person signs to answer a question: `payload` is the canonical JSON, and `text` the same for people.
+    """What a person signs to answer a question: `payload` is the statement as canonical JSON, and `text` the same
+    statement for people.
 
     Show `text` to the person. A client that holds their key signs `payload` as a compact JWS; one whose key is
     elsewhere has the bytes of `signing_input` signed.
@@ -66,14 +67,12 @@ class ApprovalStatement:
 
     @property
     def nonce(self) -> str:
-        """The `nonce` with which the person is sent to log in, where they answer with an OIDC token: the digest of
-        `payload`.
-        """
+        """Return the digest of `payload`. It is the `nonce` of the login of a person who answers with an OIDC token."""
         return content_address(dict(self._statement))
 
     def signing_input(self, kid: str) -> bytes:
-        """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
-        Base64url without padding.
+        """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these bytes, a dot, and the
+        signature in Base64url without padding.
         """
         return signing_input(kid, APPROVAL_TYP, self._statement)
 
@@ -90,11 +89,12 @@ class ApprovalStatement:
 class Question:
     """A question that waits for a person with the role `required_role`, as the verified journal of its run proves it.
 
-    `args`, `evidence`, `untrusted`, `secrets` and `requester` are what the person is shown. `untrusted` names the
-    arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with where it was found,
-    or `planner` if nowhere. `binding_digest` names exactly this call, these arguments, this evidence and this text.
-    `deadline_us` is Unix time in microseconds. `void` says why an approval would not count any more, or is empty: what
-    the question is bound to changed. A page of questions does not ask tools that leave the machine about that.
+    `args`, `evidence`, `untrusted`, `secrets` and `requester` are what the person is shown. `untrusted` has the
+    arguments whose value no trusted source has, and `secrets` those whose value is shown to nobody. Each is listed with
+    the place where the value was found, or `planner` if it was found nowhere. `binding_digest` names exactly this call,
+    these arguments, this evidence and this text. `deadline_us` is Unix time in microseconds. `void` says why an
+    approval would no longer count (a value that the question is bound to changed), or is empty. For a page of
+    questions, tools that leave the machine are not asked whether their values changed.
     """
 
     tenant_id: str
@@ -118,16 +118,18 @@ class Question:
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """The question in clear, as it is signed: `approval_id`, `binding` and its digest, `args` and `evidence`. No
-        string is escaped; `text` of a statement is for people.
+        """Return the question as it is signed: `approval_id`, `binding` and its digest, `args` and `evidence`. No
+        string is escaped, so show people the `text` of a statement instead.
         """
         return {name: self._content[name] for name in CONTENT}
 
     def statement(self, approver_id: str, verdict: Verdict, reason: str = "") -> ApprovalStatement:
-        """Return what `approver_id` signs to give this verdict. It fits this question, person, verdict and reason.
+        """Return what `approver_id` signs to give this verdict. The statement is valid only for this question, person,
+        verdict and reason.
 
         Raises:
-            InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
+            InvalidInput: the verdict is neither `approved` nor `denied`, or the reason is too long or contains unsafe
+                text.
             ApprovalRefused: the question is void, and the verdict approves (`approval_void`).
         """
         refuse_answer(verdict, reason)
@@ -188,7 +190,7 @@ class Question:
         (`navigator.credentials.get`, as JSON): the challenge is the digest of the statement.
 
         Raises:
-            ApprovalRefused: the directory does not know the person, or no passkey of theirs for this origin.
+            ApprovalRefused: the directory does not know the person, or has no passkey of theirs for this origin.
         """
         approver_id = statement._statement["approver"]
         approver = await self._deployment.ports.directory.approver(self.tenant_id, approver_id)
@@ -201,8 +203,8 @@ class Question:
         `passkey_options` (`credential.toJSON()`).
 
         Raises:
-            ApprovalRefused: as `answer`; or the assertion is of no passkey of the person, is for another statement,
-                origin or relying party, was made without verifying the person, or counts backwards
+            ApprovalRefused: as `answer`; or the assertion is not from a passkey of the person, is for another
+                statement, origin or relying party, was made without verifying the person, or its counter went backwards
                 (`assertion_invalid`).
             Integrity, Conflict: as `answer`.
         """
@@ -210,7 +212,7 @@ class Question:
         await self._record(stated, lambda _statement: assertion)
 
     async def _record(self, stated: Mapping[str, Any], vouch: SignAnswer) -> None:
-        """Record the answer that a statement makes, proved by what `vouch` returns of it."""
+        """Record the answer in a statement, proved by the assertion that `vouch` returns for it."""
         await answer_approval(
             self._deployment,
             self.tenant_id,
@@ -241,7 +243,8 @@ class ApprovalQuestions:
         """Return a page of the open questions of a tenant, newest first. With `role`, only questions to that role; with
         `roles`, only questions to one of them.
 
-        A run that was altered, or that only the index names, is in `unverified`. Nobody should answer its question.
+        A run that was altered, or that only the index names, is listed in `unverified`. Nobody should answer its
+        question.
 
         Raises:
             InvalidInput: the limit or the cursor is not valid.
@@ -257,12 +260,12 @@ class ApprovalQuestions:
             if len(found) == limit or read == MAX_RUNS_READ:
                 return Page(tuple(found), last, tuple(unverified))
             read, last = read + 1, cursor_of(line)
-            # Each run is read and verified at once; others have a turn in between.
+            # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
             await self._deployment.ports.pause(0)
             try:
                 asked = await open_question(self._deployment, tenant_id, line.key)
             except ApprovalRefused:
-                # It waits for something else, or was answered since.
+                # The run waits for something else, or its question was answered meanwhile.
                 continue
             except (Integrity, NotFound) as fault:
                 unverified.append(UnverifiedRun(line.key, str(fault)))
@@ -286,7 +289,8 @@ class ApprovalQuestions:
         return await self._question(tenant_id, run_id, asked, outside=True)
 
     async def asked_role(self, tenant_id: str, name: str) -> str | None:
-        """Return the role that the last question of a run was to, open or not; None if it asked nobody.
+        """Return the role to which the last question of a run was put, open or not; None if it asked none or the
+        question was erased.
 
         Raises:
             Integrity: the store names a run for this request that another request made.

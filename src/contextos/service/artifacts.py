@@ -1,4 +1,4 @@
-"""`app.artifacts`: the artifacts that are published in a tenant, and what is active of them."""
+"""`app.artifacts`: the artifacts that are published in a tenant, and which of them are active."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextos.service.pages import Page, check_limit
 class CatalogArtifact(Model):
     """A published artifact under its reference for ever. `kind` is `context_pack`, `policy_bundle`, `intent_catalog`,
     `decision_catalog`, `model_profile` or `routing_rules`, and `digest` the content address of its JSON. `withdrawn`:
-    nothing new uses it.
+    no new run uses it.
     """
 
     ref: str
@@ -34,7 +34,7 @@ class ArtifactDocument(CatalogArtifact):
 
 
 class PublishedArtifacts:
-    """What is published in the tenants of a deployment."""
+    """The published artifacts of the tenants of a deployment."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -46,11 +46,10 @@ class PublishedArtifacts:
     async def list(
         self, tenant_id: str, *, kinds: Collection[str] = (), limit: int = 50, cursor: str = ""
     ) -> Page[CatalogArtifact]:
-        """Return a page of the published artifacts by ref, without their documents; only of `kinds` where some are
-        given.
+        """Return a page of the published artifacts by ref, without their documents; only of `kinds`, if given.
 
         Raises:
-            InvalidInput: the limit is out of bounds, or the cursor is none of this tenant.
+            InvalidInput: the limit is out of bounds, or the cursor is not from this tenant.
             Integrity: no act on record published an artifact as it is stored.
         """
         check_limit(limit)

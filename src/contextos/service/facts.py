@@ -1,7 +1,7 @@
 """`app.facts`: what is known of a subject, and the signed acts that set, replace and retract it.
 
 A fact is an edge of the tenant's graph with a value, its source and its writer. Nothing is overwritten: a replaced fact
-ends with the commit that replaces it, and is still there for every snapshot before.
+ends with the commit that replaces it, and every earlier snapshot still has it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from contextos.service.pages import Page, check_limit
 from contextos.trust.recorded_time import recorded_now_us
 
 _MAX_VALUES: Final = 100
-"""Facts that one subject can have under one predicate at once, so that they can be replaced together."""
+"""The most facts that one subject can have under one predicate at once, so that they can be replaced together."""
 
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 
 
 class StatedFact(Model):
-    """A fact as its writer states it, and when it was observed, in Unix microseconds. Only a `trusted` fact answers a
+    """A fact as its writer states it, and when it was observed, in Unix microseconds. Only a `trusted` fact meets a
     requirement of a decision.
     """
 
@@ -46,7 +46,7 @@ class StatedFact(Model):
 class KnownFact(Model):
     """A fact: `subject` (an entity such as `customer:cus_77`) has `value` under `predicate`.
 
-    `source` is the reference to the evidence for it, and `snapshot` the first one that contains it.
+    `source` is the reference to the evidence for the fact, and `snapshot` the first snapshot that contains the fact.
     """
 
     fact_id: str
@@ -60,7 +60,9 @@ class KnownFact(Model):
 
 
 class Facts:
-    """The facts of a deployment's tenants. Writers are people, or feeds with a key, that hold `knowledge_writer`."""
+    """The facts of a deployment's tenants. Writers are people, or feeds with a key, that hold the role
+    `knowledge_writer`.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -68,7 +70,7 @@ class Facts:
     async def get(
         self, tenant_id: str, subject: str, predicate: str, *, snapshot: str | None = None
     ) -> tuple[KnownFact, ...]:
-        """Return the facts that hold now, or held in `snapshot`: none, one, or several that `write_facts` wrote.
+        """Return the facts that hold now, or held in `snapshot`: none, one, or several if `write_facts` wrote them.
 
         Raises:
             NotFound: there is no such snapshot.
@@ -116,12 +118,12 @@ class Facts:
     ) -> KnownFact:
         """Write a fact that nothing contradicts yet, and return it. The same call again changes nothing.
 
-        `source` is a reference to the evidence, such as `artifact:kyc_4711#rev_1`. Only a `trusted` fact answers a
+        `source` is a reference to the evidence, such as `artifact:kyc_4711#rev_1`. Only a `trusted` fact meets a
         requirement of a decision. `observed_at_us` (Unix microseconds) is now if it is None.
 
         Raises:
             InvalidInput: the fact is malformed, or another one holds already (`fact_exists`); replace it.
-            ApprovalRefused: the writer is not proved, or has not the role `knowledge_writer`.
+            ApprovalRefused: the writer is not proved, or does not have the role `knowledge_writer`.
             Conflict: another process wrote to the graph at the same moment; look again.
         """
         stated = await self._stated(
@@ -156,7 +158,7 @@ class Facts:
         return await (await self.propose_replacement(tenant_id, stated, by=by)).signed()
 
     async def retract(self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor) -> None:
-        """End every fact of this subject and predicate. `source` is a reference to the evidence that it no longer
+        """End every fact of this subject and predicate. `source` is a reference to the evidence that the fact no longer
         holds.
 
         Raises:
@@ -166,7 +168,7 @@ class Facts:
         await (await self.propose_retraction(tenant_id, subject, predicate, source=source, by=by)).signed()
 
     async def propose_set(self, tenant_id: str, stated: StatedFact, *, by: Actor) -> ActProposal[KnownFact]:
-        """Return the proposal of `set`. Raises as that, but for what is wrong with the writer."""
+        """Return the proposal of `set`. Raises as `set`, except for errors about the writer."""
         at, facts = await self._now(tenant_id, stated.subject, stated.predicate)
         if same := [fact for fact in facts if _says(fact, stated)]:
             return ActProposal.of_nothing(by, same[0])
@@ -177,7 +179,7 @@ class Facts:
         return await self._written(tenant_id, stated, facts, at, by)
 
     async def propose_replacement(self, tenant_id: str, stated: StatedFact, *, by: Actor) -> ActProposal[KnownFact]:
-        """Return the proposal of `replace`. Raises as that, but for what is wrong with the writer."""
+        """Return the proposal of `replace`. Raises as `replace`, except for errors about the writer."""
         at, facts = await self._now(tenant_id, stated.subject, stated.predicate)
         if len(facts) == 1 and _says(facts[0], stated):
             return ActProposal.of_nothing(by, facts[0])
@@ -189,7 +191,7 @@ class Facts:
     async def propose_retraction(
         self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor
     ) -> ActProposal[int]:
-        """Return the proposal of `retract`. Raises as that, but for what is wrong with the writer."""
+        """Return the proposal of `retract`. Raises as `retract`, except for errors about the writer."""
         at, facts = await self._now(tenant_id, subject, predicate)
         if not facts:
             raise NotFound(f"no fact `{predicate[:80]}` of `{subject[:80]}` holds, so none can be retracted")
@@ -220,7 +222,7 @@ class Facts:
         return parse(StatedFact, fields)
 
     async def _snapshot(self, tenant_id: str, snapshot: str | None) -> int:
-        """The number of a snapshot, or of the newest one. Raises `NotFound`."""
+        """Return the number of a snapshot, or of the newest one. Raises `NotFound`."""
         newest = await self._deployment.graph(tenant_id).head()
         if snapshot is None:
             return newest
@@ -233,7 +235,7 @@ class Facts:
         return int(named[1])
 
     async def _now(self, tenant_id: str, subject: str, predicate: str) -> tuple[int, tuple[KnownFact, ...]]:
-        """The newest commit, and the facts that hold at it."""
+        """Return the number of the newest commit, and the facts that hold at it."""
         at = await self._deployment.graph(tenant_id).head()
         return at, await self._at(tenant_id, subject, predicate, at)
 
@@ -250,7 +252,7 @@ class Facts:
         edge = {
             "src": stated.subject,
             "predicate": stated.predicate,
-            # A value has no entity of its own: the edge begins and ends at what it is about.
+            # A value is not an entity, so the edge begins and ends at the subject.
             "dst": stated.subject,
             "value": stated.value,
             "evidence_ref": stated.source,
@@ -269,7 +271,7 @@ class Facts:
 
 
 def _says(fact: KnownFact, stated: StatedFact) -> bool:
-    """Whether a fact says what is stated, whenever it was observed."""
+    """Return whether a fact says what is stated, whenever it was observed."""
     said = (fact.source, fact.integrity, fact.classification)
     return said == (stated.source, stated.integrity, stated.classification) and canonical(fact.value) == canonical(
         stated.value

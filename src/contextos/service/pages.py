@@ -14,7 +14,7 @@ MAX_PAGE_ITEMS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedRun:
-    """A run that a list leaves out because it does not verify, and what about it does not."""
+    """A run that a list leaves out because it does not verify, and the fault that was found."""
 
     run_id: str
     fault: str
@@ -22,10 +22,10 @@ class UnverifiedRun:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[ItemT]):
-    """A page of a list. `cursor` is what the next page is asked with, or None after the last page.
+    """A page of a list. `cursor` asks for the next page; None after the last page.
 
-    A page ends after so many items as were asked for, or after 1,000 runs: it can be empty and not the last.
-    `unverified` are runs that were left out because they were altered.
+    A page ends after the requested number of items, or after 1,000 runs: it can be empty and not the last. `unverified`
+    are runs that were left out because they were altered.
     """
 
     items: tuple[ItemT, ...]

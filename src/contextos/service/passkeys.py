@@ -1,8 +1,8 @@
-"""`app.passkeys`: approvers register passkeys, which count once who keeps the directory writes them there.
+"""`app.passkeys`: approvers register passkeys, which count after the keeper of the directory has written them there.
 
-The runtime never writes the directory, so a registration grants nothing. What was registered is sealed with the
-runtime's key: who keeps the directory reads there which person made it and how they had logged in, and a writer of the
-database makes up none.
+The runtime never writes the directory, so a registration grants nothing. A registration is sealed with the runtime's
+key. So the keeper of the directory reads in it which person made it and how they had logged in, and somebody who can
+write the database cannot forge one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from contextos.trust.seal import open_sealed, seal
 
 REGISTRATIONS_TYPE: Final = "application/vnd.contextos.passkey-registrations+json"
 MAX_REGISTRATIONS: Final = 8
-"""The most registrations of one person that are kept; another one takes the place of the oldest."""
+"""The most registrations of one person that are kept; one more replaces the oldest."""
 MAX_REGISTRATION_RACES: Final = 8
 CHALLENGE_BYTES: Final = 32
 _CURSOR: Final = re.compile(r"[0-9a-f]{64}\.([0-9a-f]{64})?")
-"""The key of a person, and the digest of their registration that the page before ended with; none: all were listed."""
+"""The key of a person, and the digest of their last registration on the page before; no digest: all were listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PasskeyRegistration:
-    """A passkey that an approver registered: `passkey` is the entry of the directory, and `digest` that of both.
+    """A passkey that an approver registered: `passkey` is the entry for the directory, and `digest` covers the person
+    and the passkey.
 
     `login_digest` is the digest of the token with which they had logged in. `registered_at_us` is Unix time in
     microseconds. `is_published`: the directory has this entry of this person now.
@@ -82,10 +83,10 @@ class Passkeys:
         self, tenant_id: str, approver_id: str, response: Mapping[str, Any], *, origin: str, login_digest: str
     ) -> PasskeyRegistration:
         """Keep the passkey that the browser made for `begin`: `response` is `credential.toJSON()`. It counts for
-        nothing until who keeps the directory writes it there. The challenge is spent, whatever the answer is.
+        nothing until the keeper of the directory writes it there. The challenge is used up, whatever the response is.
 
         Raises:
-            ApprovalRefused: as `begin`; or there is no challenge that counts, the response does not answer it, or the
+            ApprovalRefused: as `begin`; or there is no valid challenge, the response does not answer it, or the
                 directory has this passkey already (`assertion_invalid`).
             Unavailable, Conflict: as `begin`.
         """
@@ -111,12 +112,12 @@ class Passkeys:
         self, tenant_id: str, approver_id: str | None = None, *, limit: int = 50, cursor: str = ""
     ) -> Page[PasskeyRegistration]:
         """Return a page of the registrations of a person, or of everybody in the tenant: person by person, the oldest
-        first. What the runtime did not seal is not a passkey.
+        first. An entry that the runtime did not seal is left out.
 
         A page ends after `limit` registrations, or after `limit` people: it can be empty and not the last.
 
         Raises:
-            InvalidInput: the limit is out of bounds, or the cursor is of no such list.
+            InvalidInput: the limit is out of bounds, or the cursor is not from this list.
             Unavailable: the store or the directory does not answer.
         """
         check_limit(limit)
@@ -154,7 +155,7 @@ class Passkeys:
     async def _change(
         self, tenant_id: str, approver_id: str, change: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Write what `change` makes of what is kept of a person, and return what was kept before."""
+        """Replace the stored registrations of a person by the result of `change`, and return the previous ones."""
         ports, key = self._deployment.ports, _key_of(approver_id)
         for _ in range(MAX_REGISTRATION_RACES):
             kept, version = await self._kept(tenant_id, key)
@@ -193,7 +194,7 @@ def _cursor_behind(one: PasskeyRegistration) -> str:
 
 
 def _behind(seen: str, registered: Sequence[PasskeyRegistration]) -> Sequence[PasskeyRegistration]:
-    """The registrations behind the one with the digest `seen`; all if it is not kept any more, as the oldest goes."""
+    """Return the registrations behind the one with the digest `seen`; all if that one, as the oldest, was replaced."""
     digests = [one.digest.removeprefix("sha256:") for one in registered]
     return registered[digests.index(seen) + 1 :] if seen in digests else registered
 

@@ -26,7 +26,7 @@ from contextos.trust.recorded_time import recorded_now_us
 async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> ActProposal[None]:
     """Have a void question asked again: the run pins what is in force now, and judges and asks about the call anew.
 
-    No answer to the old question counts any more. The run's user and the agent's owner may do so, and every operator.
+    No answer to the old question counts any more. The run's user, the agent's owner and every operator may do so.
 
     Raises:
         ApprovalRefused: the run waits for no approval (`not_waiting`, `already_answered`, `expired`), the question

@@ -1,4 +1,4 @@
-"""What a search of runs looks for: criteria that the record of a run fits or does not."""
+"""The criteria by which a search selects runs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class RunSearch:
     """The criteria of a search; None: every run fits. A run has to fit all that are given.
 
     `subject` is an entity that the decision is about. `decision` is the name of the decision spec, or the id of the
-    record. `approver` answered a question of the run. `rule` matched in a policy decision of the run. `status` is where
-    the decision is. The run began at `began_from_us` or later, and before `began_before_us` (Unix microseconds).
+    record. `approver` answered a question of the run. `rule` matched in a policy decision of the run. `status` is the
+    status of the decision. The run began at `began_from_us` or later, and before `began_before_us` (Unix microseconds).
     """
 
     subject: str | None = None
@@ -43,7 +43,7 @@ class RunSearch:
     began_before_us: int | None = None
 
     def terms(self) -> list[tuple[int, ...]]:
-        """Return the terms that a run has which fits, but for its time: those of few runs first."""
+        """Return the terms of every run that fits, except for the time: the terms that few runs have come first."""
         criteria = {
             "subject": self.subject,
             "approver": self.approver,
@@ -57,8 +57,8 @@ class RunSearch:
         ]
 
     def finds(self, run: Searched) -> bool:
-        """Return whether a run that was found fits. One that does not verify always does: what it says of itself may be
-        untrue, so nothing that was found is left out because of it.
+        """Return whether a run that was found fits. A run that does not verify always fits: its content may be untrue,
+        so it is not a reason to leave the run out.
         """
         return run.fault is not None or (self._fits_time(run) and self._fits_record(run))
 

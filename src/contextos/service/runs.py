@@ -41,7 +41,7 @@ from contextos.service.run_search import EVERY_RUN, RunSearch
 from contextos.trust.journal.ledger import ASKING_STATES
 
 EVENT_POLL_US: Final = 250_000
-"""How long who waits for events pauses before looking again, in microseconds."""
+"""How long a reader that waits for events pauses before it looks again, in microseconds."""
 
 STATES: Final = frozenset({*TABLE, *ENDS, ERASED, UNREADABLE} - {START})
 
@@ -50,13 +50,13 @@ STATES: Final = frozenset({*TABLE, *ENDS, ERASED, UNREADABLE} - {START})
 class Run:
     """One run as its verified journal shows it.
 
-    `waits_for` is `approval`, `slot`, `settlement`, `engine`, or `operation` where the run waits for an operation that
-    the run `blocked_by` has; None if it waits for nothing. `status` is where the decision is (`DecisionStatus`), and
-    `decided_by` and `reason` name the person who resolved or closed it. `began_at_us` is Unix time in microseconds.
-    `user_id` is the user for whom the agent `agent_id` acts, as the request states them. These, `request_id`, `intent`,
-    `status` and `record` are None where they were erased; `record` also before the first one. `paused` is the result of
-    the call that waits for an approval or a settlement, or None.
-    `fault` says what about the run does not verify; None if all of it does.
+    `waits_for` is `approval`, `slot`, `settlement`, `engine`, or `operation` if the run waits for an operation that
+    another run, `blocked_by`, is doing; None if it waits for nothing. `status` is the status of the decision
+    (`DecisionStatus`). `decided_by` is the person who resolved or closed the decision, and `reason` is why.
+    `began_at_us` is Unix time in microseconds. `user_id` is the user for whom the agent `agent_id` acts, as the request
+    states them. `user_id`, `agent_id`, `request_id`, `intent`, `status` and `record` are None if they were erased;
+    `record` is also None before the first record. `paused` is the result of the call that waits for an approval or a
+    settlement, or None. `fault` says what about the run does not verify; None if all of it does.
     """
 
     tenant_id: str
@@ -97,7 +97,7 @@ class Timeline:
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """An entry of a run's journal. `ledger` is `context`, `effect`, `decision` or `none`; `body` is None if it was
-    erased, and `body_digest` is that of the body that it had. `at_us` is Unix time in microseconds.
+    erased, and `body_digest` is the digest of the original body. `at_us` is Unix time in microseconds.
     """
 
     seq: int
@@ -120,15 +120,17 @@ class Explanation:
 
 
 class LaterEvents(Protocol):
-    """What tells a reader of a run's events what happens later; see `workspace.engine.run_watch`."""
+    """The source of the later events of a run for a reader; see `workspace.engine.run_watch`."""
 
     def follow(self, tenant_id: str, run_id: str, seen: int, last: Position) -> AsyncGenerator[StreamEvent]:
-        """Yield the events behind the place `last` until the run has ended. The reader knows `seen` entries of it."""
+        """Yield the events behind the place `last` until the run has ended. The reader knows `seen` entries of
+        the run.
+        """
         ...
 
 
 class RunStream:
-    """The events of one run behind a place that its reader named. `is_over`: the run has ended, and none follow."""
+    """The events of one run behind a place that its reader named. `is_over`: the run has ended and no events follow."""
 
     def __init__(self, tenant_id: str, run: StreamedRun, later: LaterEvents) -> None:
         self.run_id, self._tenant_id, self._later = run.run_id, tenant_id, later
@@ -171,12 +173,13 @@ class Runs:
         limit: int = 50,
         cursor: str = "",
     ) -> Page[Run]:
-        """Return a page of the tenant's runs, newest first; only those in `state`, for `user_id` and by one of
-        `agent_ids`, where they are given, only those that `search` finds, and with `waiting` only those that wait for a
-        person or for an operation of another run, or are marked so and do not verify.
+        """Return a page of the tenant's runs that `search` finds, newest first. `state`, `user_id` and `agent_ids`, if
+        given, keep only the runs in that state, for that user, and by one of these agents. `waiting` keeps only the
+        runs that wait for a person or for an operation of another run, and those that are marked as waiting and do not
+        verify.
 
         Raises:
-            InvalidInput: the state, the limit or the cursor is not valid, or the cursor is that of another search.
+            InvalidInput: the state, the limit or the cursor is not valid, or the cursor is from another search.
             ChainBroken: an entry of the index that was read is missing, moved or changed.
         """
         check_limit(limit)
@@ -191,7 +194,7 @@ class Runs:
             if len(found) == limit or read == MAX_RUNS_READ:
                 return Page(tuple(found), last)
             read, last = read + 1, cursor_of(line, asked)
-            # Each run is read and verified at once; others have a turn in between.
+            # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
             await self._ports.pause(0)
             run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
             is_by_agent = agent_ids is None or run.agent_id in agent_ids
@@ -202,7 +205,7 @@ class Runs:
         return Page(tuple(found), None)
 
     async def get(self, tenant_id: str, name: str) -> Run:
-        """Return the run with the id `name`, or that the request with this id made.
+        """Return the run with the id `name`, or the run of the request with this id.
 
         Raises:
             NotFound: there is no such run or request in this tenant.
@@ -230,7 +233,7 @@ class Runs:
     async def budget(self, run: Run) -> BudgetInForce | None:
         """Return the limits of a run in force, and what it has used so far (`atomic_usage`).
 
-        None before it has a context, and where nobody can say it because entries were erased or altered.
+        None if the run has no context yet, or if the usage cannot be computed because entries were erased or altered.
         Raises `NotFound`.
         """
         checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
@@ -238,7 +241,7 @@ class Runs:
         return None if found is None else BudgetInForce.model_validate(found)
 
     async def ledger(self, run: Run, ledger: str | None = None) -> tuple[LedgerEntry, ...]:
-        """Return the entries of a run's journal in order; only those of one ledger if it is named.
+        """Return the entries of a run's journal in order; with `ledger`, only the entries of that ledger.
 
         Raises:
             InvalidInput: there is no such ledger.
@@ -260,7 +263,7 @@ class Runs:
     async def why(self, run: Run, *, tool: str | None = None) -> Explanation:
         """Return why tools were shown or hidden, why people were asked, which facts decided, and who authorised.
 
-        With `tool`, only what is about this tool and about the whole run.
+        With `tool`, return only the reasons about this tool and about the whole run.
 
         Raises:
             InvalidInput: no entry of the run is about this tool (`unknown_tool`).
@@ -300,8 +303,8 @@ class Runs:
         """Yield the events of one run behind the event with the id `after` ("": from the first one), in order.
 
         `name` is the id of the run or of its request. The iterator ends with the newest event; with `wait` it waits for
-        later ones until the run has ended. A reader that continues behind the last event that it had misses nothing and
-        repeats nothing.
+        later ones until the run has ended. A reader that continues behind the last event that it received misses no
+        event and gets none twice.
 
         Raises:
             InvalidInput: this run has no event with the id `after` (`unknown_event`).
@@ -314,7 +317,7 @@ class Runs:
                 yield event
 
     async def open_stream(self, tenant_id: str, name: str, *, after: str = "") -> RunStream:
-        """Find the run and the place `after`, and return what `stream` yields. Raises as `stream`."""
+        """Find the run and the place `after`, and return the stream that `stream` yields from. Raises as `stream`."""
         store = self._ports.stores.tenant(tenant_id)
         run = await read_stream(store, tenant_id, self._ports.keys, await run_named(store, name), after)
         return RunStream(tenant_id, run, self._later)
@@ -329,7 +332,7 @@ class Runs:
         view = run.view()
         blocking = await blocked_by(store, view)
         decision, fault = await checked_decision(store, run, self._ports.keys)
-        # An altered body of the first entry tells as little as an erased one.
+        # If the body of the first entry was altered, the request is unknown, as if it was erased.
         nothing: dict[str, Any] = {}
         request = run.told(lambda: _request(run), nothing)
         return Run(
@@ -388,7 +391,7 @@ async def _lines(
         terms.append((term("state", state) if state in ENDS else LIVE,))
     began = search.began_from_us, search.began_before_us
     if not terms and began == (None, None):
-        # Without terms, so that such a list shows every run that the chain of the index names.
+        # A list without conditions is read without terms, so that it shows every run that the chain of the index names.
         async for line in newest_runs(store, tenant_id, after):
             yield line
         return

@@ -2,11 +2,12 @@
 
 The cursor of a subscriber is a document in the store, and it moves after the handler has returned. So an event whose
 handler was interrupted by a crash is delivered again, by this process or by another one. A handler that fails is tried
-again after waits that grow, and holds back only the later events of the same run. A subscriber that does not answer
-(`Unavailable`, `LostReply`) is asked every few seconds whether it is back, and then gets at once all that waits. One
-that is gone (`DestinationGone`) is never called again. A subscriber with `max_attempts` gives an event up after so many
-failures: it is then an `UndeliveredEvent`, and the later ones of its run follow. Of the processes that share a name one
-delivers at a time: it holds a lease in the same document, and each move of the cursor is a compare-and-set on it.
+again after growing waits; only the later events of the same run wait for it. A subscriber that does not answer
+(`Unavailable`, `LostReply`) is asked every few seconds whether it is back, and then gets all waiting events at once. A
+subscriber that is gone (`DestinationGone`) is never called again. A subscriber with `max_attempts` gives an event up
+after that many failures: the event becomes an `UndeliveredEvent`, and the later events of its run follow. If several
+processes share a name, one delivers at a time. It holds a lease in the same document, and each move of the cursor is a
+compare-and-set on that document.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ from contextos.trust.journal.chain import verify_chain
 Handler = Callable[[RunEvent], Awaitable[None]]
 
 HANDLER_TIMEOUT_MS: Final = 30_000
-"""A handler that takes longer is cancelled, and has failed."""
+"""A handler that takes longer (in milliseconds) is cancelled and counts as failed."""
 LEASE_US: Final = 60_000_000
-"""How long a process that delivers is waited for after its last sign of life."""
+"""How long other processes wait for a delivering process after its last sign of life, in microseconds."""
 FIRST_RETRY_US: Final = 1_000_000
 MAX_RETRY_US: Final = 300_000_000
 PROBE_US: Final = 2_000_000
-"""How often a subscriber that does not answer is asked whether it is back. It counts as no attempt."""
+"""The time between two probes of a subscriber that does not answer, in microseconds. A probe is not an attempt."""
 MAX_HELD_RUNS: Final = 1000
-"""Runs of one subscriber that can wait for another try. With one more, no new event is delivered until one succeeds."""
+"""The most runs of one subscriber that can wait for another try. Above it, new events wait until a try succeeds."""
 _MAX_NAME_CHARS: Final = 128
 
 
@@ -67,7 +68,7 @@ _MAX_NAME_CHARS: Final = 128
 class Subscriber:
     """One handler under a name. `register` comes first; then `deliver` is called again and again, one at a time.
 
-    `max_attempts`: how often an event is tried before it is given up; 0: without end.
+    `max_attempts`: how often an event is tried before it is given up; 0: it is never given up.
     """
 
     deployment: Deployment
@@ -85,7 +86,7 @@ class Subscriber:
         _check(self.name, self.events, self.handler)
 
     async def register(self) -> None:
-        """Begin the subscription, durably, behind the newest event; one that is known goes on where it was.
+        """Begin the subscription, durably, behind the newest event. A known one continues at its cursor.
 
         Raises:
             InvalidInput: the name is used for other events.
@@ -110,7 +111,7 @@ class Subscriber:
             raise InvalidInput(Problem("/name", "other_events", detail, "use another name for other events"))
 
     async def deliver(self) -> int:
-        """Deliver what is due, if no other process does. Returns after how many microseconds to call again.
+        """Deliver the events that are due, if no other process does. Returns after how many microseconds to call again.
 
         Raises:
             Integrity: the index does not have the line up to which this subscription was delivered.
@@ -129,8 +130,8 @@ class Subscriber:
         return EVENT_POLL_US
 
     def delivered(self, run_id: str, sequence: int) -> bool:
-        """Return whether this process delivers, something is still delivered, and the event of a run with this number
-        was delivered or given up.
+        """Return whether this process delivers, the subscription has not ended, and the event of the run with this
+        number was delivered or given up.
         """
         if self._stored is None:
             return False
@@ -138,17 +139,19 @@ class Subscriber:
         return not body.ended and sequence <= number_of(body.cursor) and all(one.run != run_id for one in body.held)
 
     async def end(self, fault: DestinationGone, *others: Write) -> None:
-        """Deliver nothing any more, in any process. Raises `Conflict` if another process delivers."""
+        """End the subscription, so that no process delivers any more. Raises `Conflict` if another process delivers."""
         await self._write(replace(self._body, ended=str(fault)[:MAX_DETAIL_CHARS]), *others)
 
     async def release(self) -> None:
-        """Let another process deliver at once. Raises `Unavailable`; another process then waits for the lease."""
+        """Release the lease, so that another process can deliver at once. Raises `Unavailable`: then the lease
+        expires.
+        """
         while self._stored is not None:
             try:
                 await self._store_body(replace(self._stored.body, owner="", until_us=0))
                 self._stored = None
             except Conflict:
-                # A delivery that was cancelled while it wrote does not know that it wrote.
+                # A delivery that was cancelled during a write does not know whether the write was stored.
                 self._stored = await SUBSCRIPTIONS.one(self._store, self.name)
                 if self._stored is not None and self._stored.body.owner != self.deployment.ports.owner:
                     self._stored = None
@@ -192,7 +195,7 @@ class Subscriber:
         return bool(events)
 
     async def _delivered(self) -> Entry | None:
-        """The line of the index up to which everything is delivered or held."""
+        """Return the line of the index up to which every event is delivered or held; None at the start of the index."""
         try:
             return await line_at(self._store, self.tenant_id, self._body.cursor)
         except InvalidInput:
@@ -200,8 +203,8 @@ class Subscriber:
             raise Integrity(f"{detail}; verify the tenant, and subscribe under another name") from None
 
     async def _retry_held(self) -> None:
-        """Deliver the events of held runs whose time has come, each run in order until one fails. A subscriber that is
-        back gets those of all.
+        """Deliver the events of held runs whose time has come, each run in order until an event fails. A subscriber
+        that is back gets the events of all held runs.
         """
         now_us = self.deployment.ports.clock.now_us()
         if self._is_away and self._body.held and now_us >= self._probe_at_us:
@@ -254,7 +257,7 @@ class Subscriber:
         return attempt.fault
 
     def _given_up(self, event: RunEvent, fault: Exception | None, failures: int) -> tuple[Write, ...]:
-        """Return the write that records that an event is given up; none if it is not."""
+        """Return the write that records that an event is given up; an empty tuple if it is not given up."""
         is_lost = isinstance(fault, DestinationGone) or 0 < self.max_attempts <= failures
         if fault is None or not is_lost:
             return ()
@@ -292,7 +295,7 @@ class Subscriber:
 
 
 class _Attempt(AbstractContextManager[None]):
-    """Keeps the exception that foreign code raised. A cancellation of ours passes."""
+    """Keeps the exception that foreign code raised. A cancellation by this process is not caught."""
 
     def __init__(self) -> None:
         self.fault: Exception | None = None

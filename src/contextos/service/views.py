@@ -1,7 +1,7 @@
 """The documents that the API answers with: frozen models, made from what `application` and `operations` return.
 
 A record is the envelope `DecisionRecord` itself. Times are Unix time in microseconds, as everywhere in ContextOS.
-`contextos.client` reads them with the same models, so nothing of the server is imported here when this runs.
+`contextos.client` reads them with the same models, so this module imports nothing of the server at run time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROBLEM_JSON: Final = "application/problem+json"
 EVENT_STREAM: Final = "text/event-stream"
 
 MAX_HELD_S: Final = 30
-"""The longest that a call that waits is held, in seconds."""
+"""The longest time for which the server holds a waiting call open, in seconds."""
 
 
 class ProblemPart(BaseModel):
@@ -57,7 +57,7 @@ class ProblemDocument(BaseModel):
 
 
 class RequestOutcome(Model):
-    """What a request came to so far: the state of its run, what that waits for, and its record."""
+    """The outcome of a request so far: the state of its run, what the run waits for, and its record."""
 
     tenant_id: str
     run_id: str
@@ -72,14 +72,14 @@ class RequestOutcome(Model):
 
     @staticmethod
     def json_of_view(view: RunView) -> bytes:
-        """Return the JSON of `of_view(view)`. The record is as it was sealed, so it is not validated and written again:
-        that takes longer than the rest of an answer.
+        """Return the JSON of `of_view(view)`. The sealed record is copied, not validated and written again: that would
+        take longer than the rest of an answer.
         """
         return canonical(_outcome(view))
 
 
 class RunSummary(Model):
-    """One run in a list. `fault` says what about it does not verify, or is null."""
+    """One run in a list. `fault` says what about the run does not verify, or is null."""
 
     run_id: str
     request_id: str | None
@@ -103,7 +103,7 @@ class RunSummary(Model):
 
 class RunDocument(RunSummary):
     """One run with its current record, its limits with what it has used so far (`atomic_usage`), and the `paused`
-    result of the call that waits, if one does.
+    result of the call that waits, or null.
     """
 
     record: DecisionRecord | None
@@ -155,7 +155,7 @@ class TimelineDocument(Model):
 
 
 class LedgerLine(Model):
-    """An entry of a run's journal; `body` is null if it was erased. `body_digest` is that of the body that it had."""
+    """An entry of a run's journal; `body` is null if it was erased; `body_digest` is the digest of the original."""
 
     seq: int
     kind: str
@@ -191,8 +191,8 @@ class LedgerDocument(Model):
 
 
 class SpanDocument(Model):
-    """A span of a run. `parent_id` is null without a recorded parent; `is_remote_parent`: it is the caller's. `link` is
-    the trace and the span that led to this one. Times are in Unix microseconds.
+    """A span of a run. `parent_id` is null without a recorded parent; `is_remote_parent`: the parent is a span of the
+    caller. `link` is the trace and the span that led to this one. Times are in Unix microseconds.
     """
 
     span_id: str
@@ -236,9 +236,10 @@ class NamedValue(Model):
 class QuestionDocument(Model):
     """A question that waits for a person with the role `required_role`, in clear.
 
-    `binding`, `args` and `evidence` are signed; `binding_digest` is the digest of `binding`, which has those of the
-    other two, and the other members repeat it. Compute them before you sign. Nothing is escaped for display. `void`
-    says what changed, so that no approval counts; it is empty of a question that holds.
+    `binding`, `args` and `evidence` are signed. `binding_digest` is the digest of `binding`, and `binding` has the
+    digests of `args` and `evidence`; the other members repeat parts of `binding`. Compute all digests before you sign.
+    Nothing is escaped for display. `void` says what changed, so that no approval counts; it is empty while the question
+    holds.
     """
 
     run_id: str
@@ -259,7 +260,7 @@ class QuestionDocument(Model):
 
     @classmethod
     def of_content(cls, content: Mapping[str, Any], void: str = "") -> Self:
-        """Return the question of a content: `approval_id`, `binding` and its digest, `args` and `evidence`."""
+        """Return the question with this content: `approval_id`, `binding` and its digest, `args` and `evidence`."""
         binding = content["binding"]
         repeated = ("run_id", "gate_id", "required_role", "deadline_us", "capability_id", "mode")
         return cls.model_validate(
@@ -278,7 +279,7 @@ class QuestionDocument(Model):
         )
 
     def content(self) -> dict[str, Any]:
-        """Return what is signed of this question, after everything that it says was derived again.
+        """Derive every member again from the signed content of this question, and return that content.
 
         Raises:
             UnfitAnswer: a digest or a repeated member does not follow from the content.
@@ -316,8 +317,8 @@ class PasskeyName(Model):
 
 
 class PasskeyOptions(Model):
-    """What a page asks a browser with (`PublicKeyCredentialRequestOptionsJSON`). `challenge` is the digest of the
-    statement, so the assertion fits this answer to this question and no other.
+    """The options with which a page asks a browser (`PublicKeyCredentialRequestOptionsJSON`). `challenge` is the digest
+    of the statement, so the assertion fits this answer to this question and no other.
     """
 
     challenge: str
@@ -329,9 +330,9 @@ class PasskeyOptions(Model):
 class StatedAct(Model):
     """One statement of an act, as things are now.
 
-    Each value of `signing_inputs` is the bytes to sign with the key of that id (Ed25519); the token is these, a dot,
-    and the signature in Base64url without padding. Their header has a time of signing (`iat`), which is the signer's
-    to state: the token counts for 15 minutes from then.
+    `signing_inputs` has, by key id, the bytes to sign with that Ed25519 key. The token is these bytes, a dot, and the
+    signature in Base64url without padding. Their header has a time of signing (`iat`), which the signer states: the
+    token counts for 15 minutes from then.
     """
 
     statement: OpenObject
@@ -339,16 +340,18 @@ class StatedAct(Model):
 
 
 class ActDocument(Model):
-    """What the caller signs to do an act as things are now, most often one statement. Nothing to sign: it is done."""
+    """What the caller signs to do an act as things are now, most often one statement. Without a statement there is
+    nothing to sign: the act is done.
+    """
 
     statements: list[StatedAct]
 
 
 class StatementDocument(ActDocument):
-    """What a person signs to answer a question: one statement, whose `signing_inputs` say no time.
+    """What a person signs to answer a question: one statement, whose `signing_inputs` have no time of signing.
 
-    `text` is for the person. `nonce` is that of a login instead of a key. `passkeys` has, by the origin of a page, the
-    options with which the page asks for one of the person's passkeys.
+    `text` is for the person. `nonce` is for a person who answers with a login instead of a key. `passkeys` has, by the
+    origin of a page, the options with which the page asks for one of the person's passkeys.
     """
 
     text: str
@@ -392,8 +395,8 @@ class ToolDocument(Model):
 
 
 class SessionDocument(Model):
-    """A session: the run that it is, and the tools that its agent can call. `described` has the tools by id, for
-    a model; one that the server does not have any more is not there.
+    """A session: the run that it is, and the tools that its agent can call. `described` has the tools by id, for a
+    model, without those that the server no longer has.
     """
 
     session: str
@@ -415,7 +418,7 @@ class RefusedReason(Model):
 class CallDocument(Model):
     """The answer to a call. With the status `waiting`, make the same call again; nothing is lost meanwhile.
 
-    A call that was made has `output` or `error`. `withheld` says why nobody reads what the tool answered. `artifacts`
+    A call that was made has `output` or `error`. `withheld` says why the tool's answer is shown to nobody. `artifacts`
     lists what the tool made beside its output. A refused call has `reasons`. A waiting call has `waits_for`, `about`
     and `question`.
     """

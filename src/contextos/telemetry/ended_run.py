@@ -1,7 +1,7 @@
 """`EndedRunEntries`: the account of a run since its last end, for spans, events, metrics and sampling.
 
-A run has no second account of itself, and nothing is parsed again. Values are taken by
-name from known fields. Arguments, outputs, evidence, messages and reasons are never taken, and a text counts only if it
+Telemetry keeps no second account of a run, and parses nothing again. Values are taken by name from known fields.
+Arguments, outputs, evidence, messages and reasons are never taken, and a text counts only if it
 has the form of an identifier.
 """
 
@@ -35,8 +35,8 @@ _FAILURES: Final = frozenset(get_args(FailureCode))
 class EndedRunEntries:
     """The entries of a run since its last end (`log`); the body of an erased one is None.
 
-    `account` is that of the whole run, and `trace` the trace of its request. `segment` counts how often it was reopened
-    before: 0 for most runs. The budget that it had used at its last end is `spent_before`.
+    `account` is the account of the whole run, and `trace` the trace of its request. `segment` counts how often it was
+    reopened before: 0 for most runs. The budget that it had used at its last end is `spent_before`.
     """
 
     tenant_id: str
@@ -57,7 +57,7 @@ class EndedRunEntries:
         return (entry for entry in self.account.of(*kinds) if entry.seq >= begins and entry.body is not None)
 
     def first(self, kind: str) -> Mapping[str, Any]:
-        """Return the body of the first entry of a kind, or that with which the run once began, or an empty one."""
+        """Return the body of the first entry of a kind, else the body with which the run began, else an empty one."""
         before = (one for one in reversed(self.account.of(kind)) if not one.key and one.seq < self.log[0].seq)
         body: Mapping[str, Any] | None = next((entry.body for entry in (*self.of(kind), *before)), None)
         return body or {}
@@ -74,7 +74,7 @@ class EndedRunEntries:
 
 
 def ended_run(tenant_id: str, account: RunAccount) -> EndedRunEntries:
-    """Return what telemetry reads of a run whose last entry is `run.ended`.
+    """Return the entries that telemetry reads of a run whose last entry is `run.ended`.
 
     Raises:
         Integrity: the run has not ended, or the body of its request was erased.
@@ -98,7 +98,7 @@ def ended_run(tenant_id: str, account: RunAccount) -> EndedRunEntries:
 
 
 def ended_parts(entries: Sequence[Entry]) -> Iterator[EndedRunEntries]:
-    """Read each part of a stored run that ends with `run.ended`, in order; of one that has not ended there is none.
+    """Yield each part of a stored run that ends with `run.ended`, in order; nothing for a run that has not ended.
 
     Raises:
         Integrity: the body of its request was erased.
@@ -110,7 +110,7 @@ def ended_parts(entries: Sequence[Entry]) -> Iterator[EndedRunEntries]:
 
 
 def identifiers(found: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the attributes that can leave: numbers, truth values, and texts with the form of an identifier.
+    """Return the attributes that can be exported: numbers, truth values, and texts with the form of an identifier.
 
     >>> identifiers({"tool": "adp_orders.lookup", "why": "he said so", "none": None, "count": 3})
     {'tool': 'adp_orders.lookup', 'count': 3}
@@ -131,7 +131,7 @@ def identifiers(found: Mapping[str, Any]) -> dict[str, Value]:
 def error_type(code: Any) -> str:
     """Return a code of a failed call from a closed set: those of the runtime, `http_<status>`, or `tool_error`.
 
-    An adapter chooses its own codes freely, so one of those could hold anything.
+    An adapter chooses its own codes freely, so such a code could hold anything.
     """
     known = isinstance(code, str) and (code in _FAILURES or _HTTP_ERROR.fullmatch(code))
     return str(code) if known else "tool_error"

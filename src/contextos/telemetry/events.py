@@ -1,6 +1,6 @@
 """The events of a run that an operator reads in a log, computed from its journal entries.
 
-Each names the span to which it belongs. They have ids, names, digests and numbers, and no text of anybody.
+Each names the span to which it belongs. They have ids, names, digests and numbers, and no free text.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _NAMES: Final = {
     "error_code": genai.ERROR_TYPE,
     "model": genai.RESPONSE_MODEL,
 }
-"""The members that an entry notes (`Kind.noted`) under the names of OpenTelemetry; others are `contextos.<member>`."""
+"""The OpenTelemetry names of members that an entry notes (`Kind.noted`). The others are `contextos.<member>`."""
 _REDACTED: Final = frozenset(REDACTION_TARGETS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: its name, the time (Unix microseconds), the severity, and the span (16 hex digits) it belongs to."""
+    """One event: its name, time (Unix microseconds) and severity, and the span (16 hex digits) to which it belongs."""
 
     name: str
     at_us: int
@@ -43,7 +43,7 @@ class Event:
 
 
 def run_events(run: EndedRunEntries) -> Iterator[Event]:
-    """Yield the events of a run in the order of its entries; of scores those that failed, and no end that is fine."""
+    """Yield the events of a run in the order of its entries. Passed scores and ends that are fine are left out."""
     always = {"contextos.run_id": run.run_id, "contextos.tenant_id": run.tenant_id}
     void = run.account.void_answers()
     for entry in run.log:
@@ -70,12 +70,12 @@ def _span_of(run: EndedRunEntries, entry: Logged) -> str:
     if entry.kind in ("model.answered", "model.judged"):
         return model_span_id(run.run_id, entry.key)
     component = component_of(entry)
-    # Of the others a component that worked for a short time has no span.
+    # Another component has no span if it worked for a short time.
     return span_id(run, component if component in ALWAYS else "run")
 
 
 def _redaction(entry: Logged) -> dict[str, Any]:
-    """What was removed before it was recorded: how often, of which kinds, and by which rules; never where."""
+    """Return the redactions before an entry was recorded: how many, of which kinds, and by which rules; never where."""
     body = entry.body or {}
     if entry.kind == "tool.returned":
         envelope = body.get("envelope", {})
@@ -92,7 +92,7 @@ def _redaction(entry: Logged) -> dict[str, Any]:
 
 
 def _noted(entry: Logged, void: Container[int]) -> dict[str, Any]:
-    """The ids and names of an entry, by the attribute. Reasons, arguments and what was shown are left out."""
+    """Return the ids and names of an entry, by attribute. Reasons, arguments and what was shown are left out."""
     tell = KINDS[entry.kind].noted
     if tell is None or entry.body is None:
         return {}

@@ -56,9 +56,9 @@ from contextos.telemetry.spans import Span, run_spans
 
 INSTRUMENTATION_SCOPE: Final = "contextos"
 MAX_QUEUED_RUNS: Final = 512
-"""Ended runs that wait to be read."""
+"""The most ended runs that wait to be read. Further runs are dropped."""
 BATCH_RUNS: Final = 32
-"""Runs that are read and exported at once."""
+"""The most runs that are read and exported at once."""
 TENANT_LABEL: Final = "contextos_tenant_id"
 """The label of Prometheus that names the tenant."""
 FLUSH_DELAY_S: Final = 1.0
@@ -115,7 +115,7 @@ def otlp(
 
 
 class Families(Collector):
-    """The metrics of several registries, each name once; with `tenant_id` only what names this tenant."""
+    """The metrics of several registries, each name once; with `tenant_id` only the samples that name this tenant."""
 
     def __init__(self, registries: Sequence[CollectorRegistry], tenant_id: str | None = None) -> None:
         self._registries, self._tenant = registries, tenant_id
@@ -133,12 +133,11 @@ class Families(Collector):
 class Telemetry:
     """The telemetry of one process. Implements `RunTelemetry`; its methods are safe to call from several threads.
 
-    Without `exporters` only `prometheus_text` tells what was measured. `sample_share` is the share of traces, from 0 to
-    1, that are exported of the runs that `sampling.is_always_kept` does not keep. Metrics count every run. `version` is
-    that of the service.
+    Without `exporters` only `prometheus_text` and `registry` show the metrics. `sample_share` (0 to 1) is the share of
+    runs whose trace is exported, among the runs that `sampling.is_always_kept` does not keep. Metrics count every run.
+    `version` is the version of the service.
 
-    Runs are read by a thread of their own, many at a time: one alone between two runs costs several times as much.
-    `registry` has what was measured.
+    A thread of its own reads the runs in batches: to read each run alone costs several times as much.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class Telemetry:
         """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route. With `tenant_id` only
         those that name this tenant.
 
-        Waits for nothing: it has the runs that ended a second ago, or before the sending that is going on.
+        Does not wait: runs that ended within the last second, or during an export that still goes on, can be missing.
         """
         return generate_latest(self.registry if tenant_id is None else Families([self.registry], tenant_id))
 
@@ -248,7 +247,7 @@ class Telemetry:
     def _is_kept(self, run: EndedRunEntries) -> bool:
         if is_always_kept(run):
             return True
-        # A caller chooses the trace id, and nobody the id of a run.
+        # A caller can choose the trace id, but not the id of a run.
         drawn = int(sha256(run.run_id.encode()).hexdigest()[:32], 16)
         return self._sampler.should_sample(None, drawn, "").decision is Decision.RECORD_AND_SAMPLE
 
@@ -303,7 +302,7 @@ class Telemetry:
 
 
 class _ProcessResource(Resource):
-    """What all spans of this process share. The SDK hashes it for each span, and its own hash writes it out as JSON."""
+    """The attributes of all spans of this process. The SDK hashes them per span; its own hash writes JSON."""
 
     def __hash__(self) -> int:
         return id(self)

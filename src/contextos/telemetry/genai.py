@@ -38,7 +38,7 @@ COMPONENT_OPERATIONS: Final[Mapping[str, str]] = {
     "intelligence.memory_recall": "search_memory",
     "decision.planner": "plan",
 }
-"""The operation of a component whose span is one of the conventions."""
+"""The operation of each component whose span the conventions define."""
 
 
 PROMPT_KINDS: Final = ("input", "cached_input", "cache_write", "cache_write_1h")
@@ -83,7 +83,7 @@ def model_span(wire: str, model: str, *, embeds: bool) -> tuple[str, dict[str, s
 
 
 def token_usage(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the attributes of billed usage, given by kind, in which a token of a cache is also one of the input.
+    """Return the attributes of billed usage by kind. In them the tokens of a cache also count as input.
 
     >>> token_usage({"input": 10, "cached_input": 90, "output": 5})[INPUT_TOKENS]
     100

@@ -77,9 +77,9 @@ def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> l
 
 
 def configure_if_debugging(*, serves: bool = False) -> None:
-    """With `CONTEXTOS_DEBUG`, write the log to stderr: as JSON lines where that is no terminal. For the edge of a
-    process, and for `contextos.open`. What a program configured itself, stays. `serves`: without it, write the
-    warnings, because people elsewhere meet what a server refuses.
+    """With `CONTEXTOS_DEBUG`, write the log to stderr: as JSON lines if that is not a terminal. For the edge of a
+    process, and for `contextos.open`. Loggers that a program has configured are left alone. With `serves` and without
+    `CONTEXTOS_DEBUG`, write warnings, because the callers of a server cannot see the reasons of its refusals.
     """
     debugs = bool(os.environ.get("CONTEXTOS_DEBUG"))
     configured = [*logging.getLogger(ROOT).handlers, *([] if debugs else logging.getLogger().handlers)]
@@ -132,7 +132,7 @@ def _document(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _of_the_run(run: object) -> dict[str, str]:
-    """The run that the current task drives, and its trace; of one that it drove before, if the record names it."""
+    """Return the run that the current task drives, and its trace; a run that it drove before only if `run` names it."""
     driven = LOGGED_RUN.get()
     if driven is None or not (run == driven.run_id or (run is None and driven.is_driven)):
         return {}
@@ -153,7 +153,7 @@ def _redacted(text: str) -> str:
 
 
 def _described(error: BaseException, seen: list[BaseException]) -> Iterator[str]:
-    """Lines for the exception, for the members of a group, and for its cause or context, each exception once."""
+    """Yield lines for the exception, for the members of a group, and for its cause or context, each exception once."""
     seen.append(error)
     yield _class_name(error)
     frames = traceback.walk_tb(_own(error, "__traceback__"))
@@ -183,7 +183,7 @@ def _related(error: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def _own(error: BaseException, name: str) -> Any:
-    """An attribute as `BaseException` keeps it. A foreign class can override it, and then raise or lie."""
+    """Return an attribute as `BaseException` keeps it. A foreign class can override it, and then raise or lie."""
     return vars(BaseException)[name].__get__(error)
 
 

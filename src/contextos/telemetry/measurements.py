@@ -70,7 +70,7 @@ def run_measurements(run: EndedRunEntries) -> Iterator[Measurement]:
     intent = {**tenant, "contextos.intent": run.first("intent.resolved").get("intent_id", NONE)}
     ended = {**intent, "contextos.end": run.end}
     if spent := run.record.get("budget_usage"):
-        # The record states what the whole run used; what came before its last end was measured then.
+        # The record states what the whole run used. Use before an earlier end of the run was measured then.
         used = {name: max(0, spent[name] - run.spent_before.get(name, 0)) for name in _SPENT}
         yield Measurement("contextos.run.duration", used["wall_clock_ms"] / 1_000, ended)
         yield Measurement("contextos.run.tokens", used["tokens"], intent)
@@ -88,8 +88,8 @@ def run_measurements(run: EndedRunEntries) -> Iterator[Measurement]:
 
 
 def add_up(measurements: Iterable[Measurement]) -> Iterator[Measurement]:
-    """Yield the same with one measurement for each counter and its attributes: recording one costs as much as ten
-    additions.
+    """Yield the measurements, with the values of each counter with equal attributes added up: recording one value costs
+    as much as ten additions.
     """
     sums: dict[tuple[str, frozenset[tuple[str, Value]]], Measurement] = {}
     for one in measurements:

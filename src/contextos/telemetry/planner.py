@@ -1,4 +1,4 @@
-"""A planner whose exceptions are logged. What becomes of them is for `decision.planners.foreign` to say."""
+"""A planner whose exceptions are logged. `decision.planners.foreign` decides what follows from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs are always exported as a trace, decided when a run has ended and everything about it is known."""
+"""Selects the runs whose trace is always exported, when a run has ended and everything about it is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def is_always_kept(run: EndedRunEntries) -> bool:
     """Return whether the trace of a run is exported whatever share of runs is: it asked a person, failed, was part of
     an incident, or sent a call that can have a durable effect.
 
-    A run of which something was erased is kept too: what is missing could be the reason.
+    A run of which something was erased is kept too: the missing part could be the reason.
     """
     if run.end != "completed" or any(KINDS[entry.kind].always_kept for entry in run.log):
         return True

@@ -29,7 +29,7 @@ from contextos.telemetry import genai
 from contextos.telemetry.ended_run import Attributes, EndedRunEntries, Value, error_type, identifiers
 
 MAX_SPANS: Final = 1_024
-"""Spans of one run. Calls beyond it have none, and the span of the run says how many."""
+"""The most spans of one run. Further calls have no span, and the span of the run states their number."""
 
 MIN_COMPONENT_US: Final = 1_000
 """A component that worked for a shorter time has no span of its own: its plane has the time. A span costs more than
@@ -37,7 +37,7 @@ most of this work does.
 """
 
 ALWAYS: Final = frozenset({TOOL_GATEWAY, MODEL_GATEWAY, TRUST_APPROVALS})
-"""The components that calls and events belong to."""
+"""The components to which calls and events belong. They always have a span."""
 _PER_PLAN: Final = frozenset({"trust.policy", "context.compiler", "decision.planner", "decision.critic"})
 """The components that work anew for each plan: they have a span for each revision."""
 
@@ -120,7 +120,7 @@ def _work(run: EndedRunEntries) -> Iterable[_Work]:
         component = component_of(entry)
         if component is not None:
             revision = entry.key.rpartition("/")[2] if component in per_plan else ""
-            # The time that a person took for an answer is that of approvals.
+            # The time that a person took for an answer belongs to approvals.
             waited = KINDS[entry.kind].wakes and component != TRUST_APPROVALS
             since_us = entry.at_us if waited else before_us
             done = work.setdefault((component, revision), _Work(component, revision, since_us, entry.at_us))
@@ -199,7 +199,7 @@ def _component(run: EndedRunEntries, plane_id: str, work: _Work) -> Span:
 
 
 def _calls(run: EndedRunEntries) -> Iterator[Span]:
-    """One span for each call: all its attempts, or its refusal. The keys of attempts differ at their end."""
+    """Yield one span for each call: all its attempts, or its refusal. The keys of attempts differ at their end."""
     found: dict[str, list[Logged]] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
         found.setdefault(entry.body["envelope"]["tool_call_id"], []).append(entry)
@@ -242,7 +242,7 @@ def _call(
 
 
 def _model_calls(run: EndedRunEntries) -> Iterator[Span]:
-    """One span for each call of a model that was asked: each attempt is one."""
+    """Yield one span for each call that a model received. Each attempt is a call."""
     routed = {entry.key: entry.body for entry in run.of("model.routed")}
     answered = {entry.key: entry for entry in run.of("model.answered")}
     judged, gateway = {entry.key for entry in run.of("model.judged")}, span_id(run, MODEL_GATEWAY)

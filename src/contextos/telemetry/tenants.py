@@ -1,7 +1,7 @@
 """`TelemetryOfTenants`: each tenant that has a collector of its own has a `Telemetry` of its own, with nothing shared.
 
-A run goes to that of its tenant and to no other, so neither a span, nor an event, nor a metric, nor a count of one
-tenant is at the collector of another, and one that hangs holds up only its own queue.
+A run goes to the `Telemetry` of its tenant and to no other. So no span, event, metric or count of a tenant is at the
+collector of another tenant, and a collector that hangs holds up only its own queue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextos.telemetry.exporter import Families, Telemetry
 class TelemetryOfTenants:
     """The telemetry of a process by tenant. Implements `RunTelemetry`, and is safe to call from several threads.
 
-    `own` has the telemetry of each tenant that has one; `of_others` is that of every other tenant.
+    `own` has the telemetry of each tenant with its own collector; `of_others` is shared by all other tenants.
     """
 
     def __init__(self, of_others: Telemetry, own: Mapping[str, Telemetry]) -> None:

@@ -14,7 +14,7 @@ PAGE_ENTRIES: Final = 1000
 async def stream_pages(
     store: Store, stream: str, *, after: int = 0, upto: int | None = None
 ) -> AsyncIterator[Sequence[Entry]]:
-    """Read the entries of a stream behind `after`, the last of them `upto` (None: to its end), in pages of at most
+    """Yield the entries of a stream after number `after` up to number `upto` (None: to the end), in pages of at most
     `PAGE_ENTRIES`. Nothing is verified.
     """
     while upto is None or after < upto:

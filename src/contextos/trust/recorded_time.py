@@ -1,4 +1,4 @@
-"""The time that counts for a tenant: that of the clock, or the latest on record if the clock went back behind it.
+"""Returns the time that counts for a tenant: the clock's, or the latest on record if the clock went back behind it.
 
 So putting a clock back extends nothing that has a deadline. The step is recorded once in `control`.
 Source: docs/design/journal.md, "Signed heads".
@@ -17,7 +17,7 @@ from contextos.contracts.ports.storage import Stores
 
 
 class TimePorts(Protocol):
-    """What is compared: the stores and the clock of a deployment. `entropy` is for the entry that records a step."""
+    """The stores and the clock that are compared. `entropy` is for the entry that records a step of the clock."""
 
     @property
     def stores(self) -> Stores: ...
@@ -47,8 +47,8 @@ async def recorded_now_us(ports: TimePorts, tenant_id: str) -> int:
 
 
 async def _compared(ports: TimePorts, tenant_id: str) -> tuple[int, int]:
-    """The time of the clock, and the latest on record. Records a clock that is more than `CLOCK_MARGIN_US` behind, and
-    again when the latest time on record is as much later: runs go on meanwhile, and each adds to the record.
+    """Return the time of the clock, and the latest on record. Records a clock that is more than `CLOCK_MARGIN_US`
+    behind, and again when the latest time on record is as much later: runs go on meanwhile and add to the record.
     """
     store = ports.stores.tenant(tenant_id)
     clock_us, latest_us = ports.clock.now_us(), await store.latest_us()
@@ -64,8 +64,8 @@ async def _compared(ports: TimePorts, tenant_id: str) -> tuple[int, int]:
 
 
 def _stated_us(line: Entry) -> int:
-    """The latest time that a recorded step states; 0 for a line that states none. Nothing seals it, so it can be any
-    bytes.
+    """Return the latest time that a recorded step states; 0 for a line that states none. No seal covers the line, so it
+    can be any bytes.
     """
     if line.kind != "clock.went_back" or body_fault(CONTROL, "clock.went_back", line.body or b""):
         return 0

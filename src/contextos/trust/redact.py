@@ -49,7 +49,7 @@ _ORDER: Final = ("secret", "pan", "email")
 # The last part of a host begins with a letter; that of a reference such as `ctxpack.support@5.2.0` does not.
 _EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@(?:[\p{L}\p{N}-]+\.)+\p{L}[\p{L}\p{N}-]*"
 # Digits of any script, with at most three separators or a line break between two of them. A quoted line begins with
-# `>`, one of a list with its mark, and one of a table with `|`.
+# `>`, a line of a list with its mark, and a line of a table with `|`.
 _SEPARATORS: Final = (
     r"(?:[ \t.\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{205F}\x{2060}\x{3000}\x{FEFF}-]{0,3}"
     r"|[ \t\x{00A0}\x{3000}|-]*[\r\n\x{000B}\x{000C}\x{0085}\x{2028}\x{2029}]+"
@@ -57,7 +57,7 @@ _SEPARATORS: Final = (
 )
 _DIGITS: Final = rf"\p{{Nd}}(?:{_SEPARATORS}\p{{Nd}}){{12,}}"
 _BREAK: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029]")
-# Columns of numbers stand as wide apart.
+# Three characters without a digit or line break: as much as between columns of numbers.
 _WIDE: Final = re.compile(r"[^\d\r\n\v\f\x85\u2028\u2029]{3}")
 _MARKED: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029][ \t\xa0\u3000]*[|*+\u2022\u2023\u25e6\xb7\u2013\u2014-]")
 
@@ -119,7 +119,7 @@ def refuse_unknown_rules(rules: Collection[str]) -> None:
 
 
 def find_secrets(value: JsonValue, remedy: str) -> tuple[Problem, ...]:
-    """Return a problem for each text of `value` that looks like a secret, with this remedy. None contains the text."""
+    """Return a problem for each text of `value` that looks like a secret, with this remedy. None shows the text."""
     found = scan_unsafe(value, declared_text=True)
     return tuple(replace(one, remedy=remedy) for one in found if one.code == "secret")
 
@@ -133,8 +133,8 @@ _LOOKED_FOR: Final = re.compile(
 
 
 def find_unsafe_texts(value: JsonValue) -> tuple[Problem, ...]:
-    """Return a problem for each text of a published document that looks like a secret, or has characters that a reader
-    does not see or that steer a terminal, which conditions and bounds can look for. None contains the text.
+    """Return a problem for each text of a published document that looks like a secret, or has hidden characters or
+    terminal escapes. Conditions and bounds can look for such characters. At most 50 problems; none shows the text.
     """
     if not _perhaps_contains(value, ("secret",)):
         return ()
@@ -240,8 +240,9 @@ def _without_cards(run: str) -> str:
 def _is_one_number(run: str, groups: Sequence[tuple[int, int]], first: int, end: int) -> bool:
     """Return whether groups of digits that pass the Luhn check can be one number.
 
-    Of numbers beside or below each other one in ten passes by chance, so these begin as a card number does. In a list
-    or a table a card number has one line break alone, and is whole lines or groups of four digits.
+    One in ten groups of unrelated numbers passes by chance. So digits that are wide apart or on several lines must
+    begin as a card number does. In a list or table they must also be 15 or 16 with one line break alone, and be whole
+    lines or groups of four.
     """
     here = (groups[first][0], groups[end - 1][1])
     if not (_BREAK.search(run, *here) or _WIDE.search(run, *here)):
@@ -283,7 +284,7 @@ def _is_card_number(number: int | float) -> bool:
 
 
 def _is_issued(digits: str) -> bool:
-    """Return whether a number begins as those that the card networks issue."""
+    """Return whether a number begins as the card numbers that the networks issue."""
     return digits[0] in "3456" or "2221" <= digits[:4] <= "2720"
 
 
@@ -292,7 +293,7 @@ def _without_emails(text: str) -> str:
 
 
 _SIGNS: Final = {"secret": SECRET_SIGN, "pan": _DIGITS, "email": "@"}
-"""Patterns of the JSON of a whole value: where one finds nothing, its kind of redaction would change nothing."""
+"""Patterns over the JSON of a whole value. Where the pattern of a kind finds nothing, nothing is to be redacted."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
     "secret": without_secrets,

@@ -36,7 +36,7 @@ SIGNATURE_BYTES: Final = 64
 MAX_SIGNATURES: Final = 16
 MAX_KEYS_PER_PURPOSE: Final = 128
 MAX_ENVELOPE_BYTES: Final = -(-MAX_BYTES // 3) * 4 + 16_384
-"""Of an envelope whose payload has the most bytes that `loads` reads: its Base64, and 1 KiB for each signature."""
+"""The longest envelope: the Base64 of the longest payload that `loads` reads, and 1 KiB for each signature."""
 
 PrivateKey: TypeAlias = "bytes | Ed25519PrivateKey"
 PublicKey: TypeAlias = "bytes | Ed25519PublicKey"
@@ -50,7 +50,7 @@ _ESCAPED: Final = re.compile(r"\\[bfnrt]")
 _PERHAPS_KEY: Final = (
     r"(?:[0-9A-Fa-f]{2}[^0-9A-Za-z]{0,4}(?:0x)?){16}|[A-Za-z0-9+/_-]{20}|(?:[0-9]{1,3}[^0-9]{1,4}){16}"
 )
-"""A part of a key as it can be written, also over several lines."""
+"""A pattern of text that could be a part of a private key, also over several lines."""
 _NO_BASE64: Final = re.compile(r"[^A-Za-z0-9+/]+")
 _NO_HEX: Final = re.compile(r"[^0-9A-Fa-f]+|0x")
 _NO_NUMBER: Final = re.compile(r"[^0-9]+")
@@ -85,8 +85,8 @@ class KeyRing:
 
     A key is 32 raw bytes or a key object of `cryptography`; the app reads them from files. A signing key is trusted
     for its own purpose. `trusted` adds public keys, for example the previous ones after a rotation. `retired` maps the
-    id of a key to the time (Unix microseconds) after which nothing that it signs counts. `unsafe` names the development
-    stand-in that the keys are, if they are one.
+    id of a key to the time (Unix microseconds) after which nothing that it signs counts. `unsafe` is not empty for the
+    development keys of `from_seed`.
 
     Raises:
         InvalidSettings: an unknown purpose, bytes that are not a key, too many keys, one key for two purposes, or a
@@ -119,7 +119,7 @@ class KeyRing:
 
     @classmethod
     def from_seed(cls, seed: bytes) -> KeyRing:
-        """Derive one signing key per purpose from 32 bytes. For development and simulation only."""
+        """Derive one signing key per purpose from 32 bytes (else `InvalidSettings`). For development and simulation."""
         if len(seed) != KEY_BYTES:
             raise _invalid_key(
                 "seed", "seed_length", f"a seed has {KEY_BYTES} bytes, not {len(seed)}", "generate a new one"
@@ -153,14 +153,14 @@ class KeyRing:
         return kid, key.sign(payload)
 
     def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes, *, at_us: int | None = None) -> bool:
-        """Return whether the key `kid` is trusted for `purpose` and made this signature, before it was retired."""
+        """Return whether the key `kid`, trusted for `purpose` and not retired before `at_us`, made this signature."""
         key = self._trusted.get(purpose, {}).get(kid)
         if key is None or (at_us is not None and at_us > self._retired.get(kid, at_us)):
             return False
         return _verifies(key, payload, signature)
 
     def discloses(self, text: str) -> bool:
-        """Return whether a text, or the JSON of a value, has a private half in it: hexadecimal, Base64, or numbers."""
+        """Return whether a text, or the JSON of a value, contains a private key of the ring: hex, Base64, numbers."""
         if linear_pattern(_PERHAPS_KEY).search(text) is None:
             return False
         text = _ESCAPED.sub("", text)
@@ -187,7 +187,7 @@ class KeyRing:
 
 
 def _base64_within(raw: bytes) -> Iterator[str]:
-    """Yield what Base64 of a longer text has of `raw` in it, which depends on where in a group of bytes it begins."""
+    """Yield the characters of `raw` within the Base64 of a longer text, for each offset in a group of three bytes."""
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + raw).decode()
         yield encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
@@ -247,12 +247,12 @@ def open_sealed(
 ) -> bytes:
     """Return the payload of a DSSE envelope that a key trusted for `purpose` signed: exactly the signed bytes.
 
-    Tries every trusted key, the one that `keyid` names first; with `at_us` (Unix microseconds) only those that were not
-    retired then. Refuses a payload type that is not in `payload_types`,
-    zero or more than 16 signatures, and malformed Base64. Ignores unknown fields.
+    Tries every trusted key, the key that `keyid` names first. With `at_us` (Unix microseconds) only keys that were not
+    retired before count. Ignores unknown fields.
 
     Raises:
-        SignatureInvalid: no signature verifies, or the envelope is not DSSE.
+        SignatureInvalid: no signature verifies, the payload type is not in `payload_types`, there are zero or more than
+            16 signatures, or Base64 is malformed.
     """
     fields = envelope if isinstance(envelope, Mapping) else {}
     kind, signatures = fields.get("payloadType"), fields.get("signatures")

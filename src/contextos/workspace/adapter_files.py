@@ -43,11 +43,11 @@ async def draft_mcp(
     local: bool,
     only: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Ask an MCP server for its tools. Return the draft of its adapter file and a row for each tool, or for `only`
-    these.
+    """Ask an MCP server for its tools. Return the draft of its adapter file and a row for each tool; if `only` names
+    tools, for these alone.
 
     Raises:
-        InvalidInput: the connection is not one, what was stated does not fit, or no tool can be used.
+        InvalidInput: the connection is not valid, a stated name or endpoint does not fit, or no tool can be used.
         Unavailable: the server does not answer.
     """
     from contextos.adapters.mcp.adapter import listed_tools, require_mcp
@@ -59,15 +59,14 @@ async def draft_mcp(
     named.check()
     listed = await listed_tools(named, workspace)
     file, rows = draft_adapter(name, named, listed, Stated(reads, resources, egress, local, only))
-    # What cannot be written as JSON cannot be reviewed either.
+    # A file that cannot be written as JSON cannot be reviewed either.
     canonical(file)
     return file, [asdict(row) for row in rows]
 
 
 def require_reach(url: str, egress: Sequence[str], *, local: bool) -> None:
-    """Raise `InvalidInput` where nobody stated what an MCP server reaches: no pack of its tools can be published.
-
-    `url` is "" for one that is a command.
+    """Raise `InvalidInput` where nobody stated which endpoints an MCP server reaches: no pack with its tools could be
+    published. `url` is "" for a server that is started as a command.
     """
     from contextos.adapters.foreign.server_url import is_remote_url
 
@@ -107,7 +106,7 @@ def refuse_adapter_content(raw: bytes) -> None:
 
 
 def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
-    """Check an adapter file, and write its path and digest to the settings. Returns both.
+    """Check an adapter file, and write its path and digest to the settings. Return the path and the digest.
 
     Raises:
         InvalidInput: the file or the settings are not valid, or the settings cannot be edited.
@@ -136,11 +135,11 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
 
 
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
-    """Return each adapter of the settings: its id, kind, egress and tools, the class of each tool and how it
-    authenticates, the seconds of those that may be called on an older list, and the tools whose definition changed.
+    """Return each adapter of the settings: its id, kind, egress and tools, and the tools whose definition changed. Each
+    tool has its class, how it authenticates, and for how many seconds it may be called on an older list of tools.
 
-    `state` is `matches`, `changed` or `unavailable` where the server is asked, and `not asked` for one that answers a
-    user only; `pinned file` for another adapter of a file, and `pinned code` for a function adapter.
+    `state` is `matches`, `changed` or `unavailable` where the server is asked, and `not asked` for a server that
+    answers only users. It is `pinned file` for another adapter of a file, and `pinned code` for a function adapter.
 
     Raises:
         InvalidSettings: an adapter does not load.
@@ -179,11 +178,11 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
 
 
 def edit_settings(workspace: Path, digests: Mapping[tuple[str, str], str]) -> None:
-    """Set digests of adapters in the settings, each by the path of its adapter and the file that it is of, or add an
-    adapter; nothing else of the file changes.
+    """Set digests of adapters in `contextos.toml`, or add an adapter; nothing else of the file changes. The key of a
+    digest is the path of its adapter and the path of the file that has the digest.
 
     Raises:
-        InvalidSettings: the file cannot be edited so.
+        InvalidSettings: the settings file cannot be edited in this way.
     """
     place = (workspace / SETTINGS_FILE).resolve()
     text = read_regular_file(place, MAX_SETTINGS_BYTES).decode()
@@ -213,7 +212,7 @@ def edit_settings(workspace: Path, digests: Mapping[tuple[str, str], str]) -> No
 
 
 def _repinned(entry: Mapping[str, Any], digests: Mapping[tuple[str, str], str]) -> dict[str, Any]:
-    """An entry of `[[adapters]]` with its new digests."""
+    """Return an entry of `[[adapters]]` with its new digests."""
     path = entry["path"]
     changed = {"digest": digests.get((path, path.partition(":")[0]), entry["digest"])}
     if files := entry.get("files"):
@@ -222,7 +221,7 @@ def _repinned(entry: Mapping[str, Any], digests: Mapping[tuple[str, str], str]) 
 
 
 def _edited(block: str, digests: Mapping[tuple[str, str], str]) -> str:
-    """The text of an entry with its new digests, each in the place of the one that it replaces."""
+    """Return the text of an entry with its new digests, each in the place of the digest that it replaces."""
     entry = tomllib.loads(block)["adapters"][0]
     new = _repinned(entry, digests)
     if new["digest"] != entry["digest"]:

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from contextos.workspace.engine.shared import SharedEngine
 
 DRIVEN_GRACE_S: Final = 30
-"""How long streamed requests that are being driven are waited for when a deployment or its server is closed."""
+"""The longest time in seconds that closing a deployment or its server waits for streamed requests being driven."""
 _LOG: Final = logging.getLogger("contextos.workspace")
 
 
@@ -77,8 +77,9 @@ class App:
     `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
     keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes. `delivery`
     calls the handlers of `on`; `contextos.open` stops it. `shared_credentials` are the ids of the adapters whose
-    credentials serve every tenant, as the settings say. `configuration` finds what cannot be in force. `watch`
-    tells readers of streams what happens to runs, and `driving` has the streamed requests that are being driven.
+    credentials serve every tenant, as the settings say. `configuration` finds settings, packs and policies that cannot
+    be in force. `watch` passes the events of runs on to the readers of streams. `driving` has the streamed requests
+    that are being driven.
     """
 
     settings: Settings
@@ -150,21 +151,21 @@ class App:
         return await open_request_stream(self.deployment, self.watch, request, self.driving)
 
     async def wait_for_driven(self) -> None:
-        """Wait until the streamed requests were driven, `DRIVEN_GRACE_S` at most: their readers can have gone away.
-        What is left then, a later start takes over.
+        """Wait until the streamed requests were driven, `DRIVEN_GRACE_S` seconds at most. They are driven also after
+        their readers have gone away. A later start takes over the requests that are left.
         """
         if self.driving:
             await asyncio.wait(set(self.driving), timeout=DRIVEN_GRACE_S)
 
     @property
     def lacks_witness(self) -> bool:
-        """Whether this is a service without a witness: a cut end of its streams is found by nobody."""
+        """Whether this is a service without a witness: nobody would find that the end of a stream was cut off."""
         return self.settings.profile == "service" and self.witness_publisher is None
 
     @property
     def shares_collector(self) -> bool:
-        """Whether one collector gets the traces, events and metrics of several tenants: that of the setting
-        `telemetry`, or what the program brought.
+        """Whether one collector gets the traces, events and metrics of several tenants: the collector of the setting
+        `telemetry`, or the telemetry that the program brought.
         """
         telemetry = self.deployment.ports.telemetry
         if isinstance(telemetry, DeferredTelemetry):
@@ -172,10 +173,10 @@ class App:
         return not isinstance(telemetry, NoTelemetry)
 
     def trace_of(self, received: TraceContext | None, *, is_workload: bool) -> TraceContext:
-        """Return the trace of the run that a caller over HTTP or MCP asks for. `received` is the one that they name.
+        """Return the trace of the run that a caller over HTTP or MCP asks for. `received` is the trace that they name.
 
-        It goes on, unless there is none, or the setting `traces_from` leaves that to workloads; then a trace begins
-        here, with a link to it. Nothing is decided by a trace id.
+        The run continues `received`. If there is none, or if `traces_from` allows only workloads to name one and the
+        caller is not one, a new trace begins, with a link to `received`. No decision depends on a trace id.
         """
         if received is not None and (is_workload or self.settings.traces_from == "callers"):
             return continued_trace(received, trusted=is_workload)
@@ -183,7 +184,7 @@ class App:
         return begun_trace(entropy.take(16).hex(), entropy.take(8).hex(), received)
 
     def listed_tenants(self) -> tuple[str, ...] | None:
-        """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""
+        """Return the tenants that the directory lists, sorted; None without a list, which the port does not require."""
         listed = getattr(self.deployment.ports.directory, "tenants", None)
         return None if listed is None else tuple(sorted(listed()))
 
@@ -191,7 +192,7 @@ class App:
         """Return the tenants that the directory lists, sorted.
 
         Raises:
-            InvalidSettings: the directory has no method `tenants`, which the port does not ask for.
+            InvalidSettings: the directory has no method `tenants`, which the port does not require.
         """
         listed = self.listed_tenants()
         if listed is None:
@@ -200,9 +201,9 @@ class App:
         return listed
 
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
-        """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it
-        expires. A request of the user names the `token_ref` that is returned. With `session` a later token renews the
-        delegation of the user's session of this name.
+        """Verify the OIDC token of a user, who delegates to the agent `agent_id`. The directory then knows the user
+        until the token expires. A request of the user names the `token_ref` that is returned. With `session`, a later
+        token of the user renews the delegation of their session of this name.
 
         Raises:
             InvalidSettings: the directory takes no tokens.
@@ -220,34 +221,34 @@ class App:
 
     def prometheus_text(self, tenant_id: str | None = None) -> bytes | None:
         """Return the metrics of this process in the text format of Prometheus (UTF-8), for a `/metrics` route; None
-        without the setting `telemetry`. With `tenant_id` only those of this tenant. Waits for nothing, and may be
-        called from any thread.
+        without the setting `telemetry`. With `tenant_id`, return only the metrics of this tenant. Never waits; any
+        thread can call it.
         """
         text = getattr(self.deployment.ports.telemetry, "prometheus_text", None)
         return None if text is None else bytes(text(tenant_id))
 
     def bearer_tokens(self, *, bound_to: str) -> BearerTokens:
-        """Return what verifies the bearer tokens of a deployment that is served at the host `bound_to`, such as
+        """Return the verifier of bearer tokens for a deployment that is served at the host `bound_to`, such as
         `127.0.0.1`.
 
         Raises:
-            InvalidSettings: no issuer of tokens counts here, so nobody could call; or the directory is one that the
-                program brings.
+            InvalidSettings: no issuer of tokens counts here, so nobody could call; or the program brings its own
+                directory.
         """
         return tokens_bound_to(self.settings, self.deployment.ports, bound_to)
 
     def browser_logins(self, tokens: BearerTokens) -> BrowserLogins | None:
-        """Return the logins and sessions of browsers, over what verifies the bearer tokens; None where the settings
-        have no `browser_logins`.
+        """Return the logins and sessions of browsers; None where the settings have no `browser_logins`. `tokens`
+        verifies the tokens of their users.
 
         Raises:
-            InvalidSettings: the directory is one that the program brings, the client's secret is not there, an address
-                is not valid, or the extra `http` is not installed.
+            InvalidSettings: the program brings its own directory, the client's secret is not there, an address is not
+                valid, or the extra `http` is not installed.
         """
         return browser_logins_of(self.settings, self.deployment.ports, self.stores, tokens)
 
     def key_files(self) -> KeyFiles:
-        """Return the keys as the files that they are. Raises `InvalidSettings` if they are not files."""
+        """Return the keys of the runtime as key files. Raises `InvalidSettings` if they are not kept in files."""
         if not isinstance(self.keys, KeyFiles):
             detail = "the keys of this deployment are not files of it"
             raise invalid_setting("/keys", "no_key_files", detail, "list and rotate them where they are kept")
@@ -256,9 +257,9 @@ class App:
     def worker(self, on_failure: OnFailure | None = None, *, drives: bool = True) -> LocalEngine | SharedEngine:
         """Return the engine of a worker process, which drives every due run. On PostgreSQL workers share the runs.
 
-        Without `drives` it takes none, and leaves them to workers elsewhere. It still shows them that this process
-        lives, so that they take over what a killed one was driving, and publishes heads to the witness.
-        `on_failure` is called when a run cannot be driven; the log has it too.
+        Without `drives` the engine takes no runs, and leaves them to workers elsewhere. It still sends signs of life of
+        this process, so that workers take over the runs that a killed process was driving, and publishes heads to the
+        witness. `on_failure` is called when a run cannot be driven; the failure is logged too.
         """
         of_app = (self.deployment, self.settings, self.owner, self.witness_publisher)
         return worker_engine(*of_app, on_failure, drives=drives)
@@ -275,12 +276,12 @@ class App:
 
     @property
     def artifacts(self) -> PublishedArtifacts:
-        """The artifacts that are published in a tenant, and what is active of them."""
+        """The artifacts that are published in a tenant, and those of them that are active."""
         return PublishedArtifacts(self.deployment)
 
     @property
     def passkeys(self) -> Passkeys:
-        """The passkeys that approvers register, for who keeps the directory."""
+        """The passkeys that approvers register, for the keeper of the directory."""
         return Passkeys(self.deployment)
 
     @property
@@ -293,9 +294,9 @@ class App:
     ) -> None:
         """Call `handler` with every such event of the tenant's runs from now on: each at least once, in order per run.
 
-        `name` names the subscriber for ever: after a crash it goes on where it was, and of several processes with one
-        name one delivers at a time. A handler that raises, or takes longer than 30 s, is tried again after waits from
-        1 s to 5 min; until then the later events of the same run wait, and no others.
+        `name` names the subscriber for ever: after a crash, delivery goes on where it was. If several processes use
+        the same name, one of them delivers at a time. A handler that raises, or takes longer than 30 s, is called again
+        after waits from 1 s to 5 min. Meanwhile the later events of the same run wait, and no others.
 
         Raises:
             InvalidInput: an event, the name or the handler is not valid; or the name is used for other events.
@@ -308,13 +309,13 @@ class App:
     async def publish(self, envelope: dict[str, Any], *, by: Actor) -> str:
         """Publish one signed artifact in the tenant that it names, and return that tenant.
 
-        `envelope` is a DSSE envelope, as `seal` makes it with the purpose `pack`. `by` is the person who publishes, and
-        signs for it: they cannot approve runs of their pack. Publishing the same version again changes nothing.
+        `envelope` is a DSSE envelope, as `seal` makes it with the purpose `pack`. `by` is the person who publishes the
+        artifact and signs for it: they cannot approve runs of their pack. Publishing a version again changes nothing.
 
         Raises:
             InvalidArtifact: lint refuses the artifact, it names no tenant, or its version has other content already.
             SignatureInvalid: no trusted key signed the envelope.
-            ApprovalRefused: the actor is not proved, or has not the role `publisher`.
+            ApprovalRefused: the identity of the actor is not proved, or they do not have the role `publisher`.
         """
         tenant = self.tenant_named(envelope)
         if tenant is None:
@@ -326,13 +327,13 @@ class App:
     async def install(self, pack: DeclaredPack, *, by: Actor, keep: bool = False) -> list[str]:
         """Sign the expansion of a declared pack with the runtime's own key, publish it, and pin it for its intents.
 
-        For development, and wherever the runtime holds the key for packs. In the profile `service` it signs none: the
-        author does (`contextos pack sign`). The adapters of the pack are those that the deployment was opened with.
-        The pins of other versions of it end, unless `keep` keeps them beside it; the log says what requests can still
-        choose. Returns what was done, as sentences; a repeated call does nothing.
+        For development, and wherever the runtime holds the key for packs. In the profile `service` the runtime signs no
+        pack: the author does (`contextos pack sign`). The deployment was opened with the adapters of the pack. The pins
+        of the pack's other versions end, unless `keep` is true; the log names the versions that requests can still
+        choose. Returns sentences that say what was done; a repeated call does nothing.
 
         Raises:
-            InvalidArtifact: the deployment has not the pack's tools, lint refuses the pack with all that the deployment
+            InvalidArtifact: the deployment lacks a tool of the pack, lint refuses the pack with all that the deployment
                 knows, or its version has other content already.
             InvalidSettings: the runtime holds no key for packs, or is a `service`.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
@@ -367,18 +368,19 @@ class App:
         """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the
         packs.
 
-        Artifacts are signed (`*.json`), or short forms of packs (`*.yaml`), whose expansions for the tools of the
-        deployment the runtime's own key signs, as it signs profiles and routing rules of models in YAML. In the profile
-        `service` it signs none: what a short form expands to is among the signed artifacts. Returns what was done, as
-        sentences. What is done already is left out, so a repeated call does nothing. Policies that are in force are
-        never changed here. Of each pack the newest version is pinned, and the pins of its other versions end, unless
-        `keep` keeps them beside it. `before` gets the agents that the new pins stop, before anything is published.
+        Signed artifacts are `*.json`. A `*.yaml` is the short form of a pack, or a profile or routing rules of models:
+        the runtime's own key signs it, a short form as expanded for the tools of the deployment. In the profile
+        `service` the runtime signs nothing: the expansion of each short form is among the signed artifacts. Returns
+        sentences that say what was done. Steps that are done already are left out, so a repeated call does nothing.
+        Policies in force never change here. The newest version of each pack is pinned, and the pins of its other
+        versions end, unless `keep` is true. Before anything is published, `before` gets the agents that the new pins
+        stop.
 
         Raises:
             InvalidArtifact: lint refuses a pack, a policy bundle or a catalog with all that the deployment knows, and
                 nothing was published.
-            InvalidSettings: the settings name what is not there, or other policies are in force than they name; or the
-                runtime holds no key to sign a short form, or is a `service`.
+            InvalidSettings: the settings name an artifact that is not there, or other policies are in force than they
+                name; or the runtime holds no key to sign a short form, or is a `service`.
             SignatureInvalid: no trusted key signed an artifact.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
@@ -404,23 +406,25 @@ class App:
         return done
 
     def _definitions(self, tenant_id: str) -> list[AdapterDefinition]:
-        """The tools of a tenant."""
+        """Return the definitions of the adapters of a tenant."""
         return [describe_adapter(name, one) for name, one in self.deployment.ports.adapters(tenant_id).items()]
 
     async def _log_in_force(self, tenant_id: str, done: Sequence[str]) -> None:
-        """Log what the command line says after an act: what cannot match now, and what stays choosable beside a pin."""
+        """Log what the command line says after an act: rules that cannot match now, and the versions that requests can
+        still choose beside a pin.
+        """
         if done:
             log_found(await self.configuration.of_tenant(tenant_id))
 
     async def check_policies(self) -> None:
         """Check that every tenant of the directory has exactly the policies in force that the settings name.
 
-        One whose active set is of another environment is left out: nothing is decided by it, and `configuration` says
-        so.
+        A tenant whose active set is for another environment is left out: that set decides nothing here, and
+        `configuration` reports it.
 
         Raises:
-            InvalidSettings: a tenant has others or none; or the settings name policies, and the directory lists no
-                tenants.
+            InvalidSettings: a tenant has other policies in force, or none; or the settings name policies, and the
+                directory lists no tenants.
         """
         if self.settings.policies is None:
             return
@@ -438,10 +442,8 @@ class App:
                 raise invalid_setting("/policies", "policies_differ", detail, remedy)
 
     async def drive_due_runs(self, *, patience_s: float = PATIENCE_S) -> list[DrivenRun]:
-        """Drive every run once that is due or whose process died. Runs on the dead-letter list (failed for good) are
-        left alone.
-
-        A run that is still held up after `patience_s` seconds comes back with `Unavailable` as its error.
+        """Drive each run once that is due or whose process died. Runs on the dead-letter list (failed for good) are
+        left alone. A run that still cannot go on after `patience_s` seconds has `Unavailable` as its error.
         """
         engine = local_engine(self.deployment, self.witness_publisher)
         return await drive_due_runs(self.deployment, engine, patience_s=patience_s)
@@ -449,7 +451,7 @@ class App:
     def close(self) -> None:
         """Release leases, files, connections and the threads of adapters that the settings name.
 
-        Pending writes to a SQLite file are finished first; a PostgreSQL database is not waited for.
+        Pending writes to a SQLite file are finished first. Pending writes to a PostgreSQL database are not awaited.
         """
         with ExitStack() as closing:
             closing.callback(self.owner.close)

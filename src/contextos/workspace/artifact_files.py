@@ -1,7 +1,7 @@
-"""The artifacts in the files of a workspace.
+"""Reads the artifacts in the files of a workspace.
 
-Signed ones are `*.json`. What the runtime signs itself is `*.yaml`: short forms of packs, and profiles and routing
-rules of models.
+Signed artifacts are `*.json`. The artifacts that the runtime signs itself are `*.yaml`: short forms of packs, and
+profiles and routing rules of models.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_ARTIFACT_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnsignedArtifact:
-    """An artifact that nobody signed: its payload type, its JSON, and of a short form its expansion."""
+    """An artifact that nobody signed: its payload type, its JSON, and its expansion if the file is a short form."""
 
     payload_type: str
     document: dict[str, Any]
@@ -61,11 +61,11 @@ def signed_artifacts(settings: Settings) -> list[Any]:
 def unsigned_artifacts(
     settings: Settings, definitions: Callable[[], Iterable[AdapterDefinition]]
 ) -> Iterator[UnsignedArtifact]:
-    """Yield what the unsigned files are, for the tools of `definitions`.
+    """Yield the artifact of each unsigned file. Short forms are expanded for the tools of `definitions`.
 
     Raises:
-        InvalidInput: a file is none of these, and is named.
-        InvalidSettings: it cannot be read.
+        InvalidInput: a file is not an artifact of these kinds; names the file.
+        InvalidSettings: a file cannot be read.
     """
     from contextos.packs.checking import payload_type_of, read_unsigned
 

@@ -56,12 +56,12 @@ from contextos.workspace.telemetry import DeferredTelemetry, telemetry_of
 async def open_app(settings: Settings, given: GivenPorts | None = None) -> App:
     """Open a deployment whose store has the policies that the settings name. On an error nothing stays open.
 
-    Opening changes nothing of what is active: `deployment.acts` does, or the command `contextos apply`.
+    Opening never changes which artifacts are active: `deployment.acts` does, or the command `contextos apply`.
 
     Raises:
-        InvalidSettings: a setting, a port, a key file or an adapter is invalid, a setting is of a tenant that the
+        InvalidSettings: a setting, a port, a key file or an adapter is invalid, a setting names a tenant that the
             directory does not list, or the store has other policies in force than the settings name.
-        Integrity: what is active in a tenant was changed past the runtime.
+        Integrity: the active set of a tenant was changed past the runtime.
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
@@ -78,7 +78,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
     """Open a deployment whatever policies are in force, to inspect, initialise or repair a store. On an error nothing
     stays open.
 
-    `read_only`: the store is opened so that nothing can be written.
+    With `read_only` nothing can be written to the store.
 
     Raises:
         InvalidSettings: a setting, a port, a key file or an adapter is invalid; names the remedy.
@@ -157,23 +157,23 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
 
 
 def has_store(settings: Settings) -> bool:
-    """Return whether the store of the settings was made already. One in PostgreSQL counts as made."""
+    """Return whether the store of the settings was made already. A store in PostgreSQL counts as made."""
     return is_postgres_url(settings.store) or (settings.workspace / settings.store).exists()
 
 
 class _NoStore(SqliteMemoryStores):
-    """What is read where the store is not made yet: it has nothing, and nothing is written to it.
+    """The empty store that is read where the real store is not made yet. Nothing is written to it.
 
-    It is not used in place of a store, so the profile `service` allows it too.
+    It never replaces a store, so the profile `service` allows it too.
     """
 
     unsafe = ()
 
 
 async def open_for_authors(settings: Settings) -> App:
-    """As `open_unchecked` for reading, and with an empty store in memory where that of the settings is not made yet.
+    """As `open_unchecked` for reading. If the store of the settings is not made yet, an empty one in memory is read.
 
-    For questions about tools and people, which an author has before anything is published.
+    Serves the questions about tools and people that an author has before anything is published.
     """
     if has_store(settings):
         return await open_unchecked(settings, read_only=True)

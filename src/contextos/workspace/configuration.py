@@ -1,4 +1,4 @@
-"""What is configured and cannot be in force: in the settings, and in the packs and policies of each tenant."""
+"""Finds what is configured and cannot be in force: in the settings, and in the packs and policies of each tenant."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from contextos.workspace.settings.reading import setting_lines, with_line
 _LOG: Final = logging.getLogger("contextos.workspace")
 SETTINGS: Final = "contextos.toml"
 CHECK_AGAIN_US: Final = 60_000_000
-"""Readiness begins another check when the last one is older."""
+"""Age of the last check, in microseconds, after which a question about readiness begins another one."""
 
 _OF_TENANTS: Final = frozenset({"tenant", "tenants", "egress", "redaction", "places"})
-"""The settings that are a tenant, a list of tenants, or a table by tenant, wherever they are."""
+"""The names of settings whose value is a tenant, a list of tenants, or a table by tenant, in any table."""
 
 Found = tuple[str, Problem]
-"""Where a problem is, the settings or a ref, and the problem."""
+"""A problem and its place: the name for the settings, or the ref of an artifact, comes first."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Configuration:
     _checking: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def of_tenant(self, tenant_id: str) -> list[Found]:
-        """Return what cannot be in force of the packs and policies of a tenant, or why that is not known now."""
+        """Return what in a tenant's packs and policies cannot be in force, or why that is not known now."""
         from contextos.packs.checking import problems_in_force
 
         try:
@@ -56,7 +56,7 @@ class Configuration:
             return [(tenant_id, Problem("", "not_checked", f"it was not checked: {error}", "look again"))]
 
     async def before_pins(self, tenant_id: str, coming: Iterable[object]) -> list[Found]:
-        """Return which agents are stopped once the packs among `coming` are pinned. Nothing is pinned by this."""
+        """Return which agents are stopped once the packs among `coming` are pinned. This method pins nothing."""
         packs = [one for one in coming if isinstance(one, ContextPack)]
         return [(tenant_id, one) for one in await intents_beside(self.deployment, tenant_id, packs)]
 
@@ -72,10 +72,10 @@ class Configuration:
         """Return the proposal to pin published packs (`pin_packs`), unless lint refuses them with all that the
         deployment knows. `before` gets the agents that the pin stops; without it the log says so.
 
-        Every door pins here; what stays beside the new pin is in `of_tenant`.
+        Every way to pin a pack calls this. `of_tenant` reports the versions that stay pinned beside the new one.
 
         Raises:
-            InvalidArtifact: lint refuses an artifact of the pin, or as `pin_packs`, whose other errors are raised too.
+            InvalidArtifact: lint refuses an artifact of the pin. The errors of `pin_packs` are raised too.
         """
         from contextos.packs.checking import require_lint_of_pin
 
@@ -88,7 +88,7 @@ class Configuration:
         """Refuse other policies than those that the settings name: the next start would refuse the store.
 
         Raises:
-            InvalidArtifact: the settings name policies, and these are others.
+            InvalidArtifact: the settings name policies, and `level_refs` are other ones.
         """
         named = self.settings.policies
         if named is not None and set(named) != set(level_refs):
@@ -99,8 +99,8 @@ class Configuration:
     async def propose_policies(
         self, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
     ) -> ActProposal[None]:
-        """Return the proposal to put exactly these policies in force (`activate_policies`), unless lint refuses one
-        that is new, or because of the others a pack that is in force. Raises as `propose_pin`.
+        """Return the proposal to put exactly these policies in force (`activate_policies`), unless lint refuses a new
+        one, or refuses a pack in force together with these policies. Raises as `propose_pin`.
         """
         from contextos.packs.checking import require_lint_of_policies
 
@@ -108,13 +108,13 @@ class Configuration:
         return await activate_policies.propose(self.deployment, tenant_id, level_refs, expected=expected, by=by)
 
     def require_tenants(self) -> None:
-        """Refuse settings of a tenant that the directory does not list. Raises `InvalidSettings`."""
+        """Refuse settings for a tenant that the directory does not list. Raises `InvalidSettings`."""
         with suppress(Unavailable):
             if unknown := tuple(self._of_unknown_tenants()):
                 raise InvalidSettings(*self._in_lines(unknown))
 
     def of_settings(self) -> Iterator[Problem]:
-        """Yield what the settings name and is not there. Raises `Unavailable` if the directory cannot be read."""
+        """Yield a problem for each unknown name in the settings. Raises `Unavailable` for an unreadable directory."""
         for index, folder in enumerate(self.settings.packs):
             if self.settings.packs != DEFAULT_PACKS and not (self.settings.workspace / folder).is_dir():
                 detail = f"there is no folder `{folder}` in the workspace, so nothing of it is published"
@@ -122,7 +122,7 @@ class Configuration:
         yield from self._of_unknown_tenants()
 
     def _in_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
-        """Problems of settings, with their lines if they are those of the file."""
+        """Return problems of settings, with their lines if the settings are those of the file."""
         lines = dict[tuple[str, ...], int]()
         with suppress(OSError, UnicodeDecodeError, ContextOSError):
             if Settings.read(self.settings.workspace) == self.settings:
@@ -141,7 +141,7 @@ class Configuration:
                 yield Problem(pointer(place), "no_tenant", detail, remedy)
 
     async def check(self) -> tuple[Found, ...]:
-        """Check everything, and keep what was found for `latest`. Raises `Unavailable`; what was found before stays."""
+        """Check everything, and keep the findings for `latest`. On `Unavailable` the earlier findings stay."""
         self._checked_us = self.deployment.ports.clock.now_us()
         found: list[Found] = [(SETTINGS, one) for one in self.of_settings()]
         observing = set(self.settings.observed_packs)
@@ -156,7 +156,7 @@ class Configuration:
         return self.found
 
     def latest(self) -> tuple[Found, ...]:
-        """Return what the last check found. One that is a minute old is made again meanwhile."""
+        """Return what the last check found. If it is older than a minute, another check begins meanwhile."""
         now_us = self.deployment.ports.clock.now_us()
         if self._checked_us is None or now_us - self._checked_us >= CHECK_AGAIN_US:
             self._checked_us = now_us
@@ -169,7 +169,7 @@ class Configuration:
         except Unavailable:
             pass
         except ContextOSError as error:
-            # What was found before is no answer any more.
+            # The earlier findings are no longer an answer.
             self.found = ((SETTINGS, Problem("", "not_checked", f"it was not checked: {error}", "look again")),)
 
 

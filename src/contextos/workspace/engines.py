@@ -1,4 +1,4 @@
-"""The engines of a deployment, and what they and its runs ask of the witness."""
+"""Makes the engines of a deployment, publishes its heads to the witness, and asks the witness about tenants."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ async def publish_heads(witness_publisher: WitnessPublisher, deployment: Deploym
 
 
 async def ask_witness(witness_publisher: WitnessPublisher, tenant_id: str) -> None:
-    """Ask the witness about a tenant that this process uses for the first time. One that does not answer is logged.
+    """Ask the witness about a tenant that this process uses for the first time. If it does not answer, that is logged.
 
     Raises:
-        Integrity: the streams of the tenant lack what was witnessed, as after a backup was put back.
+        Integrity: the streams of the tenant lack entries that were witnessed, as after a backup was put back.
     """
     try:
         await witness_publisher.check_once(tenant_id)

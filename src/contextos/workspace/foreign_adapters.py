@@ -1,7 +1,7 @@
 """Load the adapters of foreign servers from their files, which the settings pin by digest, and keep them by tenant.
 
-A credential belongs to a tenant. One serves all tenants only if the settings say so; otherwise they name those of each
-tenant, or it is that of the only tenant of the directory. A process or session is never shared.
+A credential belongs to one tenant. It serves all tenants only if the settings say so. Otherwise the settings name the
+credentials of each tenant, or the directory has only one tenant. A process or session is never shared.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def make_adapter(file: AdapterFile, folder: Path) -> Adapter:
     """Make the adapter of a file in the workspace `folder`; nothing is connected yet.
 
     Raises:
-        InvalidInput: the connection or an operation is not of its kind, or the extra of the kind is not installed.
+        InvalidInput: the connection or an operation does not fit the kind of the adapter, or the extra of this kind is
+            not installed.
     """
     if file.connection["kind"] == "mcp":
         from contextos.adapters.mcp.adapter import mcp_adapter
@@ -69,7 +70,7 @@ def make_adapter(file: AdapterFile, folder: Path) -> Adapter:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFile(LoadedAdapters):
-    """The adapter of an adapter file. `source` is the file as it is, and `file` with the credentials of the adapter."""
+    """The adapter of an adapter file. `source` is the file as written, `file` the file with its credentials."""
 
     file: AdapterFile = field(kw_only=True)
     source: AdapterFile = field(kw_only=True)
@@ -83,9 +84,9 @@ class LoadedFile(LoadedAdapters):
 def load_adapter_file(
     path: str, digest: str | None, *, root: Path, authors: Sequence[str], names: Mapping[str, str] | None = None
 ) -> LoadedFile:
-    """Load the adapter of a file below `root`. `digest` is that of its bytes; None trusts any. `names` are the
-    variables and files of one tenant, by those that the file names. One of `authors` (public keys in hex) has to have
-    signed it, if there are any.
+    """Load the adapter of a file below `root`. `digest` is the digest that the file must have; None accepts any.
+    `names` maps each variable or file that the adapter file names to the one of a tenant. If there are `authors`
+    (public keys in hex), one of them must have signed the file.
 
     Raises:
         InvalidSettings: the file cannot be read, is outside `root`, has another digest, or is not valid.
@@ -110,8 +111,8 @@ def load_adapter_file(
 
 
 def _signed_content(raw: bytes, authors: Sequence[str]) -> bytes:
-    """The content of an adapter file: that of its envelope, if one of `authors` signed it, or all of it if there are
-    none. Raises `InvalidInput`.
+    """Return the content of an adapter file: all of it if there are no `authors`, else the payload of its envelope.
+    Raises `InvalidInput` if none of the authors signed it, or if it is signed and there are no authors.
     """
     value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES)
     in_envelope = isinstance(value, dict) and "payloadType" in value
@@ -147,7 +148,8 @@ class TenantAdapters:
     set of credentials for every tenant.
 
     Raises:
-        InvalidSettings: nobody says whose the credentials of an adapter are, or what is said does not fit it.
+        InvalidSettings: the settings do not say to which tenant the credentials of an adapter belong, or what they say
+            does not fit the adapter.
     """
 
     def __init__(
@@ -212,8 +214,8 @@ class TenantAdapters:
 
 
 def _check(setting: AdapterSetting, loaded: LoadedFile, at: str, taken: dict[str, str]) -> None:
-    """Refuse what the settings say of the tenants of an adapter file, and it has no use for. `taken` has the tenant of
-    each variable and file that an adapter names for one, also under another name or by another adapter.
+    """Refuse settings about the tenants of an adapter file that the file has no use for. `taken` maps each variable and
+    file that was named for a tenant to that tenant, for all adapters together.
     """
     names = credential_names(loaded.source)
     if (setting.tenants or setting.shared) and not names:

@@ -1,9 +1,9 @@
-"""The ports of a deployment: those that the settings name, those that the embedding program brings, and their lineage.
+"""Makes the ports of a deployment from its settings and from the objects that the embedding program brings.
 
 A port that is a development stand-in has an attribute `unsafe`, a tuple of `unsafe_…` names. A deployment with such a
 port is refused unless the settings name it or the program opens it with `dev=True`; in the profile `service` always.
-Records name the stand-ins in use, whatever the settings name, and the classes of somebody else that say themselves
-whether they are one.
+Records name the stand-ins in use, whatever the settings name. They also name the classes of other authors, which state
+themselves whether they are stand-ins.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ _UNSAFE_NAME: Final = re.compile(r"unsafe_[a-z0-9_]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class GivenPorts:
-    """What the embedding program brings. None: as the settings say. `adapters` are beside those of the settings.
+    """The ports that the embedding program brings. None means the port of the settings. `adapters` are used beside the
+    adapters of the settings.
 
     `models` answers all calls of models, whatever protocol their profiles name. `dev` allows stand-ins that the
     settings do not name.
@@ -90,7 +91,7 @@ class GivenPorts:
     dev: bool = False
 
     def check(self) -> None:
-        """Refuse an object that has not the methods of its port. Raises `InvalidSettings`."""
+        """Refuse an object that lacks a method of its port. Raises `InvalidSettings`."""
         if not isinstance(self.adapters, list | tuple):
             detail = f"`{type(self.adapters).__name__[:80]}` is not a list of adapters"
             raise invalid_setting("/adapters", "no_such_port", detail, "give a list, also of one adapter")
@@ -127,11 +128,11 @@ class SystemEntropy:
 
 
 def lineage(settings: Settings, ports: tuple[object, ...], *, dev: bool) -> tuple[str, ...]:
-    """Return the `unsafe_` names that records of this deployment have: those of the ports in use, and the other
-    stand-ins that the settings allow.
+    """Return the `unsafe_` names that records of this deployment have: those of the stand-ins among the ports in use,
+    and the names in `unsafe` of the settings that are not ports.
 
     Raises:
-        InvalidSettings: a port in use is a stand-in, and it is not allowed here.
+        InvalidSettings: a port in use is a stand-in that is not allowed here, or its attribute `unsafe` is not valid.
     """
     in_use = tuple(dict.fromkeys(name for port in ports for name in _unsafe_names(port)))
     for name in in_use:
@@ -151,7 +152,7 @@ def _unsafe_names(port: object) -> Iterator[str]:
         detail = f"`unsafe` of `{type(port).__name__[:80]}` is not a tuple of names"
         raise invalid_setting("/unsafe", "bad_setting", detail, "name each stand-in that the port is")
     for name in named:
-        # What a port is called switches nothing on: allowances are settings, and observing is said of a pack.
+        # The name of a port allows nothing: the settings allow stand-ins, and a pack says whether it observes.
         of_something_else = {*UNSAFE_SETTINGS, UNSAFE_OBSERVED} - UNSAFE_PORTS.keys()
         if name in of_something_else or not _UNSAFE_NAME.fullmatch(name):
             detail = f"a port cannot declare `{name[:80]}`"
@@ -161,7 +162,7 @@ def _unsafe_names(port: object) -> Iterator[str]:
 
 @contextmanager
 def extra_named(name: str, at: str) -> Iterator[None]:
-    """Turn the error of a package that is not installed into one that names its extra. Raises `InvalidSettings`."""
+    """Turn the import error of a missing package into `InvalidSettings`, which names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -254,7 +255,7 @@ def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
-    """Return who issues the credentials of calls, or None.
+    """Return the issuer of credentials for calls, or None if the settings name none.
 
     Raises:
         InvalidSettings: the secret or the URL is wrong, or the extra `http` is not installed.
@@ -294,7 +295,7 @@ def refuse_without_issuer(adapters: Mapping[str, Adapter], credentials: Credenti
 
 
 def attachments_of(settings: Settings) -> Attachments | None:
-    """Return what fetches the files that requests name, or None. Raises `InvalidSettings`."""
+    """Return the port that fetches the files that requests name, or None. Raises `InvalidSettings`."""
     named = settings.attachments
     if named is None:
         return None
@@ -325,8 +326,8 @@ def adapters_of(settings: Settings) -> list[LoadedAdapters]:
 
 
 def adapters_by_id(loaded: list[LoadedAdapters], given: Sequence[Adapter]) -> dict[str, Adapter]:
-    """Return all adapters by their ids. Raises `InvalidSettings` if two have the same one, or one gives no
-    definition.
+    """Return all adapters by their ids. Raises `InvalidSettings` if two adapters have the same id, or one of them gives
+    no definition.
     """
     found: dict[str, Adapter] = {}
     for adapter in (*(adapter for one in loaded for adapter in one.adapters), *given):
@@ -368,7 +369,7 @@ def witness_of(settings: Settings, keys: Keys, *, read_only: bool) -> tuple[Witn
     """Return the witness of a deployment, and the name by which its journals record it; None if it has none."""
     workspace, named = settings.workspace, settings.witness
     if named not in ("", NO_WITNESS):
-        # A file has one name in the journal, from wherever and however the workspace is named.
+        # A file has one name in the journal, however the path of the workspace is written.
         place = named if is_sink_url(named) else str((workspace / named).resolve())
         return witness_at(named, workspace), witness_place(place)
     if not has_default_witness(settings):

@@ -1,5 +1,5 @@
-"""A deployment in memory: the real runtime over ports that write nothing to a disk. `contextos.testing` shows it to
-tests of packs and tools, and a backtest plays recorded sessions again in one.
+"""Makes a deployment in memory: the real runtime over ports that write nothing to a disk. `contextos.testing` offers it
+to tests of packs and tools, and a backtest plays recorded sessions in it again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from contextos.workspace.opening import Opening
 from contextos.workspace.settings import Settings
 
 TEST_OPERATOR: Final = "contextos_test_operator"
-"""Who publishes, pins and writes facts in a deployment in memory; this person has every role of an operator."""
+"""The id of the person who publishes, pins and writes facts in a deployment in memory, with every operator's role."""
 TEST_ADMIN: Final = "contextos_test_admin"
 MAX_ADVANCE_S: Final = 10 * 365 * 86_400
 
 
 class MovableClock:
-    """The `Clock` of a test: the time of the machine, and what `advance` adds to it."""
+    """The `Clock` of a test: the time of the machine, plus the seconds that `advance` added."""
 
     unsafe = ("unsafe_test_clock",)
 
@@ -56,11 +56,11 @@ class MovableClock:
         return self._clock.now_us() + self._ahead_us
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward. What is due then is driven soon, or at once by `App.drive_due_runs`.
+        """Move the clock forward. Runs that are due then are driven soon, or at once by `App.drive_due_runs`.
 
         Raises:
-            InvalidInput: `seconds` is negative or more than ten years. A clock that goes back is an incident, which the
-                runtime records.
+            InvalidInput: `seconds` is negative or more than ten years. The runtime would record a clock that goes back
+                as an incident.
         """
         if not 0 <= seconds <= MAX_ADVANCE_S:
             detail = "a test moves its clock forward, by ten years at most"
@@ -70,7 +70,7 @@ class MovableClock:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person of the directory with a key of their own, which is made from their id: a key for tests alone."""
+    """A person of the directory with a key of their own, for tests only: the key is made from their id."""
 
     user_id: str
     _key: bytes = field(init=False, repr=False)
@@ -91,7 +91,7 @@ class Person:
 
         Raises:
             InvalidInput: the run waits for no approval.
-            ApprovalRefused: this person cannot answer it; the reason is that of `answer_approval`.
+            ApprovalRefused: this person cannot answer it; the reason comes from `answer_approval`.
         """
         binding = (view.waiting or {}).get("binding_digest")
         if binding is None:
@@ -113,8 +113,8 @@ class Person:
 class MemoryDirectory(FileDirectory):
     """The `Directory` port over a value of the form of the directory file.
 
-    Every approver who lists no key gets that of the `Person` with their id, and every tenant gets `TEST_OPERATOR`.
-    Raises `InvalidInput` if the value is no directory.
+    Every approver who lists no key gets the key of the `Person` with their id, and every tenant gets `TEST_OPERATOR`.
+    Raises `InvalidInput` if the value is not a directory.
     """
 
     def __init__(self, tenants: Mapping[str, Any]) -> None:
@@ -148,11 +148,11 @@ def in_memory(
     """Return a context that is a deployment in memory, in which the packs are published and pinned for their intents.
 
     `packs` are whole packs, or packs that `contextos.pack` declared, which bring their adapters. `directory` has the
-    form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. Each entering
-    begins with nothing. `models` answers calls of models, and `artifacts` are the profiles and routing rules that the
-    packs name. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues the
-    credentials of calls. Without `lint` a pack comes into force that `contextos apply` would refuse, for a test of what
-    its calls are refused then.
+    form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. The store is empty
+    each time the context is entered. `models` answers calls of models, and `artifacts` are the profiles and routing
+    rules that the packs name. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues
+    the credentials of calls. Without `lint` a pack comes into force although `contextos apply` would refuse it, to test
+    how its calls are refused.
 
     Raises:
         InvalidInput: the directory is malformed; or, on entering, a fact is.

@@ -1,4 +1,4 @@
-"""The providers of models that a deployment has, and the keys that they get."""
+"""Makes the providers of models that a deployment uses, with the keys that they get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextos.adapters.outbound import OutboundClient
 
 MAX_MODEL_ANSWER_BYTES: Final = 8_388_608
-"""The largest answer of a provider that is read."""
+"""The size of the largest answer of a provider that is read, in bytes."""
 MAX_SCRIPT_BYTES: Final = 4_194_304
 _WIRES: Final[Mapping[ModelWire, tuple[str, str]]] = {
     "openai": ("contextos.adapters.models.openai_chat", "OpenAIChat"),
@@ -41,7 +41,7 @@ _WIRES: Final[Mapping[ModelWire, tuple[str, str]]] = {
 class Providers(Mapping[ModelWire, ModelProvider]):
     """The provider of each wire, made when it is asked for: the SDK of a provider takes a second to import.
 
-    A wire whose extra is not installed has none. `internal` lists the endpoints at private addresses.
+    A wire (protocol) whose extra is not installed has no provider. `internal` lists the endpoints at private addresses.
     """
 
     def __init__(self, internal: Sequence[str], scripted: ModelProvider | None) -> None:
@@ -75,7 +75,7 @@ def script_of(settings: Settings) -> ScriptedModels | None:
     """Return the models whose answers are in the script of the settings; None without one.
 
     Raises:
-        InvalidSettings: the script cannot be read, or is not one.
+        InvalidSettings: the script cannot be read, or is not a valid script.
     """
     if settings.models is None or not settings.models.script:
         return None
@@ -94,10 +94,10 @@ def script_of(settings: Settings) -> ScriptedModels | None:
 def models_of(
     settings: Settings, provider: ModelProvider | None, clock: Clock, breakers: CircuitBreakers, *, is_given: bool
 ) -> ModelSender:
-    """Return what sends the calls of models of this process.
+    """Return the sender of this process's calls of models.
 
-    All go to `provider` if it `is_given` by the program; else it is that of `scripted` profiles, if there is one, and
-    the others are those of the settings.
+    If the program gave `provider` (`is_given`), it gets all calls. Otherwise `provider`, if there is one, gets the
+    calls of `scripted` profiles, and the providers of the settings get the others.
     """
     told = settings.models or ModelsSetting()
     providers: Mapping[ModelWire, ModelProvider] = Providers(told.internal, provider)
@@ -118,7 +118,7 @@ def _key(keys: Mapping[str, ModelKeySetting], settings: Settings, name: str) -> 
 
 async def _count_tokens(tokenizer: str, text: str) -> int | None:
     try:
-        # The import takes half a second, and so does a long text.
+        # The import takes half a second, and so does counting the tokens of a long text.
         count = (await asyncio.to_thread(import_module, "contextos.adapters.models.tokenizers")).count_tokens
     except ImportError:
         return None

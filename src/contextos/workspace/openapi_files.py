@@ -1,4 +1,4 @@
-"""The draft of an adapter file from an OpenAPI document of the file system."""
+"""Drafts an adapter file from an OpenAPI document of the file system."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def draft_openapi_file(
     reads: Collection[str],
     bearer_env: str,
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Return the adapter file that a document drafts, and a row for each operation, also for those that are refused.
+    """Return the adapter file drafted from a document, and a row for each operation, also for each refused one.
 
     Raises:
-        InvalidInput: the document cannot be read, or nothing of it can be drafted as it is asked for.
+        InvalidInput: the document cannot be read, or no operation of it can be drafted with these arguments.
     """
     require_http()
     from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT

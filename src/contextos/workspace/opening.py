@@ -52,16 +52,16 @@ def open(
     `dev` allows development stand-ins that the settings do not name; records name each of them, and the profile
     `service` has none.
 
-    On entering, the witness is asked about each tenant that the directory lists, and about any other before its first
-    run is driven. Then the engine starts and drives what is due, and notices are sent to the destinations of the
-    settings (`outbox`). On leaving, also after an error, it stops, the heads are published to the witness, and
-    everything that was opened is closed.
+    On entering, the witness is asked about each tenant that the directory lists; about any other tenant it is asked
+    before the first run is driven. Then the engine starts and drives the runs that are due, and notices are sent to the
+    destinations of the settings (`outbox`). On leaving, also after an error, the engine stops, the heads are published
+    to the witness, and everything that was opened is closed.
 
     Raises (on entering):
         InvalidSettings: a setting, a port, a key or an adapter is invalid or not allowed here, or the store has other
             policies in force than the settings name.
-        Integrity: what is active in a tenant was changed past the runtime; or the streams of a tenant lack what their
-            witness has, as after a backup was put back that nobody recorded with `contextos store restored`.
+        Integrity: the active set of a tenant was changed past the runtime; or the streams of a tenant lack entries that
+            the witness has, as after a restore that nobody recorded with `contextos store restored`.
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
@@ -139,7 +139,7 @@ class Opening(BothContexts[App]):
 
 
 async def _warn_of_configuration(app: App) -> None:
-    """Log what is configured and cannot be in force. A directory that does not answer now stops nothing."""
+    """Log what is configured and cannot be in force. If the directory does not answer, the deployment opens anyway."""
     with suppress(Unavailable):
         log_found(await app.configuration.check())
 

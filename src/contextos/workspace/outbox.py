@@ -1,4 +1,4 @@
-"""The outboxes that the settings name, made and started where the handlers of `App.on` run."""
+"""Makes the outboxes that the settings name, and starts them where the handlers of `App.on` run."""
 
 from __future__ import annotations
 

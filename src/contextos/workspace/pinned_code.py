@@ -1,7 +1,7 @@
-"""The code of function adapters, as `contextos.toml` pins it: what changed since, and the act that pins it again.
+"""Finds the code files of function adapters that differ from their pins in `contextos.toml`, and pins them again.
 
-Nothing of a changed file runs before a person has seen the change. Then it is loaded once, so that the settings never
-name code that does not load.
+No code of a changed file runs before a person has seen the change. Then the file is loaded once, so that the settings
+never name code that does not load.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PATIENCE_S: Final = 10
 class ChangedFile:
     """A file whose bytes are not the pinned ones: its path as the settings name it, and both digests.
 
-    `entry` is the adapter that it belongs to. `tools` are its functions that are tools and differ; where the text
-    `before` is not known (None), all that it has.
+    `entry` is the adapter to which the file belongs. `tools` are the functions of the file that are tools and differ;
+    if the text `before` is not known (None), all its tools.
     """
 
     entry: str
@@ -46,7 +46,7 @@ class ChangedFile:
     tools: tuple[str, ...]
 
     def diff(self) -> list[str]:
-        """Return the lines of a unified difference; none where the text before is not known.
+        """Return the lines of a unified difference; no lines if the text before is not known.
 
         A line ends at a line feed and nowhere else, so that two texts that differ never look the same.
         """
@@ -58,7 +58,7 @@ class ChangedFile:
 
 
 def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
-    """Return the pinned code files that changed: of `names`, paths as the settings have them, or of all.
+    """Return the pinned code files that changed, among `names` (paths as in the settings), or among all if it is empty.
 
     Raises:
         InvalidInput: a name is not a pinned code file, nothing changed, or a file is not Python in UTF-8.
@@ -88,7 +88,7 @@ def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
 
 
 def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
-    """Write the digests of changed files to the settings, after each adapter with one loads with all its new digests.
+    """Write the digests of changed files to the settings. Before that, each adapter with a changed file is loaded.
 
     Raises:
         InvalidSettings: the code does not load or changed meanwhile, or the settings cannot be edited.
@@ -108,7 +108,7 @@ def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
 
 
 def _plain(name: str, workspace: Path) -> str:
-    """A path as it is below the workspace: also of an absolute one, and of one that begins with `./`."""
+    """Return a path relative to the workspace; an absolute path and one that begins with `./` are converted."""
     root = os.path.realpath(workspace)
     found = Path(os.path.realpath(name) if os.path.isabs(name) else name)
     return (found.relative_to(root) if found.is_relative_to(root) else found).as_posix()
@@ -119,7 +119,7 @@ def _entry(adapter: AdapterSetting) -> str:
 
 
 def _files(adapter: AdapterSetting, workspace: Path) -> Iterator[tuple[str, str, bytes]]:
-    """The path, the pinned digest and the bytes of each file of an adapter."""
+    """Yield the path, the pinned digest and the bytes of each file of an adapter."""
     pinned = {_entry(adapter): adapter.digest, **adapter.files}
     for path, raw in code_files(adapter.path, adapter.files, root=workspace).items():
         yield path, pinned[path], raw
@@ -145,7 +145,7 @@ def _refuse(path: str, code: str, detail: str, remedy: str) -> NoReturn:
 
 
 def _text(raw: bytes) -> str | None:
-    """The text that Python reads in these bytes, or None where it is not UTF-8 or has a coding of its own."""
+    """Return the text that Python reads in these bytes, or None where it is not UTF-8 or has a coding of its own."""
     try:
         coding, _ = detect_encoding(BytesIO(raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).readline)
         return raw.decode() if codecs.lookup(coding).name in ("utf-8", "utf-8-sig") else None
@@ -154,7 +154,7 @@ def _text(raw: bytes) -> str | None:
 
 
 def _earlier(workspace: Path, path: str) -> Iterator[bytes]:
-    """Texts that the file perhaps had: of the copies beside it, of the examples, and of the last commit."""
+    """Yield texts that the file perhaps had: from the copies beside it, the examples, and the last commit."""
     import contextos
 
     place = workspace / path
@@ -173,7 +173,7 @@ def _earlier(workspace: Path, path: str) -> Iterator[bytes]:
 
 
 def _tools(source: str) -> Mapping[str, str]:
-    """The source of each function with a decorator `read` or `write`, by its name; of what is not Python, nothing."""
+    """Return the source of each function with a decorator `read` or `write`, by name; empty if this is not Python."""
     try:
         body = ast.parse(source.encode()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

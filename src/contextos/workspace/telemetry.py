@@ -1,4 +1,4 @@
-"""The telemetry that the settings name, made when it is needed: a command that only reads loads no OpenTelemetry."""
+"""Makes the telemetry that the settings name, when it is needed: a command that only reads loads no OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeferredTelemetry:
         self._made: Telemetry | TelemetryOfTenants | None = None
 
     def start(self) -> Telemetry | TelemetryOfTenants:
-        """Make it now, if it is not made yet."""
+        """Make the telemetry now, if it is not made yet, and return it."""
         with self._lock:
             self._made = self._made or self._make()
             return self._made
@@ -63,12 +63,12 @@ class DeferredTelemetry:
 
 
 def telemetry_of(settings: Settings, *, read_only: bool, given: RunTelemetry | None = None) -> RunTelemetry:
-    """Return the telemetry that is `given`, or else the one that the settings name. Where nothing is written, that is
-    made when it is needed.
+    """Return the telemetry that is `given`, or else the one that the settings name. With `read_only` the latter is made
+    only when it is needed.
 
     Raises:
-        InvalidSettings: the token cannot be read, or the extra `telemetry` is not installed; or one is `given` beside
-            collectors of tenants, to which it would send nothing.
+        InvalidSettings: the token cannot be read, or the extra `telemetry` is not installed; or telemetry is `given`
+            although the settings name collectors of tenants, to which it would send nothing.
     """
     named = settings.telemetry
     if given is not None:
@@ -96,7 +96,7 @@ def telemetry_of(settings: Settings, *, read_only: bool, given: RunTelemetry | N
 
 
 def _exporters(settings: Settings, to: TelemetrySetting | CollectorSetting, at: str) -> Callable[[], Exporters]:
-    """Return what makes the exporters of one collector, with its secrets as they are now. Raises `InvalidSettings`."""
+    """Return a factory of the exporters of one collector, with its present secrets. Raises `InvalidSettings`."""
     named = settings.telemetry
     assert named is not None, "there is a collector"
     token = _secret(settings, to.token_file, to.token_env, at)

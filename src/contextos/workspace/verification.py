@@ -1,4 +1,4 @@
-"""Verify what the store has of a tenant, and compare it with the heads at the witness."""
+"""Verifies the stored streams of a tenant, and compares them with the heads at the witness."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from contextos.workspace.settings import has_default_witness
 
 
 class Compared(NamedTuple):
-    """What a tenant's own streams were compared with, and how far each was witnessed.
+    """The witness with which a tenant's own streams were compared, and how far each stream was witnessed.
 
     `witness` is the name of the witness, or None: then nobody can prove that `index` and `control` were not cut.
-    `earlier` are others that `control` names, and `past` is what restores from a backup left.
+    `earlier` are other witnesses that `control` names, and `past` is what restores from a backup left.
     """
 
     witness: str | None
@@ -41,14 +41,14 @@ async def verify_stored(
     since: Checkpoint | None = None,
     witness: str = "",
 ) -> Compared | None:
-    """Verify a tenant's streams, and call `each` with every one that verified. Returns what they were compared with.
+    """Verify a tenant's streams, and call `each` with every verified stream. Returns what they were compared with.
 
-    `whole`: the verification has no last run, so what belongs to no run is verified too; else None is returned.
-    `witness` is the place of a copy of the witness to use instead of the one in the settings; `since` is the checkpoint
-    from which the verification goes on.
+    `whole` says that the verification has no last run: then the streams that belong to no run are verified too. Without
+    it, None is returned. `witness` is the place of a copy of the witness, used instead of the witness of the settings.
+    The verification goes on from the checkpoint `since`.
 
     Raises:
-        Integrity: something does not verify; names the first. Or the witness knows nothing of the tenant.
+        Integrity: something does not verify (names the first fault), or the witness has no head of the tenant.
         InvalidInput: as `Verification.streams`.
         NotFound: nothing is stored of the tenant.
         Unavailable: the store or the witness does not answer.
@@ -74,7 +74,7 @@ async def verify_stored(
 async def _witnessed(
     app: App, tenant_id: str, witness: str, since: Checkpoint | None
 ) -> tuple[Compared, Sequence[WitnessedHead]]:
-    """The heads at the witness, and what to say of them. With a checkpoint those from before it are not read."""
+    """Return the comparison with the witness, and its heads. Heads from before the checkpoint `since` are not read."""
     publisher = app.witness_publisher
     place = witness_place(witness) if witness else publisher.place if publisher else None
     since_us = since.begun_at_us if since else 0

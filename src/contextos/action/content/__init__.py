@@ -1,1 +1,1 @@
-"""Where a value was seen: the texts that a run has seen, their forms, and what earlier runs wrote."""
+"""Find where a value was seen: in texts that a run has seen, in any of their forms, or in what earlier runs wrote."""

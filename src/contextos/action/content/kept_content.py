@@ -1,7 +1,7 @@
-"""What a write sends outside that nothing trusted has, as digests by which a later run knows it when it reads it again.
+"""Keep digests of the untrusted content that a write sends out, so that a later run that reads it again recognises it.
 
-A later run reads the same text whole, inside of a longer one, or cut out of it. So three kinds of digests are kept of
-it: of the whole, of the words and the addresses inside, and of a sample of its stretches of `STRETCH` characters.
+A later run can read the same text whole, within a longer text, or a part cut out of it. So three kinds of digests are
+kept: of the whole text, of the words and addresses in it, and of a sample of its stretches of `STRETCH` characters.
 Source: docs/adr/0040-where-arguments-come-from.md.
 """
 
@@ -18,29 +18,29 @@ from contextos.contracts.documents.operations import UnvouchedWrite
 from contextos.contracts.journal import Write
 
 MAX_WRITES: Final = 1_000
-"""How many writes through one adapter are compared with. After more of them every answer of it counts as untrusted."""
+"""The most writes through one adapter that are compared. With more, every answer of the adapter is untrusted."""
 MAX_DIGESTS: Final = 4_096
-"""How many digests are kept of one write. One that has more makes every answer of its adapter count as untrusted."""
+"""The most digests that are kept of one write. A write with more makes every answer of its adapter untrusted."""
 STRETCH: Final = 16
 STRETCHES_PER_SAMPLE: Final = 4
-"""About one stretch in this many is kept."""
+"""About one in this many stretches is in the sample."""
 MAX_WORK: Final = 64 << 20
 
 
 class WrittenContent(Protocol):
-    """What runs of a tenant wrote that nothing trusted had, each row proved by what this runtime signed."""
+    """The untrusted content that runs of a tenant wrote, as digests; each row is proved by a signed entry."""
 
     def keep(self, key: str, digests: tuple[str, ...] | None, at_us: int) -> Write:
-        """Build the write that keeps these digests of a call, whose key is an `unvouched_key`."""
+        """Build the write that keeps digests of a call. `key` is an `unvouched_key`, `at_us` a Unix time."""
         ...
 
     async def through(self, adapter_id: str, *, limit: int) -> Sequence[StoredDocument[UnvouchedWrite]]:
-        """Return what is kept of writes through an adapter. Raises `Integrity` for a row that is altered or made up."""
+        """Return the rows of writes through an adapter. Raises `Integrity` for a row that is altered or made up."""
         ...
 
 
 async def repeated(written: WrittenContent, adapter_id: str, run_id: str, values: Sequence[str]) -> list[int] | None:
-    """Return which of the values that an adapter answered other runs wrote through it; None if all can be."""
+    """Return the indexes of the answered values that other runs wrote through the adapter; None if it can be all."""
     found = await written.through(adapter_id, limit=MAX_WRITES + 1)
     others = [one.body.digests for one in found if one.key.split("/")[1] != run_id]
     if len(found) > MAX_WRITES or None in others:
@@ -50,7 +50,7 @@ async def repeated(written: WrittenContent, adapter_id: str, run_id: str, values
 
 
 def digests_of(sent: Any) -> tuple[str, ...] | None:
-    """Return the digests by which what a call sends is known when it is read again; None for more than is kept."""
+    """Return the digests by which sent content is recognised when it is read again; None if there are too many."""
     digests: dict[str, None] = {}
     work = WorkLimit(MAX_WORK)
     try:
@@ -89,13 +89,13 @@ def _is_known(value: str, known: Collection[str]) -> bool:
 
 
 def _inside(text: str) -> Iterable[str]:
-    """The words and the addresses in a text that are long enough to be looked for."""
+    """Return the words and the addresses in a text, folded, that are long enough to be looked for."""
     found = dict.fromkeys([*map(fold, text.split()), *map(fold, parts(text))])
     return [one for one in found if len(one) >= MIN_PART_CHARS]
 
 
 def _stretches(folded: str) -> Iterator[str]:
-    """The same stretches are in the sample wherever they stand."""
+    """Yield the digests of a sample of stretches. A stretch is chosen by its content, wherever it is in the text."""
     raw = folded.encode("utf-32-le")
     size = 4 * STRETCH
     for start in range(0, len(raw) - size + 1, 4):

@@ -1,8 +1,8 @@
-"""What a run has seen, and where the values of a call's arguments were found in it.
+"""Keep the content that a run has seen, and find where in it the values of a call's arguments are.
 
-Seen content is the request, the values of the pack's plans, retrieved evidence, recalled memories, the contents of
-slots, and what tools answered. Each has an integrity and a classification; those of an answer come from the definition
-of the tool (`CapabilityDefinition.output_integrity`), never from its text.
+Seen content is the request, the values of the pack's plans, retrieved evidence, recalled memories, attachments, the
+contents of slots, and the answers of tools. Each content has an integrity and a classification. The definition of a
+tool states both for its answers (such as `CapabilityDefinition.output_integrity`); the text of an answer never does.
 
 A value is `trusted` if trusted content states it exactly, as a whole value or as words of a text. Else it is
 `untrusted` if it occurs in untrusted content: as a part of a longer text, in another case or spacing, with invisible
@@ -41,23 +41,23 @@ from contextos.contracts.journal import Logged
 from contextos.contracts.scope import Capability, RunScope
 
 MAX_LOOKED_FOR: Final = 256
-"""How many values of an argument are looked for. Of an argument with more nobody knows where they come from, so it
-counts as untrusted.
+"""The most values of one argument that are looked for. An argument with more values counts as untrusted, because nobody
+knows where the others come from.
 """
 MAX_SEARCHED_CHARS: Final = 256 << 20
 MIN_SEARCHES: Final = 64
-"""How many characters are searched for one call, or how often all that the run has seen if that is more. An argument
-that needs more counts as untrusted.
+"""The characters that are searched for one call: `MAX_SEARCHED_CHARS`, or `MIN_SEARCHES` times all that the run has
+seen if that is more. An argument that needs more counts as untrusted.
 """
 PASS_WORK: Final = 256
-"""What each step of a search costs beside its characters."""
+"""The cost of each step of a search, counted in characters and added to the characters that the step reads."""
 MAX_DECODED_CHARS: Final = 4 << 20
-"""How much is decoded of one content. Content that says more counts as if it had every value."""
+"""The most characters that are decoded of one content. Content that needs more counts as if it held every value."""
 
 _INSIDE: Final = r"\w.@/+:%~#?&=\\-"
 """Characters that join words to one value, such as those of an address or a path."""
 _JOINS: Final = r",;'!$*|"
-"""Characters that do so between two words only."""
+"""Characters that join words to one value only if they are between two words."""
 _BEFORE: Final = re.compile(rf"(?<![{_INSIDE}])(?<!\w[{_JOINS}])")
 _AFTER: Final = re.compile(rf"(?=[.,;:!?]*(?:[^{_INSIDE}]|$))(?![{_JOINS}]\w)")
 
@@ -72,9 +72,9 @@ class _Raw(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """One piece of content. `values` are the texts and numbers of trusted content as they are. `folded` is what a value
-    is looked for in, `numbers` its runs of digits, and `short` the words of untrusted content that are too short for
-    that.
+    """One piece of content. `values` are the unchanged texts and numbers of trusted content, empty for other content.
+    `folded` is the folded text in which values are looked for, and `numbers` are its runs of digits. `short` are the
+    words of untrusted content that are too short to be looked for in `folded`.
     """
 
     origin: str
@@ -86,18 +86,18 @@ class _Content(NamedTuple):
     short: frozenset[str]
     has_everything: bool = False
     joined: str = ""
-    """The values in one text, in which none is found that is in no value."""
+    """All `values` in one text, one a line: a text that is not found in it is not in any of them."""
     work: int = 0
-    """What it costs to look through all values."""
+    """The cost of looking through all `values`, in characters."""
 
 
 _ITEMS: Final = ("evidence.retrieved", "memory.recalled")
 _ANSWERS: Final = ("tool.returned", "tool.refused")
 _TAKEN_IN: Final = {*_ITEMS, *_ANSWERS, "attachment.fetched", "slot.pinned", "effect.settled", "answer.compared"}
-"""The entries that bring content into a run, and what earlier runs wrote of it."""
+"""The kinds of entries that bring content into a run, or state which values of an answer earlier runs wrote."""
 
 _GROWS: Final = ("_found", "_contents", "_trusted", "_writes")
-"""What grows as a run goes on, and is not shared with a copy that looks ahead."""
+"""The fields that grow as a run goes on. A copy that looks ahead gets copies of them."""
 
 
 @dataclass(slots=True)
@@ -112,14 +112,14 @@ class SeenContent:
     _trusted: list[_Content] = field(default_factory=list)
     """Those of `_contents` that are trusted."""
     _folded_chars: int = 0
-    """How many characters of `_contents` are searched."""
+    """The number of characters of `_contents` that are searched."""
     _not_trusted: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
-    """By call, its folded arguments that no trusted content states; None if they say more than can be looked at."""
+    """The folded untrusted arguments of each call, by the key of the call; None where they exceed the limit on work."""
     _writes: dict[str, None] = field(default_factory=dict)
     """The calls that wrote something, in order. What they wrote can be read again."""
 
     def to_compare(self, scope: RunScope) -> list[tuple[str, str, list[str]]]:
-        """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
+        """Return (entry key, adapter id, values) of the new trusted answers that earlier runs can have written."""
         found = []
         for entry in [one for one in self.log[self._read :] if one.kind in _ANSWERS]:
             capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
@@ -133,7 +133,7 @@ class SeenContent:
     ) -> dict[str, TracedArgument] | None:
         """Return where each argument of the call `key` (`<plan revision>/<step id>`) was found, by name.
 
-        None if the run has seen nothing untrusted, unless `always`: nothing can be untrusted then.
+        Unless `always` is set, returns None if the run has seen nothing untrusted: no argument can be untrusted then.
         """
         if not self.take_in(scope) and not always:
             return None
@@ -148,10 +148,10 @@ class SeenContent:
         return self._has_untrusted
 
     def look_ahead(self, args: Mapping[str, Any], scope: RunScope) -> dict[str, TracedArgument]:
-        """Return where each of these values was found, by name, before the answers so far are compared with what
-        earlier runs wrote (`to_compare`): one that is not compared yet counts as untrusted. Nothing of it is kept.
+        """Return where each argument was found, by name, without keeping anything of the search. An answer that is not
+        yet compared with the values that earlier runs wrote (`to_compare`) counts as untrusted.
         """
-        # Each content is read once, so what was taken in before is read here and not in the copy.
+        # Content that was taken in before is read here and not in the copy, so that it is read only once.
         self._read_in()
         grows: dict[str, Any] = {name: copy(getattr(self, name)) for name in _GROWS}
         return replace(self, **grows)._look_for_all(args, scope)
@@ -162,7 +162,7 @@ class SeenContent:
         unstated = scope.pinned.pack.pack_meta.data_classification
         work = WorkLimit(max(MAX_SEARCHED_CHARS, MIN_SEARCHES * self._folded_chars))
         texts = {name: list(dict.fromkeys(leaves(args[name]))) for name in sorted(args)}
-        # The short ones first, so that a long one makes only itself untrusted.
+        # Short arguments come first, so that a long one uses up the work only for itself.
         by_length = sorted(texts, key=lambda name: sum(map(len, texts[name])))
         found = {name: self._traced(texts[name], unstated, work) for name in by_length}
         return {name: found[name] for name in texts}
@@ -196,8 +196,8 @@ class SeenContent:
     def _contents_of(
         self, entry: Logged, scope: RunScope, compared: Mapping[str, Sequence[int] | None]
     ) -> Iterator[_Raw]:
-        """The content that an entry brought into the run. `compared` has by key which values of an answer earlier runs
-        wrote; None: it can be all.
+        """Yield the content that an entry brought into the run. `compared` has, by the key of an answer's entry, the
+        numbers of the values that earlier runs wrote; None means that they can have written all.
         """
         label = scope.pinned.pack.pack_meta.data_classification
         if entry.kind in _ITEMS:
@@ -209,7 +209,7 @@ class SeenContent:
         elif entry.kind == "attachment.fetched":
             yield _Raw("attachment", "untrusted", label, leaves(entry.body.get("text")))
         elif entry.kind == "slot.pinned":
-            # A person chose it, and did not read each line of it.
+            # A person chose the artifacts of the slot, and did not read each line of them.
             yield _Raw("slot", "untrusted", label, leaves(entry.body))
         elif entry.kind == "effect.settled":
             self._writes[entry.key] = None
@@ -220,10 +220,10 @@ class SeenContent:
     def _answer(
         self, entry: Logged, label: Classification, scope: RunScope, earlier: Sequence[int] | None
     ) -> Iterator[_Raw]:
-        """What a tool answered. What an answer repeats of its arguments, or of what this run or an earlier one wrote
-        before, is no more trusted than that was.
+        """Yield the content of a tool's answer. In a trusted answer, a value is untrusted if it repeats an untrusted
+        argument of this call or of an earlier write of this run, or if an earlier run wrote it (`earlier`).
         """
-        # A later attempt of a call has its number behind the key of the call.
+        # The key of a later attempt is the key of the call, followed by the number of the attempt.
         call, envelope = "/".join(entry.key.split("/")[:2]), entry.body["envelope"]
         capability = scope.tools.capabilities.get(envelope["capability_id"])
         if capability is None or envelope["status"] in ("blocked", "rejected"):
@@ -255,7 +255,7 @@ class SeenContent:
             yield _Raw(origin, "untrusted", label, [one for one in repeats if repeats[one]])
 
     def _repeatable(self, call: str) -> tuple[str, ...] | None:
-        """The arguments that are not trusted and that the answer of a call can repeat; None as in `_not_trusted`."""
+        """Return the folded untrusted arguments that the answer of a call can repeat; None as in `_not_trusted`."""
         found: dict[str, None] = {}
         for one in (call, *self._writes):
             arguments = self._not_trusted.get(one, ())
@@ -265,7 +265,7 @@ class SeenContent:
         return tuple(found)
 
     def _traced(self, texts: Sequence[str], unstated: Classification, work: WorkLimit) -> TracedArgument:
-        """What is found out about the values of one argument: the worst of them counts."""
+        """Return where the values of one argument were found. The least trusted value decides for the argument."""
         try:
             found = [self._look_for(text, work) for text in texts[:MAX_LOOKED_FOR]]
         except WorkExceeded:
@@ -324,7 +324,7 @@ _ORDER: Final = ("untrusted", "unknown", "trusted")
 def _occurs(content: _Content, wanted: Wanted, work: WorkLimit) -> bool:
     if content.has_everything:
         return True
-    # Every content that a run has seen passes here with every value: a loop costs half of what `any` costs.
+    # Called for every content with every value, so it is a loop, which takes half the time of `any`.
     for form in wanted.forms:
         if _has(content, form, work):
             return True
@@ -342,9 +342,9 @@ def _has(content: _Content, form: ValueForm, work: WorkLimit) -> bool:
 
 
 def _states(content: _Content, text: str, work: WorkLimit) -> bool:
-    """Whether content states a value exactly: it is one of its values, or a part of one between words.
+    """Return whether content states a value exactly: as one of its values, or as whole words within one of them.
 
-    A part of an address or of a number is another address and another number.
+    A part of an address or of a number does not count, because it is another address or another number.
     """
     stripped = text.strip()
     if stripped and stripped not in content.joined:
@@ -367,7 +367,7 @@ def _is_in(stripped: str, value: str, work: WorkLimit) -> bool:
 
 
 def _can_be_written(capability: Capability) -> bool:
-    """Whether its answers are trusted, and a run can write through its adapter what they say."""
+    """Return whether the answers of a tool are trusted although a run can write through the same adapter."""
     trusted = capability.definition.output_integrity == "trusted"
     return trusted and any(one.kind == "write" for one in capability.adapter.capabilities)
 
@@ -378,7 +378,7 @@ def _texts_of(envelope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _said(value: Any) -> tuple[str, ...] | None:
-    """The folded texts of a value, and what they encode; None if that is more than can be looked at."""
+    """Return the folded texts of a value and of their decodings; None if decoding them exceeds the limit on work."""
     work = WorkLimit(MAX_SEARCHED_CHARS)
     try:
         said = [form for text in leaves(value) for form in (text, *decodings(text, work))]
@@ -388,7 +388,7 @@ def _said(value: Any) -> tuple[str, ...] | None:
 
 
 def _repeats(value: str, arguments: Sequence[str], work: WorkLimit) -> bool:
-    """Whether an answer has an argument in it, or is a part of one, also of what the argument encodes."""
+    """Return whether an answer's value contains one of these folded arguments, or it or a part of it is within one."""
     folded = fold(value)
     if len(folded) < MIN_PART_CHARS:
         return folded in arguments

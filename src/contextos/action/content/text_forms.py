@@ -1,8 +1,7 @@
-"""The forms in which a text can say the same: folded to its letters and digits, with encodings taken off, and in parts.
+"""Bring a text into the forms in which it can say the same: folded to letters and digits, decoded, and in parts.
 
-A form is what one text is looked for in another by (`action.content.seen_content`). All of it is pure. Texts are
-written by others, so everything that can grow is charged to a `WorkLimit`, and ends with `WorkExceeded` before it takes
-long.
+Forms serve to look for one text in another (`action.content.seen_content`). All functions are pure. Texts come from
+outside, so all work that can grow is charged to a `WorkLimit`, and ends with `WorkExceeded` before it takes long.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from contextos.contracts.encoding.entities import unescape_html
 from contextos.contracts.encoding.jcs import canonical
 
 MIN_PART_CHARS: Final = 4
-"""A shorter value is untrusted only where it is a word of its own: each of its letters occurs in any long text."""
+"""A shorter value is looked for only as a whole word, because any long text contains its letters by chance."""
 MIN_TURNED_CHARS: Final = 8
-"""A shorter value is not looked for backwards and in ROT13: letters in any order make others by chance."""
+"""A shorter value is not looked for backwards or in ROT13, because such forms of short values occur by chance."""
 MAX_PARTS: Final = 256
-"""How many parts of a value are looked for."""
+"""The most parts of a value that are looked for."""
 MAX_LABELS: Final = 127
-"""How many labels a host has at most (RFC 1035)."""
+"""The most labels of a host name (RFC 1035)."""
 MAX_DECODINGS: Final = 3
-"""How many encodings inside each other are taken off."""
+"""The most nested encodings that are decoded."""
 MAX_DECODED: Final = 32
-"""How many texts come out of one text."""
+"""The most texts that are decoded from one text."""
 DECODING_WORK: Final = 256
-"""How many characters can be searched in about the time in which one is decoded."""
+"""The cost of decoding one character: about as many characters could be searched in the same time."""
 DECODING_CHARS: Final = 64
-"""How many characters can be decoded in about the time that a text takes beside its characters."""
+"""The fixed cost of decoding a text, added to its length in characters."""
 MIN_ENCODED_CHARS: Final = 8
 MAX_CACHED_CHARS: Final = 128
 """The decodings of a text up to this length are kept in memory."""
 MAX_SHORT_WORK: Final = 1 << 62
-"""More than the decodings of a text of that length can take."""
+"""A limit on work that the decodings of a text of at most `MAX_CACHED_CHARS` characters never reach."""
 
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")
@@ -69,12 +68,12 @@ _NAMES_A_PLACE: Final = re.compile(r"[\d.@_-]")
 
 
 class WorkExceeded(Exception):
-    """Texts take more work than they are given, or one has more forms than are looked at."""
+    """The work on texts exceeds its `WorkLimit`, or a text has more forms than are looked at."""
 
 
 @dataclass(slots=True)
 class WorkLimit:
-    """How many more characters can be searched. It counts characters and not time, so a replay ends where a run did."""
+    """The number of characters that can still be searched. Time is not counted, so a replay ends where the run did."""
 
     left: int
 
@@ -82,7 +81,7 @@ class WorkLimit:
         """Charge work that is about to be done.
 
         Raises:
-            WorkExceeded: it is more than what is left.
+            WorkExceeded: the work is more than what is left.
         """
         self.left -= chars
         if self.left < 0:
@@ -90,14 +89,14 @@ class WorkLimit:
 
 
 class ValueForm(NamedTuple):
-    """One form of a value. `number` is its longest run of digits, which is quickly looked for."""
+    """One form of a value. `number` is its longest run of digits, which is looked for first because that is quick."""
 
     text: str
     number: bytes
 
 
 class Wanted(NamedTuple):
-    """The forms of one value in which it is looked for in content; of a short value the word that it is."""
+    """The `forms` in which a value is looked for in content. A short value has no forms and is looked for as `word`."""
 
     forms: tuple[ValueForm, ...]
     word: str | None
@@ -107,7 +106,7 @@ class Wanted(NamedTuple):
         """Return the forms of `text`.
 
         Raises:
-            WorkExceeded: it has more of them than are looked at.
+            WorkExceeded: the text has more forms than are looked at.
         """
         folded = fold(text)
         if len(folded) < MIN_PART_CHARS:
@@ -150,7 +149,7 @@ def letters(text: str) -> str:
 
 
 def normal(text: str) -> str:
-    """Return a text in one case, and with one character for each of those that mean the same."""
+    """Return a text in one case, in which characters that mean the same are replaced by one of them."""
     if text.isascii():
         return text.lower()
     plain = unicodedata.normalize("NFKC", text).casefold()
@@ -158,7 +157,7 @@ def normal(text: str) -> str:
 
 
 def short_words(texts: Iterable[str]) -> frozenset[str]:
-    """Return the words that are too short to be looked for inside of others, of texts that `normal` returned."""
+    """Return the words of these texts, which `normal` returned, that are too short to be looked for within others."""
     return frozenset(_SHORT_WORDS.findall("\n".join(texts)))
 
 
@@ -172,11 +171,11 @@ def numbers(folded: str) -> bytes:
 
 
 def parts(text: str) -> Iterator[str]:
-    """Yield the parts of a value that can decide where something goes: what looks like an address or a number, the host
-    and the mailbox of an address, the domains above a host, and the last name in a path.
+    """Yield the parts of a value that can name a destination: words that look like an address or a number, the host and
+    the mailbox of an address, the domains above a host, and the last name in a path.
 
     Raises:
-        WorkExceeded: they are more than `MAX_PARTS`.
+        WorkExceeded: there are more than `MAX_PARTS` parts.
     """
     found: set[str] = {text}
     for part in _all_parts(text):
@@ -188,26 +187,26 @@ def parts(text: str) -> Iterator[str]:
 
 
 def decodings(text: str, work: WorkLimit) -> list[str]:
-    """Return what a text says once the encodings that it can be in are taken off.
+    """Return the texts that a text can be decoded to, also through several encodings.
 
     Raises:
-        WorkExceeded: it says more than can be looked at.
+        WorkExceeded: there are more than `MAX_DECODED` texts, or decoding exceeds `work`.
     """
     if len(text) < MIN_ENCODED_CHARS and not _MARKED.search(text):
         return []
     if len(text) > MAX_CACHED_CHARS:
         return _taken_off(text, work)
     found, spent = _short_decodings(text)
-    # The same is charged, whether it was decoded before or not.
+    # The same work is charged whether the text was decoded before or not, so that a replay ends where the run did.
     work.spend(spent)
     return list(found)
 
 
 @lru_cache(maxsize=4096)
 def _short_decodings(text: str) -> tuple[tuple[str, ...], int]:
-    """What `_taken_off` returns for a short text, and the work of it. Names and values of answers come again and again.
+    """Return (decodings of a short text, work spent). They are cached because short texts of answers often repeat.
 
-    Raises `WorkExceeded` if it says more than can be looked at.
+    Raises `WorkExceeded` if there are more than `MAX_DECODED` texts.
     """
     work = WorkLimit(MAX_SHORT_WORK)
     found = _taken_off(text, work)
@@ -233,7 +232,7 @@ def _taken_off(text: str, work: WorkLimit) -> list[str]:
 
 
 def unescaped(text: str) -> str:
-    """Return a text with the characters that its backslash escapes mean.
+    """Return a text with its backslash escapes replaced by the characters that they mean.
 
     >>> unescaped(r"\\x6d\\u0061\\u{6c}\\U0000006c")
     'mall'
@@ -242,7 +241,7 @@ def unescaped(text: str) -> str:
 
 
 def joined_hex(text: str) -> str:
-    """Return a text without the marks between and before the bytes that it has in hex.
+    """Return a text in which bytes written in hex are joined, without separators and `0x` prefixes.
 
     >>> joined_hex("6d:61:6c:6c, 0x6d, 0x61, 0x6c, 0x6c")
     '6d616c6c6d616c6c'
@@ -288,11 +287,11 @@ def _decoded(text: str) -> Iterator[str]:
 
 
 def _in_runs(text: str) -> Iterator[str]:
-    """What the runs of characters in a text say that could be Base64, hex or Base32, from wherever each begins.
+    """Yield the texts in runs of characters that could be Base64, hex or Base32, for every alignment of their start.
 
-    All runs are decoded at once, with zeros between them, which are no text.
+    All runs are decoded at once, with zero bytes between them, which are not text.
     """
-    # A word in lower case is a word: Base64 of a few letters has others, and hex has digits.
+    # A run of lower-case letters is taken as a plain word: Base64 also has other characters, and hex has digits.
     runs = " ".join(run for run in _ENCODED.findall(text) if not (run.isalpha() and run.islower()))
     if not runs:
         return
@@ -309,6 +308,6 @@ def _in_runs(text: str) -> Iterator[str]:
 
 
 def _texts_in(raw: bytes) -> list[str]:
-    """The stretches of bytes that are text in UTF-8, or Latin letters in UTF-16."""
+    """Return the stretches of bytes that are text in UTF-8, or Latin letters in UTF-16."""
     wide = [one.replace(b"\0", b"").decode("latin-1") for one in _WIDE.findall(raw)]
     return _TEXT.findall(raw.decode("utf-8", "replace")) + wide

@@ -1,4 +1,4 @@
-"""The policy decision about one call with its final arguments."""
+"""Make the policy decision about one call with its final arguments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from contextos.contracts.ports.calls import ToolCall
 def decide_call(context: GuardContext, call: ToolCall, execute: str, commit: str) -> PolicyDecision:
     """Return the policy decision about one call with its final arguments, including the approvals that it needs.
 
-    It unites what policy decides at `execute` and, about an effect, at `commit`; each is recorded under the name given.
-    Controls that were raised before and approvals that the plan's step requires are added. About an untrusted
-    destination the gate that asks anyway is enough, because it shows what is untrusted.
+    It unites the decision at `execute` and, for an effect, the decision at `commit`. The two are recorded under the
+    names that the arguments give. Controls that were raised before and approvals that the plan's step requires are
+    added. For an untrusted destination a gate is added only if no other gate asks: every gate shows what is untrusted.
     """
     asked, facts = _gate_of_untrusted(context, call), _facts_of(context, call)
     if call.capability.definition.kind == "read" or not context.policy.asked_at("commit"):
@@ -32,7 +32,7 @@ def decide_call(context: GuardContext, call: ToolCall, execute: str, commit: str
 
 
 def _facts_of(context: GuardContext, call: ToolCall) -> KnownFacts:
-    """What is known of a call: its arguments, and where they come from, its evidence, its history and the clock."""
+    """Return the facts about a call: its arguments, where they come from, its evidence, its history and the clock."""
     facts: dict[str, Any] = {
         "args": call.open_args,
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
@@ -52,7 +52,9 @@ def _decide(
     name: str,
     asked_otherwise: Sequence[str],
 ) -> PolicyDecision:
-    """What policy decides at one point. `asked_otherwise` are the gates that ask where no other gate does."""
+    """Return and record the decision of policy at one point. `asked_otherwise` are the gates that are added if the
+    decision has no gate.
+    """
     scope, capability = context.scope, call.capability
     decision = context.policy.decide(
         point,
@@ -72,7 +74,7 @@ def _decide(
 
 
 def _origin_facts(traced: Mapping[str, TracedArgument]) -> dict[str, dict[str, str]]:
-    """The facts about where the arguments come from."""
+    """Return the facts about where the arguments come from, by argument name."""
     if not traced:
         return {}
     return {
@@ -83,7 +85,7 @@ def _origin_facts(traced: Mapping[str, TracedArgument]) -> dict[str, dict[str, s
 
 
 def _gate_of_untrusted(context: GuardContext, call: ToolCall) -> tuple[str, ...]:
-    """The gate that asks about an untrusted destination: the first of the pack, if all of them ask the same role."""
+    """Return the gate that asks about an untrusted destination: the pack's first by id, if all ask the same role."""
     gates = context.scope.pinned.gates
     roles = {gate.required_approver_role for gate in gates.values()}
     return (min(gates),) if call.untrusted_destinations and len(roles) == 1 else ()

@@ -1,4 +1,4 @@
-"""What sending one call needs: ports, what is recorded of an attempt, and the credential that it is sent with."""
+"""Hold what sending one call needs: ports, the record of an attempt, and the credential that the call is sent with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from contextos.contracts.scope import Capability, RunScope
 from contextos.errors import CircuitOpen, Problem, Unavailable
 
 TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this attempt ended with the process")
-"""An attempt that another process began cannot be sent: its token is on no record."""
+"""The failure of an attempt that another process began: its token was never recorded, so it cannot be sent."""
 CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the tool is open; no credential was asked for")
 
 Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
@@ -43,10 +43,10 @@ UnprovedDenials = Callable[[str], Awaitable[int | None]]
 
 
 class EffectCounter(Protocol):
-    """The effects that a tenant's history buckets count, each proved by what this runtime signed."""
+    """The effects that a tenant's history buckets count, each proved by a signed entry of this runtime."""
 
     async def read(self, bucket: str, since_us: int, *, limit: int) -> tuple[BucketEnd, Sequence[CountedEffect] | None]:
-        """Return where a bucket ends, and its effects since then (Unix microseconds); None for more than `limit`.
+        """Return where a bucket ends, and its effects since `since_us` (Unix microseconds); None for more than `limit`.
 
         Raises `Integrity` if an effect is missing, moved, made up or altered.
         """
@@ -61,9 +61,9 @@ class EffectCounter(Protocol):
 
 @final_fields
 class Exchanged:
-    """What an exchange of identity for a credential came to: the answer that is recorded, and the secret token.
+    """The result of exchanging an identity for a credential: the answer that is recorded, and the secret token.
 
-    `outage` says why the issuer did not answer, if it did not.
+    `outage` says why the issuer did not answer; it is None if the issuer answered.
     """
 
     answer: Mapping[str, Any]
@@ -72,8 +72,8 @@ class Exchanged:
 
 
 Exchange = Callable[[Capability, str, int], Awaitable[Exchanged]]
-"""(tool, tool call id, timeout in ms) -> the credential of one attempt, or why there is none. Raises nothing that a
-port does.
+"""(tool, tool call id, timeout in ms) -> the credential of one attempt, or why there is none. A failed issuer is part
+of the result and not an exception.
 """
 
 CheckSettlement = Callable[[str, ToolCallEnvelope, Mapping[str, Any]], Awaitable[str | None]]
@@ -86,9 +86,9 @@ class DispatchPorts:
 
     `headers` takes a tool call id and whether the adapter is external. `hop_token` takes the tool, the id of its call,
     the audience and its tenant. `spent` returns what the run has used so far. `recheck` takes the key and the tool of
-    an attempt, and returns what changed since the run was admitted of identities and pinned artifacts, or None, and the
-    check that fails the commit if the active policies changed since. `exchange` obtains the credential of one attempt.
-    `quarantine_key` is of the version of a capability that the run is pinned to.
+    an attempt. It returns a failure or None (identities and pinned artifacts are as when the run was admitted), and a
+    check that fails the commit if the active policies change. `exchange` obtains the credential of one attempt.
+    `quarantine_key` returns the key for the version of a capability that the run is pinned to.
     """
 
     store: Store
@@ -114,14 +114,14 @@ class DispatchPorts:
     barrier: Barrier
 
     async def incidents(self, quarantine_key: str) -> Sequence[str]:
-        """Return the open incidents, as of the last look if that found none."""
+        """Return the open incidents. If the last look at the store found none, the store is not read again."""
         sought = await self.barrier.found(prefixes=incidents_sought(quarantine_key))
         found = sought.keys(DRIFT_INCIDENTS, quarantine_key)
         return await self.open_incidents(quarantine_key) if found else ()
 
 
 def dispatching(call: ToolCall) -> dict[str, Any]:
-    """Return what the journal says of the current attempt before it is sent."""
+    """Return the body of `tool.dispatching`: what is recorded of the current attempt before it is sent."""
     return {
         "envelope": call.envelope.stated(),
         "mode": call.mode,
@@ -155,8 +155,8 @@ def take_secrets(call: ToolCall, secrets: SecretArguments) -> dict[str, str] | N
 
 
 def waits_for_other(call: ToolCall, secrets: Mapping[str, str] | None) -> bool:
-    """Return whether nothing is known of this attempt while the process that began it can still send it. A keyed
-    call whose secrets are here is sent again at once.
+    """Return whether this attempt has to wait, because the process that began it can still send it. A keyed call whose
+    secrets this process has does not wait: it is sent again at once.
     """
     again = call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
     return call.recovered and call.writes and not again
@@ -200,7 +200,7 @@ async def obtain_credentials(
                 "credential.exchanged", one.attempt_key, question, partial(_obtain, journal, scope, ports, one)
             )
         )
-    # The clock and the evidence by which the calls were cleared are read anew by the drive that has the credentials.
+    # The calls were cleared by a clock and evidence that are read anew in the drive that has the credentials.
     for one, answer in zip(asking, await journal.record_all(requests, keeps=False), strict=True):
         failure, one.retry_at_us = answer.get("failure"), answer.get("retry_at_us", 0)
         one.lacking = Failure.model_validate(failure) if failure else None if one.token else TOKEN_LOST
@@ -226,13 +226,13 @@ async def _obtain(journal: Journal, scope: RunScope, ports: DispatchPorts, call:
 
 
 def exchange_question(capability: Capability) -> dict[str, Any]:
-    """Return what is asked for in an exchange; a replay compares it."""
+    """Return the request for a credential exchange, as it is recorded. A replay compares it."""
     return {"audience": capability.definition.auth.audience, "scopes": list(capability.definition.required_scopes)}
 
 
 def key_is_remembered(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> bool:
-    """Return whether the adapter still remembers the idempotency key of a call: by the record, and by the clock."""
-    # After its session a call is not sent again either: if it never arrived, this would be the first payment.
+    """Return whether the adapter still remembers a call's idempotency key, by the journal's time and by the clock."""
+    # A call is not sent again after the session either: if it never arrived, the repetition would be the first payment.
     ttl_us = call.capability.definition.idempotency.key_ttl_s * 1_000_000
     now_us, clock_us = journal.time_us, ports.clock.now_us()
     age_us = max(now_us - call.first_us, clock_us - call.first_clock_us)

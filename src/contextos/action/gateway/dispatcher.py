@@ -1,9 +1,9 @@
 """Send a call that passed every guard, and find out for certain what came of it.
 
-The dispatch is durable before the call is sent (`tool.dispatching`). The result is durable before anything else outside
-is asked, and that of an effect without a key at once (`tool.returned`). If a reply is lost, its outcome is never
-guessed: an effect with an idempotency key is sent again with the same key, one that the adapter can look up is looked
-up, and any other waits for an operator's settlement.
+The dispatch (`tool.dispatching`) is durable before the call is sent. The result (`tool.returned`) is durable before
+anything else outside is asked; the result of an effect without a key is durable at once. If a reply is lost, its
+outcome is never guessed. An effect with an idempotency key is sent again with the same key. An effect that the adapter
+can look up is looked up. Any other effect waits for an operator's settlement.
 Source: docs/design/contracts.md, "Uncertain effects"; docs/design/standards.md, "Effects around crashes".
 """
 
@@ -48,8 +48,8 @@ class Dispatcher:
         self.registry, self.ports = context.registry, context.ports
 
     async def deliver(self, call: ToolCall) -> ToolResultEnvelope | Failure:
-        """Send a call, at most `MAX_ATTEMPTS` times and again only where that is safe. Returns its result, or why the
-        issuer of its credential refuses it: then it is not dispatched (again), was not sent before, and holds no key.
+        """Send a call, at most `MAX_ATTEMPTS` times and again only where that is safe, and return its result. Return a
+        `Failure` if the issuer refuses a credential: then nothing was sent, and the call holds no key.
         """
         self._begin(call)
         return await self._deliver_on(call)
@@ -57,8 +57,8 @@ class Dispatcher:
     async def deliver_all(self, begun: Sequence[ToolCall]) -> list[ToolResultEnvelope | Failure]:
         """Send several reads: their first attempts at the same time, further attempts one after the other.
 
-        All calls are recorded before the first is sent. The record is durable by then if one of them leaves the
-        machine. The results are as in `deliver`; the first call that an issuer refuses is the last.
+        All calls are recorded before the first is sent. The record is durable before that if a call leaves the machine
+        or was approved. The results are as in `deliver`. A call whose credential is refused ends the list.
         """
         for call in begun:
             self._begin(call)
@@ -88,7 +88,7 @@ class Dispatcher:
     def _begin(self, call: ToolCall) -> None:
         call.first_us, call.first_clock_us = self.journal.now_us, self.journal.clock_us
         if call.writes and idempotency.predates_epoch(call.operation, began_us := self.journal.log()[0].at_us):
-            # It can have been sent after the backup, at any time since the run began, without a trace in this store.
+            # The write can have been sent at any time since the run began; a restored store has no trace of it.
             behind_us = call.first_us - call.first_clock_us
             call.mode, call.first_us, call.first_clock_us = "reconcile", began_us, began_us - behind_us
 
@@ -149,7 +149,7 @@ class Dispatcher:
 
     def _request(self, call: ToolCall) -> RecordRequest:
         """Build the request whose recorded answer is the result of the current attempt."""
-        # What is asked is the `tool.dispatching` with the same key.
+        # The entry `tool.dispatching` with the same key holds the question, so the request is empty.
         return RecordRequest("tool.returned", call.attempt_key, {}, partial(self._send, call))
 
     async def _finish(self, call: ToolCall, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
@@ -236,7 +236,7 @@ class Dispatcher:
 
         context = delivery.call_context(self.scope.run.tenant_id, self.ports, call, is_late)
         if is_late():
-            # A worker that was stopped here must not send the call after somebody settled that it was not sent.
+            # A worker that was paused here must not send the call after an operator settled that it was not sent.
             return outcome("not_sent", None, "its time was over before it was sent")
         if call.lacking is not None:
             if delivery.waits_for_other(call, secrets) and began <= over_us:
@@ -246,7 +246,7 @@ class Dispatcher:
         if await self._is_quarantined_since(call):
             if not call.writes:
                 return outcome("not_sent", None, quarantine_detail(capability), code="quarantined")
-            # As after a wait: what became of the call is not asked of a server that changed; a person settles it.
+            # As after a wait: a server that changed is not asked about the outcome; a person settles it.
             return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
         try:
             if mode == "send" and idempotency.can_be_done_before(call.operation, rule):
@@ -278,7 +278,7 @@ class Dispatcher:
             refused = outcome("not_sent", None, str(error), code=error.code)
             return {**refused, "retry_at_us": error.retry_at_us}
         except Unavailable as error:
-            # If this call was a look-up, that it was not sent says nothing about the effect.
+            # If this attempt was a look-up that was not sent, that says nothing about the effect.
             return lost("not_sent" if mode == "send" else "unknown", error)
         except LostReply as error:
             found = lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
@@ -290,7 +290,7 @@ class Dispatcher:
     def _judged(
         self, call: ToolCall, reply: AdapterReply | None, outcome: Callable[..., dict[str, Any]]
     ) -> dict[str, Any]:
-        """What a reply, or that there is none, says about the call."""
+        """Return the outcome of an attempt by its reply, or by the lack of a reply."""
         capability, accepted = call.capability, call.running is not None
         strategy = capability.definition.idempotency.strategy
         if reply is None:
@@ -298,7 +298,7 @@ class Dispatcher:
             return {**unknown, "no_record": True} if strategy == "lookup" or accepted else unknown
         drift = {"drifted": True} if has_drifted(capability, reply) else {}
         if drift and call.mode != "send":
-            # It says nothing of the earlier attempt whose reply was lost.
+            # This reply says nothing about the earlier attempt whose reply was lost.
             return {**outcome("unknown", None, "its server changed"), "no_record": True, **drift}
         if reply.operation is not None and call.writes:
             return self._runs_on(reply, outcome)
@@ -307,19 +307,20 @@ class Dispatcher:
         return {**outcome("returned", reply, ""), **drift}
 
     def _runs_on(self, reply: AdapterReply, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-        """The outcome of a write that was accepted and runs on. A name that cannot be kept as it is tells nothing."""
+        """Return the outcome of a write that was accepted and runs on; a name that redaction changes cannot be used."""
         kept, _, unsafe = self.ports.cleanse(reply.operation)
         if unsafe or kept != reply.operation:
             return {**outcome("unknown", None, "it was started under a name that cannot be kept"), "no_record": True}
         at_us = self.ports.clock.now_us() + reply.retry_after_s * 1_000_000
-        # A name can be a permission: it is on record, and in no text.
+        # The name of an operation can grant access to it: it is recorded, and never put into a text.
         running = outcome("unknown", None, "it was started and runs on")
         return {**running, "operation": kept, "retry_at_us": at_us}
 
     @staticmethod
     async def _done_before(adapter: Adapter, capability: Capability, context: CallContext) -> AdapterReply | None:
-        """Look up the effect that a lost run had before the restore, or None. Raises `Unavailable`: nothing is known,
-        and nothing is sent.
+        """Look up the effect of a run that the store lost in a restore; None if there is none.
+
+        Raises `Unavailable` if the look-up does not settle it: then nothing is sent.
         """
         assert context.idempotency_key is not None, "every write has its key"
         try:
@@ -329,8 +330,8 @@ class Dispatcher:
         return None if earlier is None or earlier.had_no_effect else earlier
 
     async def _is_quarantined_since(self, call: ToolCall) -> bool:
-        """Look for incidents before an attempt that can be long after the guards passed its call. Before a further
-        attempt of a write that this process makes, `why_not_again` has looked.
+        """Return whether the capability was quarantined since the guards passed the call, which can be long ago. False
+        for a write or a first attempt of this process: the guards, or `why_not_again`, have just looked.
         """
         if not call.recovered and (call.writes or call.attempt == 1):
             return False
@@ -342,9 +343,9 @@ class Dispatcher:
 
         The run uses the settlement after `check_settlement` accepted it, and then ends the claim in its own commit.
         So a process that can only append to the journal cannot move money. A `keys` document that somebody else
-        releases is not believed, because this run does not show it.
+        releases is not believed, because the journal of this run does not show the release.
 
-        An entry that is no valid settlement changes nothing: the run goes on waiting for one.
+        An entry that is not a valid settlement changes nothing: the run goes on waiting for a valid one.
         """
         while True:
             self.journal.derive("record.revised", f"uncertain/{key}", self.context.deferred("effect_uncertain", key))

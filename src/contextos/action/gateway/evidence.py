@@ -1,4 +1,4 @@
-"""Which evidence counts for a call: only evidence about the arguments of the call."""
+"""Find the evidence that counts for a call: only evidence about the arguments of the call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextos.contracts.scope import Capability, Fact
 
 
 def evidence_about(capability: Capability, call: ToolCall) -> dict[str, Fact]:
-    """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
-    nothing: no requirement is met by it, and no rule reads it.
+    """Return the newest evidence of each name that is about the arguments of this call. Other evidence does not count:
+    it meets no requirement, and no rule reads it.
     """
     args, found = call.args, dict[str, Fact]()
     for fact in call.known:

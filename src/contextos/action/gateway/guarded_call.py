@@ -1,4 +1,4 @@
-"""What the guards of the tool gateway use and answer."""
+"""Define what the guards of the tool gateway receive and return."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from contextos.contracts.scope import RunScope
 
 @final_fields
 class Refusal:
-    """The result of a call that a guard (one check of the gateway) refused: its status, an error code
-    and the reason. `made_by` names the run and the call that did a replayed operation, and `withheld` why its answer
-    is not here. `facts` names the limit that was exhausted.
+    """The result of a call that a guard (one check of the gateway) refused: its status, an error code and the reason.
+    For a replayed operation, `made_by` names the run and the call that did it, and `withheld` says why its answer is
+    missing. `facts` names the limit that was exhausted, or the facts that are missing.
     """
 
     status: ToolStatus
@@ -44,10 +44,9 @@ UNUSABLE: Final = Withheld(
 
 @final_fields
 class GuardContext:
-    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen.
-
-    `guards` has those that can refuse a call of a tool, by its id; every guard is asked about another tool. `deferred`
-    builds the decision record of a waiting run, for the reason named.
+    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that the run has
+    seen. `guards` has, by tool id, the guards that can refuse a call of the tool; a call of a tool that is not in it is
+    checked by every guard. `deferred` builds the decision record of a waiting run, for the given reason.
     """
 
     journal: Journal
@@ -63,4 +62,4 @@ class GuardContext:
 
 
 Guard = Callable[[GuardContext, ToolCall], Awaitable[Refusal | None]]
-"""One check of the gateway: it adds to the call what it found out, or returns why it refuses it."""
+"""One check of the gateway: it adds its findings to the call and returns None, or returns the refusal of the call."""

@@ -1,6 +1,6 @@
-"""The guards: the checks that a tool call passes in the tool gateway, in this order. Each checks one thing.
+"""Hold the guards: the checks that a tool call passes in the tool gateway, in this order. Each checks one thing.
 
-A guard adds what it found out to the call, or returns a `Refusal`. A refused call never reaches an adapter.
+A guard adds its findings to the call, or returns a `Refusal`. A refused call never reaches an adapter.
 Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolResultEnvelope statuses".
 """
 
@@ -56,7 +56,7 @@ async def not_quarantined(context: GuardContext, call: ToolCall) -> Refusal | No
 
 
 async def still_not_quarantined(context: GuardContext, call: ToolCall) -> Refusal | None:
-    """Refuse a write whose tool got into quarantine while a person was asked, or while another run had its key."""
+    """Refuse a write whose tool was quarantined while a person was asked, or while another run had the write's key."""
     reads = call.capability.definition.kind == "read"
     return None if reads else await _out_of_quarantine(context, call, f"redeem/{call.key}")
 
@@ -82,7 +82,7 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
     problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
-    # The arguments were made canonical once.
+    # The canonical form of the arguments was made before.
     if MARK_BEGINS not in call.raw:
         return None
     declared = call.capability.definition.secrets
@@ -109,7 +109,7 @@ async def consistent_with_request(context: GuardContext, call: ToolCall) -> Refu
 async def within_budget(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call that would exceed the run's limits on calls, cost or wall clock.
 
-    Policy comes before: what a rule denies is denied by the rule, however much the run has left.
+    Policy decides first, so a call that a rule denies is denied by the rule, however much of the budget is left.
     """
     reached = exceeded_limit(context.scope.run.run_budget, context.ports.spent(), call.capability.definition)
     if not reached:
@@ -137,7 +137,10 @@ def session_end(context: GuardContext) -> Refusal | None:
 async def policy_allows(
     context: GuardContext, call: ToolCall, recorded: tuple[str, str] = ("execute", "commit")
 ) -> Refusal | None:
-    """Refuse a call that the policy rules do not allow with its final arguments. `recorded`: under which names."""
+    """Refuse a call that the policy rules do not allow with its final arguments.
+
+    `recorded` has the names under which the decisions at `execute` and at `commit` are recorded.
+    """
     decision = decide_call(context, call, *recorded)
     call.decision = decision
     # A guardrail overrides every allow: the call is escalated to a person, unless another guardrail refuses it.
@@ -162,7 +165,7 @@ async def policy_allows(
 
 
 def expect(context: GuardContext, call: ToolCall) -> None:
-    """Let the next look at the store find all that the guards of this call ask it."""
+    """Announce all documents that the guards of this call read, so that the next read of the store finds them all."""
     if context.journal.on_tape:
         return
     capability, barrier = call.capability, context.ports.barrier
@@ -223,15 +226,15 @@ async def consented(context: GuardContext, call: ToolCall) -> Refusal | None:
 
 
 async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | None:
-    """Refuse a call if evidence that policy requires is missing, from `network` on also what its decision spec
-    requires; fix the evidence in use.
+    """Refuse a call if required evidence is missing, and fix the evidence in use. Policy and the tool require evidence;
+    for the approval modes `network`, `delegated` and `destructive` the decision spec of the call does too.
     """
     decision, definition = call.decision, call.capability.definition
     assert decision is not None, "the policy guard has run"
     of_spec = definition.approval_mode in EVIDENCE_MODES
     if of_spec and call.spec_key is None:
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
-    # An approval is bound to the consent too: one that is withdrawn meanwhile voids it.
+    # An approval is bound to the consent too: a consent that is withdrawn meanwhile voids the approval.
     consents = call.capability.consents
     required = required_of(definition, decision.requires)
     needed = sorted({*required, *consents, *(call.required_evidence if of_spec else ())})
@@ -247,7 +250,7 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
     taken = _argument_evidence(context, call)
     if isinstance(taken, Refusal):
         return taken
-    # What was taken is sent as it was, so it cannot move.
+    # An argument is sent with the value that was taken from the evidence, so that evidence has no volatile parts.
     frozen = [fact for fact in frozen if fact not in taken] + [replace(fact, volatile={}) for fact in taken]
     frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
@@ -257,8 +260,8 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
 
 
 def _argument_evidence(context: GuardContext, call: ToolCall) -> list[Fact] | Refusal:
-    """The evidence that arguments were taken from, by a binding or through a parameter of the intent, whatever it is
-    about; a refusal if it is not among the evidence of the run.
+    """Return the evidence that arguments were taken from, by a binding or through a parameter of the intent, whatever
+    it is about. Return a refusal if some is not among the evidence of the run.
     """
     facts, found = call.known, list[Fact]()
     for argument, source in call.provenance.items():
@@ -278,7 +281,9 @@ def _argument_evidence(context: GuardContext, call: ToolCall) -> list[Fact] | Re
 
 
 def question_about(context: GuardContext, call: ToolCall, decision: PolicyDecision | None) -> Action | Refusal | None:
-    """Return what a person has to approve before this call is made: None if nothing, or why nobody can be asked."""
+    """Return the action that a person has to approve before this call. Return None if no approval is needed, or a
+    refusal if nobody can be asked.
+    """
     assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
     if not decision.gates:
         if APPROVAL_MODES.index(decision.effective_approval_mode) >= APPROVAL_MODES.index("destructive"):
@@ -317,7 +322,7 @@ async def approved(context: GuardContext, call: ToolCall) -> Refusal | None:
     redeemed = await context.approvals.obtain(action)
     if isinstance(redeemed, Failure):
         return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
-    # A person was asked meanwhile.
+    # A person was asked meanwhile, so the guards before this one read old values of the store.
     context.ports.barrier.forget()
     expect(context, call)
     call.evidence = {**call.evidence, **{fact.name: fact for fact in redeemed.moved}}

@@ -1,10 +1,11 @@
-"""History: what effects of a capability happened before, for policy, and the reservation of the next one; the clock by
-which rules judge a call; and what a person denied before in this run, which comes back with another amount, note or
-spelling. Three guards.
+"""Judge a call by what happened before. Three guards: `history_known` reads the earlier effects of a capability and the
+clock, `reserved` reads them again and counts the next effect, and `not_denied_before` refuses a call that a person
+denied in this run and that comes back with another amount, note or spelling.
 
-Each dispatched effect is counted in one bucket for each declared fact: those of one user, agent, tenant or argument
-value. The count is written in the commit that dispatches the call, with a compare-and-set on the bucket, so two runs
-cannot pass a limit together. An effect counts until its operation is released, which says that it did not happen.
+Each dispatched effect is counted in one bucket for each declared fact. A bucket holds the effects of one user, agent,
+tenant or argument value. The count is written in the commit that dispatches the call, with a compare-and-set on the
+bucket, so two runs cannot pass a limit together. An effect counts until its operation is released, because a released
+operation did not happen.
 Source: docs/adr/0023-history-is-read-from-buckets.md, docs/adr/0061-a-sum-is-read-from-a-signed-chain.md.
 """
 
@@ -43,10 +44,10 @@ from contextos.contracts.ports.seams import Journal, Policy
 from contextos.contracts.scope import Capability, RunScope
 
 MAX_COUNTED: Final = 5_000
-"""The effects within the window of a fact that are added up. With more the fact is not known, which denies."""
+"""The most effects within the window of a fact that are added up. With more the fact is not known, so policy denies."""
 
 _UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | frozenset(map(chr, range(0xFE00, 0xFE10)))
-"""Characters that nobody sees, beside those of the categories of format and control characters."""
+"""Invisible characters that are not in the Unicode categories of format and control characters."""
 
 
 def buckets_of(
@@ -75,8 +76,8 @@ def buckets_of(
 
 
 def normal_subject(subject: Any) -> Any:
-    """Return a subject in the form in which it is compared: a text in one case, without characters that nobody sees,
-    and with one space between words. So another spelling of an order has no sum of its own.
+    """Return a subject in the form in which it is compared: a text in one case, without invisible characters, and with
+    one space between words. So two spellings of one order share one sum.
     """
     if not isinstance(subject, str):
         return subject
@@ -102,8 +103,8 @@ async def read_history(
         now_us = journal.time_us
         ends: dict[str, BucketEnd] = {}
         values = {}
-        # An effect that is counted meanwhile fails the commit that relies on where a bucket ended. Of two facts that
-        # read one bucket at different moments, the earlier end counts.
+        # An effect that is counted meanwhile fails the commit, which checks where the bucket ended. If two facts read
+        # one bucket at different moments, the earlier end is checked.
         for name, bucket in buckets.items():
             value, end = await _aggregate(ports, facts[name], bucket, operation, now_us)
             if value is not None:
@@ -122,8 +123,8 @@ async def read_history(
 async def _aggregate(
     ports: DispatchPorts, fact: HistoryFact, bucket: str, operation: str, now_us: int
 ) -> tuple[int | float | None, BucketEnd]:
-    """The value of one fact, and where its bucket ended. None if there is too much to add up, or an effect whose number
-    is missing or below 0.
+    """Return the value of one fact, and where its bucket ended. The value is None if there are more than `MAX_COUNTED`
+    effects, or if the number of an effect is missing or below 0.
     """
     since_us = max(0, now_us - fact.window_s * 1_000_000)
     end, counted = await ports.effects.read(bucket, since_us, limit=MAX_COUNTED)
@@ -175,8 +176,8 @@ def needs_history(tool: Capability, policy: Policy) -> bool:
 
 
 async def history_known(context: GuardContext, call: ToolCall) -> Refusal | None:
-    """Read what earlier effects of this capability add up to, where a bundle declares a fact about it, and the clock,
-    where a rule about it reads that.
+    """Read the facts that a bundle declares about earlier effects of this capability, and the clock if a rule about the
+    capability reads it.
     """
     counted, by_clock = _buckets(context, call), context.policy.hours_of(call.capability.capability_id)
     if not counted:
@@ -191,7 +192,7 @@ async def history_known(context: GuardContext, call: ToolCall) -> Refusal | None
         tool = fact.counted().get(call.capability.capability_id)
         if tool is not None and tool.of is not None:
             number = counted_numbers(call.args).get(tool.of)
-            # Once it is counted the sum would be unknown, which denies every later call of everybody whom it is about.
+            # Once such a call is counted, the sum is unknown, and every later call that shares the bucket is denied.
             if number is None or number < 0:
                 what = "is not a number" if number is None else "is below 0"
                 detail = f"`history.{name}` adds up the argument `{tool.of}`, which {what}"
@@ -203,7 +204,7 @@ async def history_known(context: GuardContext, call: ToolCall) -> Refusal | None
 async def reserved(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Read history and clock again right before the call is sent, decide again if they changed, and count the call.
 
-    The count is part of the commit that dispatches the call, and that commit fails if another effect was faster.
+    The count is part of the commit that dispatches the call. That commit fails if another effect was counted meanwhile.
     """
     if not call.history:
         return None
@@ -214,17 +215,19 @@ async def reserved(context: GuardContext, call: ToolCall) -> Refusal | None:
 
 
 async def why_not_now(context: GuardContext, call: ToolCall, attempt: int) -> Failure | None:
-    """Read history and clock again before an attempt of a call of which nothing was sent; return what forbids it."""
+    """Read history and clock again before another attempt of a call that was not sent; return why it is forbidden, or
+    None.
+    """
     if not call.history:
         return None
     named = (f"again/{attempt}", f"again_commit/{attempt}")
-    # The call itself goes on resting on what was known when it was first sent.
+    # A copy is judged: the call itself keeps the history that was read before its first attempt.
     refused = await _judge_again(context, copy(call), f"again/{attempt}/{call.key}", named)
     return Failure(code=refused.code, detail=refused.detail) if refused else None  # type: ignore[arg-type]
 
 
 async def _judge_again(context: GuardContext, call: ToolCall, key: str, recorded: tuple[str, str]) -> Refusal | None:
-    """Read history and clock as they are now; return the refusal if policy decides otherwise by them."""
+    """Read history and clock again. Return a refusal if they changed and policy now decides otherwise, else None."""
     before, decision = call.history, call.decision
     await _add_history(context, call, key)
     if all(call.history.get(one) == before.get(one) for one in ("facts", "clock")):
@@ -245,7 +248,7 @@ def _buckets(context: GuardContext, call: ToolCall) -> dict[str, str]:
 
 def _operation_of(context: GuardContext, call: ToolCall) -> str:
     if call.capability.definition.kind == "read":
-        # It claims no operation: each call of it counts, and none is ever released.
+        # A read claims no operation: each call counts, and is never released.
         return call.tool_call_id
     return idempotency.key_of(context.scope, call)
 
@@ -274,8 +277,8 @@ def denial_args(definition: CapabilityDefinition) -> tuple[str, ...]:
 
 
 async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | None:
-    """Refuse a call that a person denied in this run, whatever differs beside its `denial_args`. Of reads, people are
-    asked about those with an untrusted destination alone.
+    """Refuse a call that a person denied in this run, even if it differs in arguments other than its `denial_args`. A
+    read is checked only if it has an untrusted destination, because people are asked about no other read.
     """
     definition = call.capability.definition
     if definition.kind == "read" and not call.untrusted_destinations:
@@ -284,7 +287,7 @@ async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | 
     if not account.of("approval.answered"):
         return None
     names = denial_args(definition)
-    # What nobody stated is compared by its texts: an amount can also be part of an object, or a number or null.
+    # If the tool does not declare the arguments to compare, only texts are: another amount is the same operation.
     stated = bool(definition.destinations) or definition.idempotency.denial_args is not None
     asked: dict[str, Mapping[str, Any]] = {}
     void = account.void_answers()
@@ -301,7 +304,9 @@ async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | 
 
 
 def _compared(value: Any, whole: bool) -> Any:
-    """A value as a denial compares it: each text in it as `normal_subject` does, and the rest only as a `whole`."""
+    """Return a value in the form in which denials are compared: each text by `normal_subject`, and numbers and other
+    values only if `whole` is set.
+    """
     if isinstance(value, Mapping):
         return {name: _compared(one, whole) for name, one in value.items()}
     if isinstance(value, list | tuple):

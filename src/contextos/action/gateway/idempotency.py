@@ -1,9 +1,9 @@
-"""Idempotency: the same operation happens once, however many calls ask for it.
+"""Make calls idempotent: the same operation happens once, however many calls ask for it.
 
-An idempotency key identifies the operation. Its document `keys/<capability>/<key>` says which run claimed it and what
-came of it; a compare-and-set on that document decides between runs. The denial of the operation, a cancel request for
-the run and the store's epoch are read together with it, in one recorded answer, before a person is asked or
-a call is sent.
+An idempotency key identifies the operation. The document `keys/<capability>/<key>` states which run claimed the
+operation and its result; a compare-and-set on that document decides between runs. The denial of the operation, a cancel
+request for the run and the store's epoch are read together with the document, in one recorded answer, before a person
+is asked or a call is sent.
 Source: docs/design/contracts.md, "Identifiers", "Approval modes".
 """
 
@@ -36,7 +36,8 @@ from contextos.errors import Integrity
 
 RETRY_CLAIMED_US = 50_000
 MAX_RETRY_CLAIMED_US = 300_000_000
-"""First and longest time that a run sleeps before it checks again an operation that another run has claimed."""
+"""The shortest and the longest time, in microseconds, after which a run checks again an operation that another claimed.
+"""
 
 
 def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: ToolCall) -> str:
@@ -74,7 +75,7 @@ def _place(call: ToolCall) -> str:
 
 
 def operation_places(call: ToolCall) -> tuple[tuple[str, str], ...]:
-    """Return the places of what is stored about the operation of a call, and of the epoch of the store."""
+    """Return the places of the documents on the operation of a call (its denial, its key) and on the store's epoch."""
     return DENIALS.place(_denial_key(call)), OPERATIONS.place(_place(call)), EPOCHS.place(EPOCH_KEY)
 
 
@@ -143,8 +144,8 @@ async def look_up_operation(
 
 
 async def _cancel(ports: DispatchPorts, found: FoundDocuments, run_id: str) -> dict[str, Any]:
-    """Return whether a person asked to cancel the run, and the version of a stored request that no sealed act
-    proves.
+    """Return whether a person asked to cancel the run. A stored request that no sealed act proves does not count: its
+    version is returned as `unproved_cancel`.
     """
     version = found.version(CANCELS, run_id)
     if not version or await ports.proved_cancels():
@@ -153,7 +154,7 @@ async def _cancel(ports: DispatchPorts, found: FoundDocuments, run_id: str) -> d
 
 
 async def _denied(ports: DispatchPorts, found: FoundDocuments, key: str) -> dict[str, Any]:
-    """Return whether a person denied the operation, and how many stored denials of it do not count."""
+    """Return whether a person denied the operation; `unproved_denials` counts the stored denials without a proof."""
     if not found.has(DENIALS, key):
         return {"denied": False}
     unproved = await ports.unproved_denials(key)
@@ -161,8 +162,8 @@ async def _denied(ports: DispatchPorts, found: FoundDocuments, key: str) -> dict
 
 
 async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[OperationDocument]) -> bool:
-    """Return whether a row of the idempotency table is proved by the run that it names; False if the row has changed
-    since it was read, so that it has to be read again.
+    """Return whether a row of the idempotency table is proved by the run that it names. False means that the row has
+    changed since it was read, and has to be read again.
 
     Raises:
         Integrity: the signed journal of that run does not show what the row states.
@@ -184,8 +185,9 @@ def _fingerprint(call: ToolCall) -> str:
 def claim_key(run_id: str, call: ToolCall, now_us: int) -> Write:
     """Build the write that claims the operation of a call for this run, so that no other run makes the same call.
 
-    The write fails unless the operation's document still has `version`, at which it was free, and if the clock of this
-    process (`now_us`) is more than `CLOCK_MARGIN_US` behind the store's: others would take its call for over too early.
+    The write fails unless the operation's document still has the version at which it was free. It also fails if the
+    clock of this process (`now_us`) is more than `CLOCK_MARGIN_US` behind the store's, because other processes would
+    then believe too early that the call is over.
     """
     claim = OperationDocument(run_id, call.tool_call_id, _fingerprint(call), "claimed")
     version, until_us = call.operation["version"], now_us + CLOCK_MARGIN_US
@@ -259,7 +261,7 @@ def can_be_done_before(operation: Mapping[str, Any], rule: Idempotency) -> bool:
 
 
 def release_key(claimed: Write) -> Write:
-    """Build the write that releases the key of an operation of which nothing was sent."""
+    """Build the write that releases the key of an operation that was not sent."""
     ((_, claim),) = OPERATIONS.written((claimed,))
     return OPERATIONS.write(claimed.key, claimed.expect + 1, _released(claim))
 
@@ -270,7 +272,8 @@ def complete_key(
     """Build the write that ends a run's claim of an operation: store the output, or release the key if nothing
     happened.
 
-    The write fails while the store's clock is before `not_before_us`, whatever time this process takes it for.
+    The write fails while the store's clock is before `not_before_us` (Unix microseconds); this process's clock does not
+    count.
     """
     ((_, claim),) = OPERATIONS.written((claimed,))
     if happened:

@@ -1,7 +1,7 @@
-"""Sessions whose pack observes: what a guard of the pack's own rules refuses is recorded, and the call goes on.
+"""Run the guards for a session whose pack observes: a refusal by the pack's own rules is only recorded.
 
-The guards derive the same verdicts as for a pack that enforces. The rules above the pack are enforced all the same, and
-so is what the directory, the user or the request withholds.
+The guards derive the same verdicts as for a pack that enforces. Rules above the pack are still enforced, and so are the
+limits that the directory, the user or the request sets.
 Source: docs/adr/0036-a-pack-can-observe-first.md.
 """
 
@@ -18,7 +18,9 @@ from contextos.contracts.scope import Action
 
 
 async def observe(context: GuardContext, call: ToolCall, guard: Guard) -> Refusal | None:
-    """Take a call of a session whose pack observes through one guard. A refusal of the pack's own is recorded only."""
+    """Take a call of a session whose pack observes through one guard. Return the refusal if it is enforced, else None:
+    a refusal by the pack's own rules is only recorded.
+    """
     if guard is guards.approved:
         return await _without_asking(context, call)
     refused = await guard(context, call)
@@ -30,7 +32,7 @@ async def observe(context: GuardContext, call: ToolCall, guard: Guard) -> Refusa
 
 
 async def _without_asking(context: GuardContext, call: ToolCall) -> Refusal | None:
-    """Record whom the pack would ask, and ask a person only for a gate of a rule above it."""
+    """Record which approval the pack would ask for. Ask a person only for a gate of a rule above the pack."""
     decision = call.decision
     assert decision is not None, "the policy guard has run"
     above = tuple(gate for gate in decision.gates if gate in context.policy.above.gates)
@@ -66,7 +68,7 @@ def _asked(question: Action) -> ObservedFinding:
 
 
 def is_from_above(context: GuardContext, call: ToolCall, refusal: Refusal) -> bool:
-    """Return whether a rule above the pack refuses the call: denies it, bounds it, or requires evidence that lacks."""
+    """Return whether a rule above the pack refuses the call: denies it, bounds it, or requires missing evidence."""
     above, decision = context.policy.above, refusal.decision or call.decision
     if decision is None:
         return False

@@ -1,4 +1,4 @@
-"""The guards about where the arguments of a call come from (`action.content.seen_content`)."""
+"""Hold the guards about where the arguments of a call come from (`action.content.seen_content`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def traced(context: GuardContext, call: ToolCall) -> Refusal | None:
         args = without_defaults(definition.input_schema, args)
     found = context.seen.trace(call.key, args, context.scope, always=always) or {}
     if asked is not None:
-        # Their values were looked for when the agent sent them.
+        # Secret values were looked for when the agent sent them, before marks replaced them.
         found = dict(sorted({**found, **asked.traced}.items()))
     if not found:
         return None
@@ -47,7 +47,7 @@ async def traced(context: GuardContext, call: ToolCall) -> Refusal | None:
 
 
 def _at_most_stated(call: ToolCall, context: GuardContext, name: str, one: TracedArgument) -> TracedArgument:
-    """What was found of an argument, which is not trusted if a pattern cut it out of the message."""
+    """Return where an argument was found. It is at most `unknown` if a pattern cut its value out of the message."""
     source, _, place = call.provenance.get(name, "").partition(":/")
     taken = context.scope.parameters.get(place) if source == "parameter" else None
     if taken is None or taken.origin != "message" or one.integrity != "trusted":
@@ -56,7 +56,7 @@ def _at_most_stated(call: ToolCall, context: GuardContext, name: str, one: Trace
 
 
 async def _compare_answers(context: GuardContext) -> None:
-    """Find out what of the trusted answers so far was written by an earlier run out of untrusted content."""
+    """Find out, and record, which values of the new trusted answers an earlier run wrote from untrusted content."""
     run_id, written = context.scope.run.run_id, context.ports.written
     for key, adapter_id, values in context.seen.to_compare(context.scope):
 
@@ -68,7 +68,7 @@ async def _compare_answers(context: GuardContext) -> None:
 
 
 def _unvouched(context: GuardContext, call: ToolCall, found: Mapping[str, TracedArgument]) -> list[Any]:
-    """What an effect sends out of untrusted content, where its adapter has trusted answers."""
+    """Return the arguments of an effect that are not trusted, if its adapter gives trusted answers; else none."""
     adapter, definition = call.capability.adapter, call.capability.definition
     trusted = any(one.output_integrity == "trusted" for one in adapter.capabilities)
     if definition.kind == "read" or not trusted or not context.seen.has_untrusted:
@@ -78,7 +78,7 @@ def _unvouched(context: GuardContext, call: ToolCall, found: Mapping[str, Traced
 
 
 async def destinations_trusted(_context: GuardContext, call: ToolCall) -> Refusal | None:
-    """Refuse a call to a destination that nothing trusted names, unless a person is asked."""
+    """Refuse a call to a destination that no trusted content names, unless a gate asks a person."""
     untrusted = call.untrusted_destinations
     assert call.decision is not None, "the policy guard has run"
     if not untrusted or call.decision.gates:

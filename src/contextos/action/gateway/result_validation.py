@@ -1,8 +1,9 @@
 """Check an adapter's reply and turn it into the status, output and error of a result envelope.
 
-Withholds output that is too large, does not satisfy the capability's schema, or contains unsafe text: only the reason,
-the digest and the size are kept. Each artifact is judged by itself. Output that differs from what was asked is withheld
-from the agent and kept, because it says what happened. A write whose output is withheld was made; a read has failed.
+Output is withheld if it is too large, does not satisfy the capability's schema, or contains unsafe text: only the
+reason, the digest and the size are kept. Each artifact is judged by itself. Output that disagrees with the arguments is
+kept, because it says what happened, but withheld from the agent. If the output of a write is withheld, the write was
+still made; a read then has failed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MAX_OUTPUT_BYTES: Final = 1_048_576
 """The most bytes of an output as canonical JSON, and of all artifacts of an answer together."""
 MAX_ARTIFACTS: Final = 64
 MAX_KEPT_CHARS: Final = 4_000
-"""The longest message of an error that the reason for asking a person repeats."""
+"""The longest error message, in characters, that is repeated in the reason for asking a person."""
 MAX_POINTER_CHARS: Final = 200
 UNSAID: Final = "the answer cannot be taken, and what is said of it is unsafe or too long"
 UNNAMED: Final = "an effect with an unsafe name"
@@ -48,9 +49,9 @@ UNNAMED_ARTIFACT: Final = ["an artifact with an unsafe name", "application/octet
 
 @final_fields
 class CheckedReply:
-    """What an adapter's reply comes to: the members of a result envelope, and the redaction rules that applied.
+    """The result of checking a reply: the members of a result envelope, and the redaction rules that applied.
 
-    Of a write whose answer is withheld the status is `completed`: the call was made.
+    The status of a write whose answer is withheld is `completed`, because the call was made.
     """
 
     status: ToolStatus
@@ -62,7 +63,7 @@ class CheckedReply:
 
 
 def _said(checked: CheckedReply) -> list[Any]:
-    """What a reply says beside its output: the words of an adapter can be in each."""
+    """Return the parts of a reply beside its output that can contain an adapter's own words."""
     said = [one.get(name) for one in checked.artifacts for name in ("name", "content")]
     if checked.error:
         said.append(checked.error.message)
@@ -83,8 +84,9 @@ def validate_reply(
 ) -> CheckedReply:
     """Check an adapter's reply.
 
-    `args` are the arguments of the call: an output that does not repeat them as declared is kept, and withheld. Without
-    a reply, `outcome` is `unknown` or `not_sent`, and `code` and `why` say what stopped the call.
+    `args` are the arguments of the call. Output that does not repeat them as the capability declares is kept, and
+    withheld from the agent. Without a reply, `outcome` is `unknown` or `not_sent`, and `code` and `why` say what
+    stopped the call.
     """
     if reply is None:
         status: ToolStatus = "paused" if outcome == "unknown" else "failed"
@@ -102,7 +104,7 @@ def validate_reply(
         return CheckedReply(stated, error=ToolError.model_validate(kept), redacted=applied)
     output, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
     if withheld is None or writes:
-        # No answer is a reason to say that a write was not made.
+        # A bad answer does not mean that the write was not made.
         artifacts, rules = _checked_artifacts(cleanse, reply.artifacts if withheld is None else ())
         return CheckedReply("completed" if writes else "ok", output, None, withheld, applied + rules, artifacts)
     error = ToolError(code=withheld.code, message=withheld.detail, pointer=pointer)
@@ -112,7 +114,7 @@ def validate_reply(
 def _checked_output(
     registry: Registry, cleanse: Cleanse, capability: Capability, args: Mapping[str, Any], reply: AdapterReply
 ) -> tuple[Any, tuple[Withheld | None, str | None, tuple[str, ...]]]:
-    """Returns what is kept of an output, and (why it is withheld or None, a pointer to the fault, redaction rules)."""
+    """Return the output as it is kept, and (why it is withheld or None, a pointer to the fault, redaction rules)."""
     if reply.error is not None:
         said = f"it had an effect, and answered with the error `{reply.error.code}`: {reply.error.message}"
         return None, _withheld(cleanse, said)
@@ -134,9 +136,10 @@ def _checked_output(
 def _cleansed(
     cleanse: Cleanse, value: Any, what: str, before: int = 0
 ) -> tuple[Any, tuple[str, ...], Problem | None, dict[str, Any]]:
-    """Returns (the value as it is kept, redaction rules, why it cannot be, what is known of it: `size`, `digest`).
+    """Return (redacted value, redaction rules, why it must be withheld or None, known facts: `size`, `digest`).
 
-    `before` is how many bytes were kept before of what the limit is about. What is no JSON or too large is None.
+    `what` names the value. `before` is the number of bytes that were kept earlier and count toward the same limit. A
+    value that is not JSON or too large is returned as None.
     """
     try:
         raw = canonical(value)
@@ -157,7 +160,7 @@ def _cleansed(
 def _checked_artifacts(
     cleanse: Cleanse, stated: Sequence[ToolArtifact]
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """Returns the artifacts of an answer as they are kept, each by itself, and the redaction rules that applied."""
+    """Return the artifacts of an answer as they are kept, each judged by itself, and the redaction rules applied."""
     if not stated:
         return (), ()
     made, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
@@ -168,7 +171,7 @@ def _checked_artifacts(
         kept, more, problem, known = _cleansed(cleanse, one.content, "the artifact", total)
         rules += applied + more
         if problem is None and (hidden := _hidden_in(cleanse, one)):
-            # A digest of what is in it could be inverted.
+            # A digest of the artifact could be inverted to get the secret in it.
             problem, known = hidden, {"size": known["size"]}
         if problem is None:
             total += known["size"]
@@ -182,7 +185,7 @@ def _checked_artifacts(
 
 
 def _hidden_in(cleanse: Cleanse, artifact: ToolArtifact) -> Problem | None:
-    """Why bytes are withheld that nothing can be redacted from, or None."""
+    """Return why an artifact of encoded bytes, which cannot be redacted, is withheld, or None if it can be kept."""
     try:
         (_, joined, unsafe), (_, apart, _) = map(cleanse, artifact.hidden_texts())
     except ValueError as fault:
@@ -193,7 +196,7 @@ def _hidden_in(cleanse: Cleanse, artifact: ToolArtifact) -> Problem | None:
 
 
 def _identified(artifact: dict[str, Any], tool_call_id: str, number: int) -> dict[str, Any]:
-    """The artifact with its id, and with the reference to its content if that is kept."""
+    """Return the artifact with its id, and with an evidence reference if its digest is known."""
     artifact_id = derive("art_", tool_call_id, "artifact", number)
     cited = {"evidence_ref": artifact_ref(artifact_id, artifact["digest"])} if "digest" in artifact else {}
     return {"artifact_id": artifact_id, **cited, **artifact}
@@ -202,10 +205,10 @@ def _identified(artifact: dict[str, Any], tool_call_id: str, number: int) -> dic
 def _withheld(
     cleanse: Cleanse, said: str, place: str | None = None, applied: tuple[str, ...] = (), **known: Any
 ) -> tuple[Withheld, str | None, tuple[str, ...]]:
-    """Returns (why an answer is withheld, a pointer to the fault, redaction rules).
+    """Return (why an answer is withheld, a pointer to the fault or None, redaction rules).
 
-    What an adapter says and the names of a place can be of the answer, and tell what is withheld: what of them is
-    unsafe or long is left out, and a place also where something of it would be redacted.
+    An adapter's message (`said`) and the names in a pointer (`place`) can repeat the withheld answer. So a message that
+    is unsafe or too long is left out, and so is a pointer that is long, unsafe or would be redacted.
     """
     kept, rules, unsafe = cleanse(said)
     detail = UNSAID if unsafe or len(kept) > MAX_SAID_CHARS else kept
@@ -217,8 +220,8 @@ def _withheld(
 
 
 def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -> Problem | None:
-    """Compare a call with its answer: return a problem for the first argument that the capability says its output
-    repeats (`output_repeats`) and that `output` lacks or changes, or None if all agree.
+    """Return a problem for the first argument of `output_repeats` that the output lacks or changes, or None if all
+    agree. `output_repeats` of the capability names the arguments that its output has to repeat.
     """
     for argument, place in capability.definition.output_repeats.items():
         answered = resolve_pointer(output, place)
@@ -229,10 +232,10 @@ def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -
 
 
 def why_inconclusive(reply: AdapterReply) -> str | None:
-    """Return why an answer to a call that was sent again does not say what the first attempt did, or None if it does.
+    """Return why the answer to a repeated call does not say what the first attempt did, or None if it says so.
 
-    An error is the answer to the attempt that it followed. The first can have happened: a system that forgot its key
-    answers "already paid", and one whose definition drifted answers before anything is sent.
+    An error is an answer to the last attempt only, and the first attempt can still have had its effect. A system that
+    forgot the key answers "already paid"; a server whose definition drifted answers before anything is sent.
     """
     if reply.error is None or not reply.had_no_effect:
         return None
@@ -253,7 +256,7 @@ class AttemptOutcome:
     began_us: int
 
     def body(self, outcome: str, reply: AdapterReply | None, why: str, *, code: str = "tool_failed") -> dict[str, Any]:
-        """Return the body for a reply, or for none: `code` and `why` then say what stopped the call.
+        """Return the body for a reply. If `reply` is None, `code` and `why` say what stopped the call.
 
         Raises:
             InvalidInput: the reply forms no valid envelope. Nothing of it is recorded.
@@ -273,7 +276,7 @@ class AttemptOutcome:
         tags: list[str] = [envelope.approval_mode_effective] if effect else []
         if instructs([checked.output, *_said(checked)]):
             tags.append(INSTRUCTIONS_TAG)
-        # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
+        # For a call that was made, an adapter can state a cost above the declared one, but not below it.
         least = capability.definition.cost_cents
         cost = least if outcome == "unknown" else 0
         if reply:
@@ -314,7 +317,7 @@ class AttemptOutcome:
 
 
 def _of_call(envelope: StatedCall) -> dict[str, Any]:
-    """What a result states of its call."""
+    """Return the fields of a result that identify its call."""
     return {
         "tool_call_id": envelope.tool_call_id,
         "capability_id": envelope.capability_id,
@@ -323,7 +326,7 @@ def _of_call(envelope: StatedCall) -> dict[str, Any]:
 
 
 def result_of_settlement(envelope: StatedCall, settled: Settled) -> dict[str, Any]:
-    """Build the result of a call from an operator's statement whether the call took effect, as the journal states one.
+    """Build the result of a call, in its journal form, from an operator's statement whether the call took effect.
 
     The result is the same when the statement is made and when the run uses it.
     """

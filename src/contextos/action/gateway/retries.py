@@ -1,8 +1,8 @@
-"""When an effect is sent again, or looked up again, after an outage: after growing waits, until a limit.
+"""Decide when an effect is sent or looked up again after an outage: after growing waits, until a limit.
 
 A wait is recorded before it begins (`tool.retry_scheduled`) and when it is over (`tool.retry_due`). Meanwhile the run
-is suspended and holds nothing. The jitter is derived from the call, so that a replay computes the same times, and the
-runs that an outage stopped do not all come back in one moment.
+is suspended and holds no resources. The jitter is derived from the call: a replay computes the same times, and runs
+that an outage stopped do not all return at the same moment.
 Source: docs/design/contracts.md, "Uncertain effects"; ADR 0020.
 """
 
@@ -27,30 +27,30 @@ from contextos.contracts.scope import RunScope
 from contextos.errors import CircuitOpen
 
 READ_ATTEMPTS: Final = 3
-"""Attempts of a read."""
+"""The most attempts of one read."""
 FIRST_WAIT_US: Final = 250_000
 MAX_WAIT_US: Final = 300_000_000
 MAX_ATTEMPTS: Final = 500
-"""Attempts of one effect. More would not fit a run's journal."""
+"""The most attempts of one effect. More would not fit a run's journal."""
 MAX_ANSWERED_LOOKUPS: Final = 3
-"""Lookups that were answered with "no such call" before a person is asked."""
+"""The number of look-ups answered with "no such call" after which a person is asked."""
 
 LAST_ATTEMPT_US: Final = 1_000_000
-"""The last attempt is planned this long before the limit, because a run that is woken after it makes none."""
+"""The last attempt is planned this many microseconds before the limit: a run that wakes after the limit makes none."""
 
 How = Literal["send", "send_again", "look_up"]
 
 
 @final_fields
 class Retry:
-    """The next attempt of an effect: what it does, and when by the clock (`at_us`, Unix time in microseconds)."""
+    """The next attempt of an effect: how it is made, and when by the clock (`at_us`, Unix time in microseconds)."""
 
     how: How
     at_us: int
 
 
 def next_attempt(journal: Journal, scope: RunScope, call: ToolCall, answer: Mapping[str, Any]) -> Retry | None:
-    """Return the next attempt after this recorded answer, or None where the answer is final or a limit is reached.
+    """Return the next attempt after this recorded answer, or None if the answer is final or a limit is reached.
 
     A call that an open circuit refused was not sent, so it can be sent later whatever its strategy. Otherwise a call
     with a key is sent again under its key, and an effect that can be looked up is looked up again.
@@ -77,12 +77,12 @@ async def wait_for(journal: Journal, call: ToolCall, retry: Retry) -> None:
 async def why_not_again(
     journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall, retry: Retry
 ) -> Failure | None:
-    """Return what forbids the next attempt after a wait, or None."""
+    """Return why the next attempt after a wait is forbidden, or None if it can be made."""
     capability = call.capability
     key = f"again/{call.attempt_key}"
     ports.barrier.forget()
     if await is_quarantined(journal, capability, ports.quarantine_key(capability), ports.incidents, key):
-        # What became of an earlier attempt is not asked of a server that changed either: a person settles it.
+        # A server that changed is not asked about the outcome of an earlier attempt either: a person settles it.
         return Failure(code="quarantined", detail=quarantine_detail(capability))
     if _left_us(journal, scope, call) < 0:
         return Failure(code="tool_failed", detail="the time in which it is tried again is over")
@@ -102,9 +102,10 @@ def refused(journal: Journal, call: ToolCall, result: ToolResultEnvelope, failur
 
 
 async def _recheck(journal: Journal, ports: DispatchPorts, call: ToolCall) -> Failure | None:
-    """Check again what was checked before the first attempt: after a wait, the next one can be the first to arrive.
+    """Repeat the checks that were made before the first attempt: the next attempt can be the first that arrives.
 
-    Keeps in `call` the checks that must hold in the commit of the next attempt. Returns what forbids it, or None.
+    Sets `call.checks` to the checks that must hold in the commit of the next attempt. Returns why that attempt is
+    forbidden, or None.
     """
     operation = await idempotency.look_up_operation(journal, ports, call, call.attempt_key, "again", None)
     if operation["cancelled"]:
@@ -123,19 +124,19 @@ def _how(call: ToolCall, answer: Mapping[str, Any]) -> How | None:
     if outcome == "returned" or answer.get("drifted"):
         return None
     if call.running is not None:
-        # It was accepted, so it is not sent again; what the system does not know any more, a person finds out.
+        # The write was accepted, so it is not sent again. If the system has no record of it, a person finds out.
         return None if answer.get("no_record", False) else "look_up"
     if error is not None and error["code"] == SECRET_LOST.code:
-        # No process will have the secret, so asking again would tell no more.
+        # No process will have the secret again, so another attempt would not help.
         return None
     if outcome == "not_sent":
         if error is not None and error["code"] == "budget_exhausted":
             return None
         return "send" if strategy == "keyed" or circuit_open(answer) else None
     if strategy == "keyed":
-        # An error to a call that was sent again says nothing of the first attempt; the next would say no more.
+        # An error in answer to a repeated call says nothing about the first attempt, and neither would another.
         return None if answer.get("no_record", False) else "send_again"
-    # The system answers; asking it again for a day would tell a person no more.
+    # A system that answers "no such call" is asked a few times only: more look-ups would not help a person.
     exhausted = answer.get("no_record", False) and call.attempt >= MAX_ANSWERED_LOOKUPS
     return "look_up" if strategy == "lookup" and not exhausted else None
 
@@ -153,8 +154,8 @@ def admitted(calls: Sequence[ToolCall], answers: Sequence[Mapping[str, Any]]) ->
 
 
 def reads_again(call: ToolCall, answer: Mapping[str, Any]) -> bool:
-    """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake. One that a
-    person approved carries something out, and an approval is for one call.
+    """Return whether a read is sent again at once, which is safe because a read changes nothing. A read that a person
+    approved is not repeated: it sends data out, and an approval is for one call.
     """
     error = answer["envelope"].get("error")
     once = call.approval is not None or (error is not None and error["code"] == "quarantined")
@@ -163,27 +164,30 @@ def reads_again(call: ToolCall, answer: Mapping[str, Any]) -> bool:
 
 
 def over_at_us(call: ToolCall, answer: Mapping[str, Any]) -> int | None:
-    """Return when a call that a look-up did not find is over; until then another process can still send it."""
+    """Return when a call that a look-up did not find is over (Unix microseconds), or None for any other answer. Until
+    then another process can still send the call.
+    """
     looked_up = call.mode == "reconcile" and answer["outcome"] == "not_sent"
     return call.sent_until_us + CLOCK_MARGIN_US if looked_up else None
 
 
 def _left_us(journal: Journal, scope: RunScope, call: ToolCall) -> int:
-    """Return how long it is tried again: the life of the key, the pack's limit or the end of the session.
+    """Return the microseconds left for further attempts: until the key, the pack's limit or the session ends.
 
-    The record and the clock both count: the record does not go on while a clock that is behind it catches up.
+    The time of the journal and the clock both count, and the lower result is returned: the journal's time stands still
+    while a clock that is behind it catches up.
     """
     seconds = call.capability.definition.idempotency.key_ttl_s
     if (most_s := scope.pinned.pack.tooling_layer.max_retry_s) is not None:
         seconds = min(seconds, most_s)
-    # At its deadline a session is over.
+    # A session is over at its deadline, not after it, so its last microsecond does not count.
     most_us = seconds * 1_000_000
     by_record_us = scope.within_session(call.first_us + most_us + 1) - 1 - journal.now_us
     return min(by_record_us, call.first_clock_us + most_us - journal.clock_us)
 
 
 def _wait_us(call: str, attempt: int) -> int:
-    """Exponential back-off; half of it is jitter."""
+    """Return the wait before the next attempt, in microseconds: exponential back-off, half of it jitter."""
     most_us = min(FIRST_WAIT_US << min(attempt - 1, 20), MAX_WAIT_US)
     draw = int.from_bytes(hashlib.sha256(call.encode()).digest()[:4])
     return most_us // 2 + most_us // 2 * draw // (1 << 32)

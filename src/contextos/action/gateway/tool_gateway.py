@@ -1,6 +1,6 @@
-"""The Tool Gateway: every call passes `GUARDS` in order, is sent to its adapter, and its reply is checked.
+"""Take every call through `GUARDS` in order, send it to its adapter, and check the reply (the Tool Gateway).
 
-A guard adds to the call what it found out, or returns a `Refusal`. A refused call never reaches an adapter, and the
+A guard adds its findings to the call, or returns a `Refusal`. A refused call never reaches an adapter, and the
 refusal is recorded. A call that can have an effect is recorded durably before it is sent.
 Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope statuses".
 """
@@ -65,11 +65,11 @@ _ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
     guards.still_not_quarantined: lambda tool, _: can_drift(tool),
     history.reserved: history.needs_history,
 }
-"""The guards that pass every call of some tools, and of which tools under which policy they refuse any."""
+"""The guards that can refuse calls of some tools only, each with a test of the tool and the policy for that."""
 
 
 def guards_of(tool: Capability, policy: Policy) -> tuple[Guard, ...]:
-    """Return the guards that can refuse a call of a tool under a policy, in their order. It follows from the pins."""
+    """Return the guards that can refuse a call of a tool under a policy, in order. The pins of the run decide them."""
     return tuple(guard for guard in GUARDS if guard not in _ACTS or _ACTS[guard](tool, policy))
 
 
@@ -115,7 +115,7 @@ class Gateway:
             passed.append(call)
         self.context.ports.barrier.forget()
         if passed and (over := guards.session_end(self.context)):
-            # It ended while the later calls were checked.
+            # The session ended while the later calls were checked.
             return [self._refused(passed[0], over)]
         sent = await self._dispatcher().deliver_all(passed)
         results = [self._result(*one) for one in zip(passed, sent, strict=False)]
@@ -129,7 +129,8 @@ class Gateway:
         """Return how many of these reads, counted from the first, can be sent at the same time.
 
         Together they must fit the budget, and no policy rule may read evidence that one of them produces. A read that
-        a history fact counts is sent alone: the next one is decided when it is counted. So is one that a clock decides.
+        a history fact counts is sent alone, because it must be counted before the next is decided. A read whose rules
+        need the clock is sent alone too.
         """
         spent, produced = self.context.ports.spent(), set[str]()
         counted = {tool for fact in self.context.policy.history.values() for tool in fact.counted()}
@@ -169,7 +170,7 @@ class Gateway:
         return None
 
     def _result(self, call: ToolCall, result: ToolResultEnvelope | Failure) -> ToolResultEnvelope:
-        """The result of a call, or of the refusal of the issuer of its credential."""
+        """Return the result of a call, or the recorded refusal if the issuer refused its credential."""
         if isinstance(result, ToolResultEnvelope):
             return result
         return self._refused(call, Refusal("blocked", result.code, result.detail))
@@ -200,10 +201,10 @@ class Gateway:
                 "approval_mode_highest": definition.approval_mode,
                 "policy_decision_id": _id_of(decision),
                 "evidence_refs": tuple(refs),
-                # A read that a person approved is asked about under a key, and claims nothing.
+                # A person approves a read under an idempotency key too, but a read claims no operation.
                 "idempotency_key": call.idempotency_key if definition.kind == "write" else None,
                 "auth_ref": f"claim_hash:{scope.identity.claim.claim_hash}",
-                # Which definition its tool has, and which gates ask about it.
+                # The digest of the tool's definition, and the gates that ask about the call.
                 "metadata": {
                     **call.capability.stated,
                     "gates": list(gates),
@@ -246,8 +247,8 @@ def _id_of(decision: PolicyDecision | None) -> str | None:
 
 
 def _error_of(refusal: Refusal) -> ToolError | None:
-    """The error of a refused call, with the facts that policy lacked or the limit that was exhausted; None for a call
-    that was done before.
+    """Return the error of a refused call, with the facts that policy lacked or the limit that was exhausted. Return
+    None for a call that was done before.
     """
     if refusal.code == "replayed":
         return None

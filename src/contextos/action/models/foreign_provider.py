@@ -1,8 +1,8 @@
-"""A provider of models is foreign code: whatever it does becomes a `ModelReply` that fits into the journal.
+"""Turn whatever a provider of models does into a `ModelReply` that fits into the journal: a provider is foreign code.
 
-It can raise anything, answer something that is not a reply, or state usage that nobody can have used. An answer that
-cannot be on record as it is, is not an answer. Usage that is not believed counts as none, so what was reserved is
-settled. A server can answer with the key that it was sent, so the key is taken out of all that it states.
+It can raise anything, answer something that is not a reply, or state impossible usage. An answer that cannot be
+recorded unchanged is `malformed`. Usage that is not believed counts as unknown, so the reserved cost is settled. A
+server can repeat the key that it was sent, so the key is redacted from everything that the server states.
 Source: docs/design/models.md.
 """
 
@@ -41,14 +41,14 @@ MAX_RETRY_MS: Final = 86_400_000
 MAX_FLOAT32: Final = (2 - 2**-23) * 2.0**127
 MAX_STATED_CHARS: Final = 2_000
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
-"""The id of a call of a tool is a part of keys in the journal."""
+"""The permitted form of a tool call's id, which becomes a part of keys in the journal."""
 _Redact = Callable[[Any], Any]
 """Returns a JSON value without the key of a call."""
 _OUTCOMES: Final[frozenset[Any]] = frozenset(get_args(ModelOutcome))
 
 
 class _Caught(AbstractContextManager[None]):
-    """Ends a block of foreign code at any exception, which is in `error` then."""
+    """A context manager that ends a block of foreign code at any exception and keeps the exception in `error`."""
 
     error: BaseException | None = None
 
@@ -62,7 +62,7 @@ class _Caught(AbstractContextManager[None]):
 async def provider_reply(
     provider: ModelProvider, call: ModelCall, on_text: OnText | None, report: Callable[[BaseException], None]
 ) -> ModelReply:
-    """Call a provider once, and return a reply that is safe to record. `report` gets what it raised."""
+    """Call a provider once; return a reply that is safe to record. `report` gets each exception but `InvalidInput`."""
     reply: object = None
     redact = SecretRedactor(() if call.key is None else (call.key,)).redact
     with (caught := _Caught()):
@@ -76,7 +76,7 @@ async def provider_reply(
 
 
 def _own(call: ModelCall) -> ModelCall:
-    """The call with copies of its objects: a provider can change what it is handed, and definitions are the run's."""
+    """Return the call with copies of its objects: a provider can change its arguments, and the run uses them again."""
     schema = call.output_schema
     return replace(
         call,
@@ -93,7 +93,7 @@ def _own_call(made: Proposed) -> Proposed:
 
 
 def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callable[[BaseException], None]:
-    """Return what reports the exceptions of a provider with the profile that was called."""
+    """Return a function that reports an exception of a provider with the tenant and the profile that was called."""
 
     def reported(error: BaseException) -> None:
         # A handler of the embedding application is foreign code too.
@@ -132,7 +132,7 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, r
         fault = _fault(text, calls)
         if not fault:
             text, calls = redact(text), tuple(_redacted(one, redact) for one in calls)
-            # What is redacted can grow.
+            # Redaction can make a text longer.
             fault = _fault(text, calls)
     if fault:
         outcome, text, calls, stated = "malformed", "", (), {**stated, "detail": fault}
@@ -154,7 +154,7 @@ def _redacted(made: Proposed, redact: _Redact) -> Proposed:
 
 
 def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
-    """Why an answer cannot be on record, or an empty text. Raises where it cannot even be read."""
+    """Return why an answer cannot be recorded, or an empty text. Raises if the answer cannot even be read."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return f"its text is not a text of at most {MAX_TEXT_CHARS} characters"
     if len(calls) > MAX_PROPOSED_CALLS:
@@ -174,20 +174,22 @@ def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
 
 
 def _vector_fault(vectors: tuple[Vector, ...], call: ModelCall) -> str:
-    """Why vectors are not those of the texts of a call, or an empty text."""
+    """Return why vectors do not fit the texts of a call, or an empty text if they do."""
     size = call.profile.dimensions
     if len(vectors) != len(call.texts):
         return f"it has {len(vectors)} vectors, and {len(call.texts)} texts were sent"
     if any(len(one) != size for one in vectors):
         return f"one of its vectors has not {size} numbers, which are the `dimensions` of its profile"
-    # No comparison with NaN is true.
+    # NaN is refused too: no comparison with it is true.
     if not all(type(number) is float and abs(number) <= MAX_FLOAT32 for one in vectors for number in one):
         return "one of its vectors has a number that float32 cannot hold"
     return "" if all(map(any, vectors)) else "one of its vectors has no direction: each of its numbers is 0"
 
 
 def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
-    """The usage that is believed: whole numbers of known kinds, those of the prompt and the answer, and a tier."""
+    """Return the stated usage if it is believed, or None. The counts must be whole numbers of known kinds, with counts
+    of the prompt (`input`) and the answer (`output`), and the tier must be a short text.
+    """
     if not isinstance(usage, ModelUsage) or not isinstance(usage.tier, str) or len(usage.tier) > MAX_NAME_CHARS:
         return None
     counts = dict(usage.counts)
@@ -206,7 +208,7 @@ def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
 
 
 def _stated(text: object, redact: _Redact) -> str:
-    """A text that a provider states beside its answer. Its secrets are redacted first, so that none is cut in two."""
+    """Return a text that a provider states beside its answer: redacted first and then cut, so no secret is in parts."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return ""
     return without_secrets(redact(text.encode(errors="replace").decode()))[:MAX_STATED_CHARS]

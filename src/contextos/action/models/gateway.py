@@ -1,9 +1,9 @@
-"""The AI Gateway of one run: a question goes out to a model, and an answer that fits it comes back, or a failure.
+"""Ask models for one run (the AI Gateway). A question returns an answer that fits it, or a failure.
 
-Each attempt in order: look who can be called, choose a route, reserve its cost at the worst in the budget of the run,
-record what is asked, make that durable, send, settle what was used, and record the answer. An answer that does not fit
-is asked again with what is wrong. A call whose process ended before its answer was on record is `lost`: it stays
-reserved, and is asked again as another attempt, so no budget is passed.
+An attempt has these steps: look which profiles can be called, choose a route, reserve its worst cost in the budget of
+the run, record the question durably, send it, settle the cost of what was used, and record the answer. If an answer
+does not fit, the model is asked again with the reasons. A call whose process ended before its answer was recorded is
+`lost`: its cost stays reserved, and the question is asked again as another attempt, so the budget holds.
 Source: Runtime Architecture, "AI Gateway / LLM Router"; docs/design/models.md.
 """
 
@@ -56,11 +56,11 @@ TOKENS_PER_CALL: Final = 1_024
 class ModelPorts:
     """What the gateway of one run needs. `sender` is None in a replay, where nothing is sent.
 
-    `refused` returns the profiles that policy refuses, each with the rules that do, for an operation, what it shows,
-    all profiles by reference, what each costs at the worst, and the key of the question; `cleanse` a value without what
-    the run redacts; `cancelled` looks for a cancel request before a call; `withdrawn` returns those of these references
-    that are withdrawn; `used` what the run has used; `headers` the trace headers of a call, by its key. `forget` is
-    called after an answer: what the store said before counts no more. The run gives its `turn` up while a call is made.
+    `refused` takes an operation, its data class, all profiles and their worst costs by reference, and the key of the
+    question; it returns the profiles that policy refuses, with the rules. `cleanse` returns a value redacted.
+    `cancelled` looks for a cancel request before a call. `withdrawn` returns the given references that are withdrawn.
+    `used` returns what the run has used, and `headers` the trace headers of a call, by its key. `forget` is called
+    after an answer, so that the store is read anew. The run gives its `turn` up while a call is made.
     """
 
     journal: Journal
@@ -93,10 +93,10 @@ class ModelGateway:
     ) -> ModelAnswer | Failure:
         """Return the vectors of 1 to `MAX_TEXTS` texts, none of them empty, or why there are none.
 
-        `as_query`: the texts are what is looked for.
+        `as_query`: the texts are queries, and not texts that are searched.
 
-        The caller records what it found by the vectors as its next entry. In a replay it reads that entry, and
-        `vectors` is None. If the process ended between the two, the texts are embedded again.
+        The caller records what it found by the vectors as its next entry. In a replay the caller reads that entry, and
+        `vectors` is None. If the process ended before that entry, the texts are embedded again.
         """
         assert 1 <= len(texts) <= MAX_TEXTS and all(texts), "the caller splits what it embeds"
         question = ModelQuestion(
@@ -105,7 +105,7 @@ class ModelGateway:
         return await self.ask(question)
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer | Failure:
-        """Ask until an answer fits, at most as often as the rule allows. A failure says why none did."""
+        """Ask until an answer fits, at most as often as the rule allows. A failure says why no answer was accepted."""
         routes = self._scope.pinned.models.get(question.operation)
         if routes is None:
             detail = f"the pack names no routing rules for `{question.operation}`; add it to `decision_layer.models`"
@@ -118,7 +118,7 @@ class ModelGateway:
             if cancelled := await self._ports.cancelled(f"model/{key}"):
                 return cancelled
             prompt = canonical(prompt_json(question))
-            # Each text to embed has the context window for itself.
+            # Each text to embed has the whole context window, so the longest text decides.
             counted = question.texts or (prompt.decode(),)
             found: Any = lost or await self._journal.record_found(
                 "model.unavailable", key, partial(self._look, routes, counted)
@@ -173,8 +173,8 @@ class ModelGateway:
                 again_us[decision.profile] = max(again_us.get(decision.profile, 0), body.get("retry_at_us", 0))
 
     async def _lost(self, again: str, routes: ModelRoutes, texts: Sequence[str]) -> Any:
-        """What is recorded before another attempt where nobody has the vectors of an answer; None where the run went on
-        with them.
+        """Return the record that the vectors of the last answer are lost, made before another attempt; None if the run
+        went on with the vectors.
         """
 
         async def look() -> dict[str, Any]:
@@ -194,9 +194,9 @@ class ModelGateway:
         return found or None
 
     def _cleansed(self, messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
-        """The messages without what the run redacts: nothing else is counted, recorded and sent.
+        """Return the messages redacted. Only the redacted messages are counted, recorded and sent.
 
-        A conversation begins as it did in the question before, so only what is new in it is redacted.
+        A conversation begins like that of the question before, so only its new messages are redacted.
         """
         before = self._cleansed_before
         same = 0
@@ -243,7 +243,7 @@ class ModelGateway:
         return route(asked, routes.rules, profiles, state)
 
     def _most_tokens(self, question: ModelQuestion, prompt: bytes) -> int:
-        """The most tokens that a prompt, or all texts to embed, can have: a token is at least one byte."""
+        """Return the most tokens that a prompt, or all texts to embed, can have: a token is at least one byte."""
         parts = len(question.messages) + len(question.tools) + len(question.texts)
         return len(prompt) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
 
@@ -265,7 +265,7 @@ class ModelGateway:
     async def _send(
         self, call: ModelCall, decision: RoutingDecision, key: str, is_lost: bool, not_before_us: int
     ) -> dict[str, Any]:
-        """Send a call, and return what is recorded of its answer: nothing of a partial one."""
+        """Send a call, and return the body that is recorded. It has the text and calls of a complete answer only."""
         if is_lost:
             detail = "the process that asked ended before the answer was on record"
             return {"outcome": "lost", "cost_units": decision.reserved_units, "unpriced": True, "detail": detail}
@@ -284,7 +284,7 @@ class ModelGateway:
         if reply.usage is not None:
             usage = {"counts": dict(reply.usage.counts), "tier": reply.usage.tier}
             body["usage"] = {**usage, "reported": dict(reply.usage.reported)}
-        # What is measured is what is recorded: a text grows where something of it is redacted.
+        # The redacted answer is measured, because redaction can make a text longer.
         answer = self._ports.cleanse({"text": reply.text, "calls": calls_json(reply.calls)})
         if reply.outcome == "answered" and len(canonical(answer)) > MAX_TEXT_CHARS:
             body |= {"outcome": "malformed", "detail": f"the answer is larger than {MAX_TEXT_CHARS} bytes"}
@@ -300,7 +300,7 @@ class ModelGateway:
         return cleansed | (answer if reply.outcome == "answered" else {})
 
     def _require_settled(self, body: Mapping[str, Any], profile: ModelProfile, decision: RoutingDecision) -> None:
-        """Raise `ReplayMismatch` unless an answer is settled at what its usage costs, or at the reserve if unknown."""
+        """Raise `ReplayMismatch` unless the recorded cost follows from the usage, or from the reserve without usage."""
         told, is_unpriced = body.get("usage"), bool(body.get("unpriced"))
         usage = ModelUsage(told["counts"], told["tier"]) if told is not None else None
         is_billed = is_unpriced or body["outcome"] == "answered"
@@ -309,7 +309,7 @@ class ModelGateway:
             raise ReplayMismatch(last.seq, last.kind, f"its usage does not cost {body['cost_units']} units")
 
     def _overrun(self, profile: str) -> Failure | None:
-        """The failure of a run whose provider billed more than was reserved, and more than the run has left."""
+        """Return a failure if the run is above its limit on cost, because a provider billed more than was reserved."""
         budget = self._scope.run.run_budget
         if self._ports.used().cost_units <= cost_units(budget.max_cost_cents):
             return None
@@ -323,7 +323,7 @@ class ModelGateway:
         why = "; ".join(said) or "no rule applies"
         detail = f"no model can answer `{decision.operation}` by `{decision.rules}`: {why}"[:MAX_DETAIL]
         budget, session = self._scope.run.run_budget, self._scope.session
-        # A candidate outside of its share is not a candidate, and what a rule allows is no limit of the run.
+        # A candidate outside of its share does not count, and a limit of the rule is not a limit of the run.
         counted = [one for one in decision.candidates if one.reason != "share"]
         reasons = {one.reason for one in counted if BY_THE_RULE not in one.detail}
         left_ms = budget.wall_clock_ms - self._ports.used().wall_clock_us // 1_000
@@ -342,7 +342,7 @@ class ModelGateway:
 def _settled(
     usage: ModelUsage | None, is_billed: bool, profile: ModelProfile, decision: RoutingDecision
 ) -> tuple[int, bool]:
-    """What a reply costs, and whether that is what was reserved because nothing else is known."""
+    """Return (cost of a reply in 1/10,000 US cent, whether it is the reserve because the real cost is not known)."""
     if usage is None and not is_billed:
         return 0, False
     cost = settled_units(usage, profile.prices) if usage is not None else None

@@ -1,8 +1,8 @@
-"""What a call of a model costs: at the worst before it is sent, and by its usage afterwards.
+"""Compute the cost of a call of a model: the worst cost before it is sent, and the cost by its usage afterwards.
 
-A cost is a whole number of 1/10,000 US cent (`UNITS_PER_CENT`), which is also the number of US dollars per million
-tokens that one token costs. The sum of a call is exact and is rounded once: to the nearest unit, half to even, where it
-is settled, and up where it is reserved.
+A cost is a whole number of units of 1/10,000 US cent (`UNITS_PER_CENT`). A token at a price of 1 US dollar per million
+tokens costs 1 unit. The sum of a call is exact and is rounded once: to the nearest unit, half to even, when it is
+settled, and up when it is reserved.
 Source: Runtime Architecture, "AI Gateway / LLM Router"; API Contracts, "run_budget".
 """
 
@@ -18,16 +18,16 @@ from contextos.contracts.ports.models import ModelUsage
 
 UNITS_PER_DOLLAR: Final = 100 * UNITS_PER_CENT
 BASE_TIERS: Final = frozenset({"", "standard", "default"})
-"""What providers call the service tier whose prices a profile states, where `tiers` does not list it."""
+"""The names of the service tier whose prices a profile states, for profiles whose `tiers` does not list it."""
 _PROMPT: Final[tuple[TokenKind, ...]] = ("input", "cached_input", "cache_write", "cache_write_1h")
 _ANSWER: Final[tuple[TokenKind, ...]] = ("output", "reasoning")
 
 
 def settled_units(usage: ModelUsage, prices: ModelPrices) -> int | None:
-    """Return what a call cost by its usage, in units; None where a kind that was used, or the tier, has no price, or
-    where the sum is above what can be on record.
+    """Return the cost of a call by its usage, in units. Return None if a kind that was used or the tier has no price,
+    or if the sum is too large to be recorded.
 
-    A call is one request, also where its usage does not count it. Requests without a price cost nothing.
+    A call counts as one request even if its usage does not count it. Requests without a price cost nothing.
 
     >>> prices = ModelPrices(currency="USD", as_of="2026-11-30", prices={"input": "3", "output": "15"})
     >>> settled_units(ModelUsage({"input": 1_200, "output": 80}), prices)
@@ -48,11 +48,11 @@ def settled_units(usage: ModelUsage, prices: ModelPrices) -> int | None:
 
 
 def worst_case_units(profile: ModelProfile, input_tokens: int, max_output_tokens: int) -> int:
-    """Return the most that a call can cost, in units: each token of the prompt and of the answer at the dearest price
-    of its kinds, one request, and the dearest tier. Requests of the provider's own tools are not in it: none is asked
-    for.
+    """Return the most that a call can cost, in units: each token of the prompt and of the answer at the highest price
+    of its kinds, one request, and the dearest tier. Requests of the provider's own tools are not included, because the
+    runtime asks for none.
 
-    `input_tokens` is the most that the prompt can have, and `max_output_tokens` the most that the answer can have.
+    `input_tokens` is the most tokens of the prompt, and `max_output_tokens` the most tokens of the answer.
     """
     prices = profile.prices
     total = _dearest(prices, _PROMPT) * input_tokens + _dearest(prices, _ANSWER) * max_output_tokens
@@ -62,12 +62,12 @@ def worst_case_units(profile: ModelProfile, input_tokens: int, max_output_tokens
 
 
 def _dearest(prices: ModelPrices, kinds: tuple[TokenKind, ...]) -> Fraction:
-    """The highest price of one token among these kinds."""
+    """Return the highest price of one token among these kinds."""
     return Fraction(max((price for kind in kinds if (price := prices.price(kind)) is not None), default=0))
 
 
 def _factor(tier: str, prices: ModelPrices) -> Fraction | None:
-    """By what a tier multiplies every price; None for one whose prices are not known."""
+    """Return the factor by which a tier multiplies every price; None if the prices of the tier are not known."""
     listed = prices.tiers.get(tier)
     if listed is not None:
         return Fraction(listed)

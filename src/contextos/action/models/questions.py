@@ -1,4 +1,4 @@
-"""What a model is asked and what it answers, as a run states them: what is sent, counted, recorded and sent back.
+"""Define a run's question to a model and the answer, and build what is sent, counted, recorded and sent back.
 
 Source: docs/design/models.md.
 """
@@ -16,14 +16,14 @@ from contextos.contracts.model import final_fields
 from contextos.contracts.ports.models import ModelMessage, ModelTool, ProposedCall, Vector
 
 MAX_SENT_BACK: Final = 8_192
-"""How many characters of an answer that was not taken a model is shown again."""
+"""The most characters of a refused answer that are sent back to the model."""
 
 
 @final_fields
 class ModelQuestion:
-    """What a model is asked. `key` is that of its entries, unique in the run. `shown` is the highest classification of
-    what the messages show. `timeout_ms` is the time for each attempt. `fits` returns what is wrong with an answer;
-    nothing where it fits. A question that embeds has `texts` and no messages.
+    """A question to a model. `key` is the key of its journal entries, unique in the run. `shown` is the highest
+    classification of the content in the messages. `timeout_ms` limits each attempt. `fits` returns the faults of an
+    answer, none if it fits. A question that embeds has `texts` and no messages.
     """
 
     operation: ModelOperation
@@ -40,8 +40,8 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """An answer that is whole: text, calls of tools, or both; and the profile that gave it. `vectors` are those of the
-    texts that were embedded; None where the answer was read from the journal, which has no vector.
+    """A complete answer: text, calls of tools, or both; and the profile that gave it. `vectors` are the vectors of the
+    embedded texts; None if the answer was read from the journal, which stores no vectors.
     """
 
     text: str
@@ -53,7 +53,7 @@ class ModelAnswer:
 def asked_body(
     question: ModelQuestion, prompt: bytes, profile: ModelProfile, counts: Sequence[int], most: int, reserved: int
 ) -> dict[str, Any]:
-    """What is recorded of a question before it is sent."""
+    """Return the body of `model.asked`: what is recorded of a question before it is sent."""
     asked: dict[str, Any] = {
         "request_digest": digest(prompt),
         "wire": profile.wire,
@@ -67,7 +67,7 @@ def asked_body(
 
 
 def prompt_json(question: ModelQuestion) -> dict[str, Any]:
-    """What is sent, apart from how the protocol of the provider writes it."""
+    """Return the content of a question that is sent, independent of the provider's protocol."""
     if question.texts:
         return {"texts": list(question.texts), "as_query": question.as_query}
     tools = [
@@ -93,7 +93,7 @@ def proposed_calls(stated: Sequence[Mapping[str, Any]]) -> tuple[ProposedCall, .
 
 
 def unasked_calls(question: ModelQuestion, answer: ModelAnswer) -> tuple[str, ...]:
-    """Why the calls of an answer are not those of a question."""
+    """Return why the calls of an answer do not fit the question; empty if they do."""
     if not answer.calls:
         return ()
     if not question.tools:
@@ -106,8 +106,8 @@ def _are_named(calls: Sequence[ProposedCall]) -> bool:
 
 
 def answer_sent_back(question: ModelQuestion, answer: ModelAnswer, findings: Sequence[str]) -> tuple[ModelMessage, ...]:
-    """What a model receives about an answer that was not taken. Of its calls and its empty text is sent back what a
-    provider would take.
+    """Return the messages that send a refused answer back with the reasons. Calls without an own id each, and a blank
+    text without calls, are left out, because a provider would refuse them.
     """
     why = "\n".join(["Your answer was not taken:", *(f"- {one}" for one in findings), "Answer again, whole."])
     text = answer.text[:MAX_SENT_BACK]

@@ -1,7 +1,7 @@
-"""The LLM router: which profile one call of a model goes to, and what decided about each other candidate.
+"""Choose the profile that one call of a model goes to, and state the reason for each candidate (the LLM router).
 
 Pure: the same question, rules, profiles and state give the same decision on every machine. The first rule that applies
-decides. No limit of it is passed by a canary or a fallback, because both are candidates like the others.
+decides. A canary and a fallback are candidates like the others, so every limit of the rule holds for them too.
 Source: Reference Architecture, "LLM Router"; Thaler and Ravishankar, "Using name-based mappings to increase hit rates"
 (rendezvous hashing); Schindelhauer and Schomaker, "Weighted distributed hash tables" (the weights).
 """
@@ -35,25 +35,25 @@ from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.model import final_fields
 
 BY_THE_RULE: Final = ", by the rule"
-"""What the detail of a reason ends with where a limit of the rule decides, and none of the run."""
+"""The end of the detail of a reason if a limit of the routing rule decides, and not a limit of the run."""
 WONT_CHANGE: Final = frozenset({"unauthorized", "unknown_model", "too_large"})
-"""After these outcomes the same profile is not asked the same question again."""
+"""The outcomes after which the same profile is not asked the same question again."""
 
 _HASH_BITS: Final = 64
 _HASHES: Final = 1 << _HASH_BITS
 
 RouteFault = tuple[RouteReason, str]
-"""Why a candidate is not eligible, and what did not fit."""
+"""The reason why a candidate is not eligible (or is chosen or not), and a detail for the record."""
 
 
 @final_fields
 class RouteQuestion:
-    """What a model is asked, as far as it decides which one.
+    """The properties of a question to a model that decide which model gets it.
 
-    `data_class` is the highest classification of what the call shows. `input_tokens` is an estimate, and
-    `most_input_tokens` what the prompt can have at most. `units_left` is what the run can still spend, in 1/10,000 US
-    cent. `tried` has (profile, outcome) of each call that was made for this question, in order; an outcome is a
-    `ModelOutcome`, or `lost`.
+    `data_class` is the highest classification of the content in the call. `input_tokens` is an estimate, and
+    `most_input_tokens` the most tokens that the prompt can have. `units_left` is the amount that the run can still
+    spend, in 1/10,000 US cent. `tried` has (profile, outcome) of each earlier call for this question, in order; an
+    outcome is a `ModelOutcome`, or `lost`.
     """
 
     run_id: str
@@ -71,12 +71,12 @@ class RouteQuestion:
 
 @final_fields
 class RouteState:
-    """What is recorded of profiles when a call is routed, each by the reference of the profile.
+    """The state of the profiles when a call is routed, by the reference of the profile.
 
-    `open_until_us`: when its circuit admits the next call, in Unix microseconds. `refused`: the policy rules that
-    refuse it. `withdrawn`: those that were withdrawn after the run was admitted, by themselves or with the rules that
-    name them. `exhausted`: those whose limit of calls is used up. `tokens`: what its own tokenizer counts, in place of
-    `input_tokens`; `uncounted`: those whose tokenizer is not installed.
+    `open_until_us`: when the profile's circuit admits the next call, in Unix microseconds. `refused`: the policy rules
+    that refuse the profile. `withdrawn`: the profiles that were withdrawn after the run was admitted, by themselves or
+    with the routing rules. `exhausted`: the profiles whose limit of calls is used up. `tokens`: the count of the
+    profile's own tokenizer, used in place of `input_tokens`. `uncounted`: the profiles whose tokenizer is missing.
     """
 
     open_until_us: Mapping[str, int] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class RouteState:
 
 @final_fields
 class _Offer:
-    """One candidate of a rule, and what a call of it would be limited to. `profile` is None if the run does not pin it,
-    and `in_share` is False for the canary of other runs.
+    """One candidate of a rule, and the limits of a call to it. `profile` is None if the run does not pin the profile.
+    `in_share` is False for a canary if this run is not in its share.
     """
 
     pin: str
@@ -115,7 +115,7 @@ def rule_of(question: RouteQuestion, rules: RoutingRules) -> RoutingRule | None:
 
 
 def _offers(question: RouteQuestion, rule: RoutingRule, profiles: Mapping[str, ModelProfile]) -> list[_Offer]:
-    """Each candidate of a rule once, in the order in which the run prefers them: the canary, then by weight."""
+    """Return each candidate of a rule once, in the order in which the run prefers them: the canary, then by weight."""
     weights = {one.profile: one.weight for one in reversed(rule.candidates)}
     order = sorted(weights, key=lambda pin: (weights[pin] == 0, _score(question.run_id, pin, weights[pin]), pin))
     outside = set[str]()
@@ -131,7 +131,7 @@ def _offers(question: RouteQuestion, rule: RoutingRule, profiles: Mapping[str, M
 def route(
     question: RouteQuestion, rules: RoutingRules, profiles: Mapping[str, ModelProfile], state: RouteState
 ) -> RoutingDecision:
-    """Decide which profile is asked. `profiles` are those that the run pins, by reference.
+    """Decide which profile is asked. `profiles` are the profiles that the run pins, by reference.
 
     After earlier calls, the candidates that were asked least often come first.
     """
@@ -163,7 +163,7 @@ def _offer(
 
 
 def reserved_units(question: RouteQuestion, rule: RoutingRule | None, profile: ModelProfile) -> int:
-    """Return what a call of a profile by a rule costs at the worst, in 1/10,000 US cent."""
+    """Return the worst cost of a call of a profile by a rule, in 1/10,000 US cent."""
     return worst_case_units(profile, question.most_input_tokens, _output_tokens(rule, profile))
 
 
@@ -172,7 +172,7 @@ def _output_tokens(rule: RoutingRule | None, profile: ModelProfile) -> int:
 
 
 def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: RouteState) -> RouteFault | None:
-    """The first limit that a candidate does not meet, or None: it is eligible."""
+    """Return the first limit that a candidate does not meet, or None if the candidate is eligible."""
     if not offer.in_share:
         assert rule.canary is not None, "only a canary has a share"
         return "share", f"{rule.canary.share} of the runs"
@@ -189,7 +189,7 @@ def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: Rou
 
 
 def _unable(question: RouteQuestion, rule: RoutingRule, profile: ModelProfile) -> RouteFault | None:
-    """What the profile cannot do or see, whatever is recorded of it."""
+    """Return why a profile can never answer this question, whatever the state: it cannot do it or see the data."""
     if profile.embeds and question.operation != "embed":
         return "capability", "it only embeds"
     needed = NEEDED_CAPABILITIES.get(question.operation)
@@ -232,7 +232,7 @@ def _too_much(
 
 
 def _asked_enough(question: RouteQuestion, rule: RoutingRule, pin: str) -> RouteFault | None:
-    """Whether another call is permitted after those that were made."""
+    """Return why a profile gets no further call after the calls that were made, or None if it can get one."""
     if question.tried and (last := question.tried[-1][1]) not in rule.fallback_on:
         return "attempts", f"none after `{last}`"
     if len(question.tried) >= rule.max_attempts:
@@ -242,7 +242,7 @@ def _asked_enough(question: RouteQuestion, rule: RoutingRule, pin: str) -> Route
 
 
 def _other(offer: _Offer, chosen: _Offer | None, times: Mapping[str, int]) -> RouteFault:
-    """What decided about an eligible candidate."""
+    """Return why an eligible candidate was chosen, or why another was preferred."""
     assert chosen is not None, "one of the eligible candidates is chosen"
     if offer is chosen:
         return "chosen", ""
@@ -264,7 +264,7 @@ def _in_share(run_id: str, rule_id: str, share: float) -> bool:
 
 
 def _score(run_id: str, pin: str, weight: int) -> Decimal:
-    """-ln(u) / weight, where u is between 0 and 1 and follows from run and profile. The lowest is preferred.
+    """Return -ln(u) / weight, where u is a hash of run and profile between 0 and 1. The lowest score is preferred.
 
     `Decimal` rounds a logarithm correctly, so it is the same on every platform.
     """

@@ -1,6 +1,6 @@
-"""`ModelSender`: the calls of models that one process makes: their providers, keys, circuits, and limits of rate.
+"""Send the calls of models of one process (`ModelSender`), with their providers, keys, circuits and rate limits.
 
-Nothing here is recorded. What a run learns of it is an answer that it records.
+Nothing is recorded here: a run records the answer that it gets.
 Source: Runtime Architecture, "AI Gateway / LLM Router".
 """
 
@@ -24,15 +24,15 @@ MINUTE_US: Final = 60_000_000
 FAILED: Final[frozenset[ModelOutcome]] = frozenset({"unavailable", "timed_out", "cut", "malformed", "overloaded"})
 """The outcomes that count against the circuit of a profile."""
 CountTokens = Callable[[str, str], Awaitable[int | None]]
-"""Counts a text by the name of a tokenizer; None where that is not installed."""
+"""(name of a tokenizer, text) -> the number of tokens, or None if the tokenizer is not installed."""
 KeyOf = Callable[[str], str]
-"""Returns the secret of a credential by its name. Raises `InvalidInput` where the deployment has none of that name."""
+"""Returns the secret of a credential by its name. Raises `InvalidInput` if the deployment has no such credential."""
 
 
 class ModelSender:
     """Sends calls of models for all runs of one process.
 
-    `pause` waits for so many microseconds. `report_fault` receives what a provider raises. A profile counts as
+    `pause` waits for a number of microseconds. `report_fault` receives the exceptions of providers. A profile counts as
     `failed` while its circuit is open, and as `busy` while its `max_concurrent` or `calls_per_minute` is used up.
     """
 
@@ -54,7 +54,7 @@ class ModelSender:
         self._begun: dict[tuple[str, str], deque[int]] = {}
 
     def unavailable(self, tenant: str, profiles: Iterable[ModelProfile]) -> dict[str, dict[str, int]] | None:
-        """Return the profiles that cannot be called now, each with when it can (Unix microseconds); None if all can."""
+        """Return the `failed` and the `busy` profiles, each with when it can be called (Unix microseconds), or None."""
         now_us = self._clock.now_us()
         failed, busy = dict[str, int](), dict[str, int]()
         for profile in profiles:
@@ -79,8 +79,9 @@ class ModelSender:
     async def counted(
         self, profiles: Iterable[ModelProfile], texts: Sequence[str]
     ) -> tuple[dict[str, list[int]], list[str]]:
-        """Return the tokens of each text for each profile that names a tokenizer, and the profiles whose is not
-        installed.
+        """Return the number of tokens of each text, by profile, and the profiles whose tokenizer is not installed.
+
+        A profile with the default tokenizer is in neither.
         """
         tokens, uncounted = dict[str, list[int]](), list[str]()
         for profile in profiles:
@@ -97,7 +98,7 @@ class ModelSender:
     async def send(
         self, tenant: str, call: ModelCall, not_before_us: int = 0, on_text: OnText | None = None
     ) -> ModelReply:
-        """Send one call, not before a time (Unix microseconds), and return what became of it within its time limit."""
+        """Send one call, not before `not_before_us` (Unix microseconds), and return a reply within its time limit."""
         profile, began_us = call.profile, self._clock.now_us()
         over_us = began_us + call.timeout_ms * 1_000
         if not_before_us > over_us:

@@ -1,6 +1,6 @@
-"""`A2aAdapter`: the `Adapter` port over an A2A agent, which is a URL and code of somebody else.
+"""`A2aAdapter`: the `Adapter` port over an A2A agent: a URL, with code of somebody else.
 
-Before every call the card of the agent is fetched, and the digest of the skill that is called is compared with that of
+Before every call the card of the agent is fetched, and the digest of the called skill is compared with the digest in
 the adapter file. If it differs, or the skill is gone, nothing is sent.
 
 A call is one message. Its `messageId` is the idempotency key, so a call that is sent again is the same message. The
@@ -9,7 +9,7 @@ means. A call whose capability can be looked up gets the key as its `contextId`,
 of that context.
 
 Up to the message every fault is `Unavailable`. After it, a fault is `LostReply` for a write and `Unavailable` for a
-read. While there is time, it is not a fault that the agent cannot be asked for the task.
+read. If the agent cannot be asked for the task, that is not a fault before the time of the call is over.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 FIRST_WAIT_S: Final = 0.05
 MAX_WAIT_S: Final = 5.0
-"""The wait before a task is asked for again: it doubles from the first to the longest."""
+"""The wait in seconds before a task is asked for again doubles each time, from `FIRST_WAIT_S` to `MAX_WAIT_S`."""
 MAX_POLLS: Final = 100
 CARD_TIMEOUT_MS: Final = 30_000
 BAD_MESSAGE: Final = frozenset({-32602, -32005})
-"""JSON-RPC: the parameters are wrong, or their media type. An agent can also answer so after an effect."""
+"""The JSON-RPC errors for wrong parameters and a wrong media type. An agent can send them after an effect too."""
 
 
 class A2aAdapter(ServerAdapter[SkillOperation]):
@@ -94,7 +94,7 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         """Find the task of a call whose capability has the strategy `lookup`, and wait for its end.
 
         Raises:
-            LostReply: it is still not known what happened. An agent that lists no task is no proof that nothing did.
+            LostReply: it is still not known what happened. If the agent lists no task, that proves nothing.
         """
         declared = self._declared.get(capability)
         can_look = declared is not None and declared.idempotency.strategy == "lookup"
@@ -169,11 +169,11 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
 
 
 def a2a_adapter(file: AdapterFile) -> A2aAdapter:
-    """Make the adapter of a file of the kind `a2a`; nothing is connected yet.
+    """Make the adapter of a file of the kind `a2a`, without connecting.
 
     Raises:
-        InvalidInput: the connection or an operation is not of its kind, or says what nothing enforces; or the extra
-            `a2a` is not installed.
+        InvalidInput: the connection or an operation is not valid, the egress list lacks the agent, an operation does
+            not fit its capability, or the extra `a2a` is not installed.
     """
     require_a2a()
     connection = parse(A2aConnection, file.connection, at="/connection")
@@ -222,7 +222,7 @@ async def _ended(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:
         try:
             now = await agent.task(answer.task_id)
         except (Unavailable, LostReply):
-            # To ask again changes nothing, and the call's time is the limit.
+            # Asking again changes nothing, and the time of the call limits it.
             continue
         if (now.task_id, now.context_id) != (answer.task_id, answer.context_id):
             raise BadAnswer("the agent answered with another task")
@@ -231,7 +231,7 @@ async def _ended(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:
 
 
 def _refused(refusal: AgentRefusal, declared: CapabilityDefinition, said: str) -> AdapterReply | None:
-    """The reply to a refusal that says that nothing happened, or None where it does not say that."""
+    """Return the reply for a refusal after which certainly nothing happened, or None if that is not certain."""
     if refusal.over_http:
         return stated_error(f"http_{refusal.code}", "the agent refuses the token of the connection", declared)
     if refusal.code in BAD_MESSAGE and declared.kind == "read":

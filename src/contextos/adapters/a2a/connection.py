@@ -1,9 +1,9 @@
-"""`AgentConnection`: what one call asks of an A2A agent, with every byte sent by `OutboundClient`.
+"""`AgentConnection`: the requests of one call to an A2A agent, with every byte sent by `OutboundClient`.
 
-The official client of A2A 1 speaks over a transport of ours. A request goes to the URL of the adapter file and to no
-other, whatever a card says. An answer has to be I-JSON within the limits, and the JSON-RPC response to this request.
-What an agent states as an error becomes an exception without its text before the SDK reads it, because the SDK puts
-such texts into the messages of its exceptions.
+The official client of A2A 1 uses a transport of this runtime. A request goes to the URL of the adapter file and to no
+other, whatever a card says. An answer has to be I-JSON within the limits, and the JSON-RPC response to this request. An
+error that an agent states becomes an exception without its text before the SDK reads it, because the SDK puts such
+texts into the messages of its exceptions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from contextos.errors import InvalidInput, LostReply, MalformedJson, Problem, Un
 AGENT_TIMEOUT_S: Final = 120
 MAX_SKILLS: Final = 1_000
 HOP_EXTENSION: Final = "urn:contextos:a2a:hop-claim:v1"
-"""The extension of A2A whose member of a message's metadata is the claim of who calls."""
+"""The A2A extension that puts a signed claim of the caller's identity into the metadata of a message."""
 EXTENSIONS_HEADER: Final = "a2a-extensions"
 STATE_PREFIX: Final = "TASK_STATE_"
 MEDIA_TYPES: Final[Mapping[str, str]] = {
@@ -67,11 +67,11 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
 
 
 class AgentConnection:
-    """The connection to one agent. `environment` holds its token, unless `access_token` was issued for the call, and
-    `trace` are the headers of the caller's trace.
+    """The connection to one agent. Its token is in `environment`, or is the `access_token` issued for the call. `trace`
+    has the headers of the caller's trace.
 
     Raises:
-        Unavailable: there is no token where one is needed.
+        Unavailable: a token is needed and absent.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class AgentConnection:
         """Return the card of the agent as it wrote it.
 
         Raises:
-            Unavailable: there is none, or it is no card.
+            Unavailable: the agent sends no card, or what it sends is not a card of at most `MAX_SKILLS` skills.
         """
         endpoint = self._named.endpoint()
         headers = {"accept": "application/json", **self._trace, **self._headers}
@@ -122,7 +122,7 @@ class AgentConnection:
         return AgentAnswer("", response.message.context_id, "completed", _parts(response.message.parts))
 
     async def task(self, task_id: str) -> AgentAnswer:
-        """Return a task as it is now."""
+        """Return the current state of a task."""
         request = GetTaskRequest(id=task_id, history_length=0)
         return _answer_of(await self._client.get_task(request, context=self._context))
 
@@ -145,8 +145,8 @@ class AgentConnection:
 def message_of(
     operation: SkillOperation, args: Mapping[str, Any], message_id: str, context_id: str | None, hop: str = ""
 ) -> SendMessageRequest:
-    """Return the message that asks for a skill, with the claim `hop` of who calls, if there is one. Raises whatever the
-    SDK raises for arguments that fit into none.
+    """Return the message that asks for a skill. `hop` is the signed claim of the caller's identity, or "". Raises
+    whatever the SDK raises for arguments that fit into no message.
     """
     form = MEDIA_TYPES[operation.input]
     part = new_text_part(args["text"], form) if operation.input == "text" else new_data_part(dict(args), form)
@@ -222,7 +222,7 @@ def _answer_of(task: Task) -> AgentAnswer:
 
 
 def _content(made: Artifact, part: Part) -> Iterator[dict[str, Any]]:
-    """The content of a part of an artifact, if it has one. A URL is not content: nobody fetches it."""
+    """Yield the content of a part of an artifact, if it has content. A URL is not content: nobody fetches it."""
     name, raw = part.filename or made.name or made.artifact_id, part.HasField("raw")
     found = {"text": base64.b64encode(part.raw).decode()} if raw else _parts([part])[0]
     media_type = part.media_type or ("application/json" if "data" in found else "")
@@ -231,7 +231,7 @@ def _content(made: Artifact, part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:
-    """The parts as objects with `text`, with `data`, or with neither. A whole number of data is an integer."""
+    """Return the parts as objects with `text`, with `data`, or with neither. A whole number in `data` is an integer."""
     found: list[dict[str, Any]] = []
     for part in parts:
         if part.HasField("data"):

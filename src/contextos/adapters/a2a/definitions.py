@@ -1,4 +1,4 @@
-"""What the adapter file says of an A2A agent, and the digest of a skill as the agent's card shows it."""
+"""Holds the members of an adapter file for an A2A agent, and computes the digest of a skill in the agent's card."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ CARD_MEMBERS: Final = (
     "defaultInputModes",
     "defaultOutputModes",
 )
-"""The members of a card that say whose agent it is, where a call goes and how."""
+"""The members of a card that say who runs the agent, where a call goes, and how the call is made."""
 SKILL_MEMBERS: Final = ("id", "name", "description", "tags", "inputModes", "outputModes", "securityRequirements")
-"""The members of a skill that its digest covers; no model is shown the rest, such as examples."""
+"""The members of a skill that its digest covers. No model sees the other members, such as examples."""
 
 Url = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class A2aConnection(Model):
-    """How an A2A agent is reached: the URL of its JSON-RPC interface, and that of its card, at the same endpoint.
+    """How an A2A agent is reached: the URLs of its JSON-RPC interface and of its card, at the same endpoint.
 
-    `tenant` is that of the interface, if it has one. `token_env` names the environment variable that holds the bearer
+    `tenant` is the tenant that the interface states, or "". `token_env` names the environment variable with the bearer
     token, which is the same for every user; or a token is issued for each call to `audience`. `internal`: a person said
     that the agent is at a loopback or private address. `hop_claim`: each message says who calls, signed (ADR 0070).
     """
@@ -59,7 +59,7 @@ class A2aConnection(Model):
         """Refuse a connection that others on the way can read, or that has two endpoints.
 
         Raises:
-            InvalidInput: names the member and the remedy.
+            InvalidInput: the connection is refused; the error names the member and the remedy.
         """
         check_server_url(self.url, internal=self.internal)
         if destination(self.card_url).endpoint != self.endpoint():
@@ -88,12 +88,12 @@ class A2aConnection(Model):
 
 
 class SkillOperation(Model):
-    """A capability that is a skill of the agent. `digest` is that of its published definition.
+    """A capability that is a skill of the agent. `digest` is the digest of its published definition.
 
     `input`: `data` sends the arguments as one data part, `text` sends the argument `text` as a text part. `output`:
-    `structured` is the one data part of the answer, `text` an object with its texts. `stated_read` records that a
-    person stated that the skill only reads, and `stated_idempotent` that the agent takes a message whose `messageId` it
-    knows for the same message.
+    `structured` is the one data part of the answer, `text` is an object with its texts. `stated_read`: a person stated
+    that the skill only reads. `stated_idempotent`: a person stated that the agent treats a message with a `messageId`
+    that it knows as the same message.
     """
 
     skill: Name
@@ -115,13 +115,13 @@ def skill_digest(card: Mapping[str, Any], skill: Mapping[str, Any]) -> str:
 
 
 def is_pinned(operation: SkillOperation, card: Mapping[str, Any]) -> bool:
-    """Return whether a card, as it was read, shows the skill of an operation once and as it was published."""
+    """Return whether a card shows the skill of an operation exactly once, with its published definition."""
     found = [one for one in card["skills"] if one.get("id") == operation.skill]
     return len(found) == 1 and skill_digest(card, found[0]) == operation.digest
 
 
 def skill_misfit(operation: SkillOperation, capability: CapabilityDefinition) -> tuple[str, str] | None:
-    """Return what a capability declares and its operation does not do, with the remedy; None if they fit."""
+    """Return a declaration of a capability that its operation does not fulfil, with the remedy; None if they fit."""
     strategy, writes = capability.idempotency.strategy, capability.kind == "write"
     if capability.idempotency.honours_not_after:
         return "A2A sends no time after which a call is void", "set `honours_not_after` to false"

@@ -1,4 +1,4 @@
-"""Drafts the adapter file of an A2A agent from its card, at its strictest: a person reviews and lowers it.
+"""Drafts the adapter file of an A2A agent from its card, as strict as possible: a person reviews and relaxes it.
 
 A card has no schemas. A skill that takes texts is drafted with the one argument `text`. One that takes JSON alone is
 drafted without arguments, and a person writes the schema. The output is drafted as texts. A skill that this adapter
@@ -28,7 +28,7 @@ CARD_PATH: Final = "/.well-known/agent-card.json"
 TEXT_MODES: Final = frozenset({"text", "text/plain"})
 JSON_MODE: Final = "application/json"
 BEARER_SCHEMES: Final = frozenset({"httpAuthSecurityScheme", "oauth2SecurityScheme", "openIdConnectSecurityScheme"})
-"""The kinds of security schemes that a bearer token satisfies; the first also has to be of the scheme `bearer`."""
+"""The kinds of security schemes that a bearer token satisfies. An `httpAuth…` scheme also has to be `bearer`."""
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": False}
 TEXT_ARGUMENT: Final[Mapping[str, Any]] = {
@@ -53,8 +53,8 @@ def draft_agent(
 ) -> tuple[dict[str, Any], list[DraftRow]]:
     """Return the adapter file of an agent as an object, and a row for each skill of its card.
 
-    `named` is the connection by which the card was read. `reads` has the ids of the skills that only read, as a person
-    stated.
+    `named` is the connection by which the card was read. `reads` has the ids of the skills of which a person stated
+    that they only read.
 
     Raises:
         InvalidInput: the agent cannot be called as its card says, or no skill of it can be a capability.
@@ -77,7 +77,7 @@ def draft_agent(
 
 
 def _interface(named: A2aConnection, card: Mapping[str, Any]) -> A2aConnection:
-    """The connection to the first JSON-RPC interface of A2A 1 at the endpoint of the card."""
+    """Return the connection to the first JSON-RPC interface of A2A 1 at the card's endpoint. Raises `InvalidInput`."""
     listed = card.get("supportedInterfaces")
     for interface in listed if isinstance(listed, list) else ():
         if not isinstance(interface, dict) or interface.get("protocolBinding") != "JSONRPC":
@@ -148,16 +148,16 @@ def _add_skill(
 
 
 def _modes(card: Mapping[str, Any], skill: Mapping[str, Any], side: str) -> set[str]:
-    """The media types that a skill takes (`Input`) or gives (`Output`): its own, or else those of the agent."""
+    """Return the media types that a skill takes (`Input`) or gives (`Output`): its own, or else those of the agent."""
     own, default = skill.get(f"{side.lower()}Modes"), card.get(f"default{side}Modes")
     modes = own if own and isinstance(own, list) else default
-    # A parameter (`text/plain; charset=utf-8`) makes no other type of it.
+    # A parameter (`text/plain; charset=utf-8`) does not make it another type.
     texts = [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
     return {mode.partition(";")[0].strip().lower() for mode in texts}
 
 
 def _check_security(connection: A2aConnection, card: Mapping[str, Any], required: Any) -> None:
-    """Refuse requirements (one of a list has to be met) that this connection does not meet."""
+    """Raise `InvalidInput` unless the connection meets one of the `required` security requirements."""
     if not isinstance(required, list) or not required:
         return
     alternatives = [_member(one, "schemes") or {} for one in required]

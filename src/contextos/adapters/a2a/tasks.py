@@ -1,4 +1,4 @@
-"""What an A2A agent answered, and what each state of a task means for the call that began it.
+"""Turns the answer of an A2A agent into a reply: the state of a task decides about the call that began it.
 
 | state | a write | a read |
 |---|---|---|
@@ -6,9 +6,9 @@
 | `completed` | done | done |
 | `failed`, `rejected` | the error that the agent states | the same |
 | `canceled` | unknown: nobody here cancelled it, and it can have acted before | an error |
-| `input_required`, `auth_required` | unknown: it can have acted, and can go on | paused: nobody gives it that |
+| `input_required`, `auth_required` | unknown: it can have acted, and can go on | paused: nobody answers it |
 
-An answer that is a message and no task is done. Any other state is no answer.
+An answer that is a message, without a task, counts as `completed`. Any other state is not an answer (`BadAnswer`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ INTERRUPTED: Final = {
 }
 
 REFUSED_CALLERS: Final = frozenset({401, 403})
-"""HTTP: the request was not done, because of who sent it."""
+"""HTTP statuses of a request that was not done, because the caller is not known or not allowed."""
 
 
 class AgentRefusal(Exception):
-    """The error of JSON-RPC, or `over_http` the status, by which an agent refused a request. `said` is the agent's
-    text, which no representation of this exception holds.
+    """An agent refused a request. `code` is its JSON-RPC error, or with `over_http` its HTTP status. `said` is the text
+    of the agent, which the message and the `repr` of this exception do not hold.
     """
 
     def __init__(self, code: int, said: str = "", *, over_http: bool = False) -> None:
@@ -45,12 +45,12 @@ class AgentRefusal(Exception):
 
 
 class BadAnswer(Exception):
-    """What was sent is not an answer. The text is ours."""
+    """The agent sent something that is not an answer. The text is the runtime's own."""
 
 
 class UnreadableTask(Exception):
-    """An answer that cannot be taken: `problem` says why and where. `done`: it says that its task was completed, and
-    `whole` that another attempt would get the same one.
+    """An answer cannot be used: `problem` says why and where. `done`: the answer says that its task was completed.
+    `whole`: another attempt would get the same answer.
     """
 
     def __init__(self, problem: Problem, *, done: bool = False, whole: bool = True) -> None:
@@ -71,9 +71,9 @@ def says_done(result: Any) -> bool:
 class AgentAnswer:
     """The answer to a message: a task in a state, or a message alone, which has no `task_id` and is `completed`.
 
-    `parts` are those of the artifacts of the task or of the message, and `said` those of the message of its status.
-    A part is an object with `text`, with `data`, or with neither. `artifacts` are those parts of the artifacts of the
-    task that have a content: objects with `name`, `media_type`, `content` and `raw` (base64 of bytes).
+    `parts` are the parts of the task's artifacts, or of the message. `said` are the parts of the message in the task's
+    status. A part is an object with `text`, with `data`, or with neither. `artifacts` are the parts of the task's
+    artifacts that have a content: objects with `name`, `media_type`, `content` and `raw` (it is the base64 of bytes).
     """
 
     task_id: str
@@ -96,7 +96,7 @@ def reply_of(
     """
     if answer.state == "completed":
         output = _output(answer, operation, redact)
-        # Without an output the answer is withheld, and nobody reads what is beside it.
+        # Without an output the answer is withheld, and nobody reads its artifacts.
         made = [artifact_of(**one, redact=redact) for one in answer.artifacts] if output is not None else []
         return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(made))
     if answer.state in REFUSING:
@@ -112,7 +112,7 @@ def reply_of(
 
 
 def _output(answer: AgentAnswer, operation: SkillOperation, redact: Callable[[Any], Any]) -> dict[str, Any] | None:
-    """The output in the form of the operation; None where the answer has not exactly one object as data."""
+    """Return the output in the form of the operation; None if that needs one object as data and there is not one."""
     if operation.output == "text":
         texts = redact(_texts(answer.parts))
         return {"texts": texts, "omitted": len(answer.parts) - len(texts)}

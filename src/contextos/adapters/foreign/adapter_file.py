@@ -1,8 +1,8 @@
 """`AdapterFile`: the adapter of a foreign server, as a file of the workspace that a person reviewed.
 
 A command drafts the file, a person edits it, and the settings pin the digest of its bytes. It says how the server is
-reached, what the registry, packs and policies see of it (`definition`), and how each capability is called. Text that a
-reader does not see is refused, because a model reads it too.
+reached, what the registry, packs and policies see of it (`definition`), and how each capability is called. Hidden
+characters are refused, because a reviewer does not see them and a model reads them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class PinnedAdapter(Protocol):
 
 
 def read_adapter_file(raw: bytes) -> AdapterFile:
-    """Read an adapter file and check all of it but what its kind checks.
+    """Read an adapter file, and check everything except the members that the module of its kind checks.
 
     Raises:
-        InvalidInput: it is not of the format, hides text, or declares what nothing can enforce.
+        InvalidInput: it is not of the format, hides text, or declares something that nothing can enforce.
     """
     file = parse(AdapterFile, raw)
     refuse_hidden(file.to_json())
@@ -69,7 +69,7 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
 
 
 def refuse_hidden(value: Any) -> None:
-    """Refuse a JSON value with a text that has a character which a reader does not see. Raises `InvalidInput`."""
+    """Raise `InvalidInput` if a text in a JSON value has a character that a reader does not see."""
     for where, text in texts_in(value):
         if hidden := hidden_character(text, prose=bool(where) and where[-1] in ("description", "title", "summary")):
             detail = f"a text has the character `{hidden}`, which a reader does not see"
@@ -77,11 +77,11 @@ def refuse_hidden(value: Any) -> None:
 
 
 _PLAIN: Final = frozenset({"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
-"""Variables of a command that say nothing of a tenant."""
+"""The environment variables of a command that do not differ between tenants."""
 
 
 def credential_names(file: AdapterFile) -> frozenset[str]:
-    """Return the variables and files from which the connection of a file takes secrets, or its process anything."""
+    """Return the variables and files with secrets of a connection, and the variables of its process (but `_PLAIN`)."""
     connection = file.connection
     sources = [one for one in dict(connection.get("credentials") or {}).values() if isinstance(one, Mapping)]
     named = [connection.get("token_env"), *(one.get(place) for one in sources for place in ("env", "file"))]
@@ -91,7 +91,7 @@ def credential_names(file: AdapterFile) -> frozenset[str]:
 
 
 def with_credentials(file: AdapterFile, names: Mapping[str, str]) -> AdapterFile:
-    """Return the file with other names of the variables and files of `credential_names`."""
+    """Return the file with the variables and files of `credential_names` renamed: `names` maps old names to new."""
     connection = dict(file.connection)
     if connection.get("token_env") in names:
         connection["token_env"] = names[connection["token_env"]]
@@ -118,7 +118,7 @@ def unlisted_member(schema: Mapping[str, Any], members: Iterable[str]) -> str | 
 def output_misfit(capability: CapabilityDefinition, *members: str) -> tuple[str, str] | None:
     """Return why an output with these members is never accepted, with the remedy, or None.
 
-    Found out after a call, it would leave an effect that nobody reads.
+    Without this check the fault would show only after a call, whose effect nobody then reads.
     """
     unlisted = unlisted_member(capability.output_schema, members)
     detail = f"it has `{unlisted}` in its output, which its output schema does not list"
@@ -126,10 +126,10 @@ def output_misfit(capability: CapabilityDefinition, *members: str) -> tuple[str,
 
 
 def with_auth(definition: AdapterDefinition, modes: Mapping[str, Authentication]) -> AdapterDefinition:
-    """Return the definition with how each capability authenticates, as the connection of its file says.
+    """Return the definition with the authentication of each capability (`modes`) that the connection of its file has.
 
     Raises:
-        InvalidInput: the definition itself states something else, or a token would have no scopes.
+        InvalidInput: the definition itself states another authentication, or a token would have no scopes.
     """
     capabilities = []
     for one in definition.capabilities:

@@ -1,4 +1,4 @@
-"""Keywords of earlier drafts of JSON Schema as 2020-12 writes them.
+"""Rewrites keywords of earlier drafts of JSON Schema as 2020-12 writes them.
 
 Source: JSON Schema, release notes of 2019-09 and of 2020-12.
 """
@@ -36,7 +36,7 @@ ANNOTATIONS: Final = frozenset(
 
 
 def in_2020_12(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return one schema, without what is below it, in the keywords of 2020-12.
+    """Return one schema in the keywords of 2020-12. Its subschemas are not changed.
 
     >>> in_2020_12({"items": [{"type": "string"}], "additionalItems": False})
     {'prefixItems': [{'type': 'string'}], 'items': False}

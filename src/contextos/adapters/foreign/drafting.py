@@ -1,4 +1,4 @@
-"""The draft of an adapter file, whatever the server: each capability at its strictest, and one row about each.
+"""Drafts an adapter file for any kind of server: each capability is as strict as possible, and has one row about it.
 
 A capability is a write that cannot be undone and that a person approves, until a person states that it only reads.
 """
@@ -23,12 +23,12 @@ from contextos.contracts.model import MAX_KEYS, Model
 from contextos.errors import InvalidInput, Problem
 
 MAX_NOTES: Final = 4
-"""The most notes about the schemas of a tool that its row has."""
+"""The most notes about the schemas of a tool that are written into its row."""
 MAX_DRAFTED_CHARS: Final = 2_000
 MAX_MODEL_NAME_CHARS: Final = 64
-"""How long a name is that models take: that of the adapter, two characters between, and that of the capability."""
+"""The most characters of a name that models take: the adapter's name, two characters, and the capability's name."""
 MIN_NAME_CHARS: Final = 34
-"""How long a capability's own name can be, however long that of its adapter is."""
+"""The characters that a capability's own name can always have, however long the adapter's name is."""
 
 TEXT_OUTPUT: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -39,12 +39,12 @@ TEXT_OUTPUT: Final[Mapping[str, Any]] = {
         "omitted": {"type": "integer", "minimum": 0, "description": "How many parts are no text."},
     },
 }
-"""The output of a capability whose answer is texts."""
+"""The output schema of a capability whose answer is texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
-    """One tool of a draft: `capability` is "" if it is left out; `why` says why it is what it is."""
+    """One tool of a draft. `capability` is "" if it is left out; `why` is the reason for its classification."""
 
     tool: str
     capability: str
@@ -55,7 +55,7 @@ class DraftRow:
 
 @dataclass(slots=True)
 class FileDraft:
-    """A draft in the making. `external`: calls leave the machine. `patterns` are those of all its schemas."""
+    """A draft in the making. `external`: calls leave the machine. `patterns` counts the patterns of all its schemas."""
 
     external: bool
     capabilities: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class FileDraft:
     patterns: Patterns = field(default_factory=Patterns)
 
     def add(self, tool: str, declared: dict[str, Any], operation: dict[str, Any], why: str) -> None:
-        """Add the capability of a tool, or leave it out where the file would be more than what a file holds."""
+        """Add the capability of a tool, or leave it out if the adapter file has no room for it."""
         name = declared["name"]
         size = len(canonical([name, declared, operation]))
         if self.size + size > MAX_BYTES // 2 or len(self.capabilities) >= MAX_KEYS:
@@ -144,7 +144,7 @@ def drafted_capability(
 
 
 def check_drafted(declared: Mapping[str, Any], operation: Mapping[str, Any]) -> None:
-    """Refuse a capability that the registry refuses, or one with texts that nobody sees. Raises `InvalidInput`."""
+    """Raise `InvalidInput` for a capability that the registry refuses, or that has hidden characters."""
     refuse_hidden({"operation": operation, **declared})
     capability = parse(CapabilityDefinition, dict(declared))
     Registry().register(
@@ -153,17 +153,17 @@ def check_drafted(declared: Mapping[str, Any], operation: Mapping[str, Any]) -> 
 
 
 def require_listed(reads: Collection[str], listed: Collection[str], what: str) -> None:
-    """Raise `InvalidInput` where a person stated that something reads which the server does not list."""
+    """Raise `InvalidInput` if `reads` has a name that the server does not list. `what` is the word for such a name."""
     if missing := sorted(set(reads) - set(listed)):
         detail = f"the server lists no {what} `{missing[0][:80]}`"
         raise InvalidInput(Problem("", f"no_such_{what}", detail, "name one that it lists"))
 
 
 def capability_names(tools: Mapping[str, str], adapter: str) -> dict[str, str]:
-    """Return a name for each tool of an adapter. `tools` has, by the name that the server has for a tool, what it is in
-    letters that a capability can have. It is its name, unless another tool has the same, or models take no name that is
-    so long together with that of the adapter: then a part of it is a digest of the server's name. The order of the
-    tools does not count.
+    """Return the name of a capability for each tool of an adapter. `tools` maps the server's name of a tool to the name
+    in letters that a capability can have (`plain_name`). The result is this plain name, unless another tool has it too,
+    or it is too long for models together with the adapter's name. Then it is cut and ends with a digest of the server's
+    name. The order of the tools does not count.
 
     >>> capability_names({"read_file": "read_file", "read.file": "read_file"}, "lab")
     {'read_file': 'read_file', 'read.file': 'read_file_dd32cdf5'}

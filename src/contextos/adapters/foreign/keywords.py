@@ -1,13 +1,13 @@
-"""One schema of a foreign server in the profile of JSON Schema that the runtime checks, keyword by keyword.
+"""Converts one schema of a foreign server, keyword by keyword, to the profile of JSON Schema that the runtime checks.
 
-It is one of OpenAPI 3.0 or 3.1, or of JSON Schema from draft 4 to 2020-12.
+The schema is of OpenAPI 3.0 or 3.1, or of JSON Schema from draft 4 to 2020-12.
 
-On the side of the arguments nothing is loosened: what cannot be converted becomes a schema that refuses every value,
-and an object accepts only the properties that are named, unless the document says otherwise. On the side of the answers
-what cannot be converted becomes a schema that accepts every value. Both leave a note that says so.
+For arguments nothing is loosened: a part that cannot be converted becomes a schema that refuses every value, and an
+object accepts only the properties that are named, unless the document says otherwise. For answers a part that cannot be
+converted becomes a schema that accepts every value. Both leave a note that says so.
 
-A `format` is checked in arguments only, and one that nobody knows is an annotation: OpenAPI and JSON Schema say that
-tools can ignore it, and servers do.
+A `format` is checked in arguments only. An unknown format is an annotation: OpenAPI and JSON Schema say that tools can
+ignore it, and servers do.
 Source: OpenAPI 3.0.4 and 3.1.1, "Schema Object"; JSON Schema 2020-12; docs/design/standards.md, "JSON Schema".
 """
 
@@ -26,7 +26,7 @@ from contextos.contracts.encoding.jcs import MAX_INT
 from contextos.contracts.encoding.pointer import MISSING
 
 Side = Literal["closed", "open", "output"]
-"""Arguments that accept named properties only; a part of such a schema, which its whole closes; an answer."""
+"""`closed`: arguments that accept named properties only. `open`: a part of a closed schema. `output`: an answer."""
 
 Refer = Callable[[str, Side], dict[str, Any]]
 """(reference, side) -> the schema that is used in its place."""
@@ -47,7 +47,7 @@ _SINGLE: Final = ("contains", "else", "if", "items", "not", "propertyNames", "th
 _OPENING: Final = frozenset(("additionalProperties", "patternProperties", "unevaluatedProperties"))
 _IN_PLACE: Final = (*IN_PLACE_LISTS, "$ref", "dependentSchemas", "if")
 _EXACT_FROM: Final = 1e21
-"""The canonical form of a number from here on is no integer, so no reader rounds it."""
+"""From here on the canonical form of a number has an exponent (`1e+21`), so no reader rounds it as an integer."""
 _CONSTRAINTS: Final = frozenset(
     (
         *_SIMPLE,
@@ -69,7 +69,7 @@ _CONSTRAINTS: Final = frozenset(
 _UPPER_COUNTS: Final = frozenset({"maxContains", "maxItems", "maxLength", "maxProperties"})
 _NOT_CONVERTED: Final = ("$dynamicRef", "$recursiveRef")
 _NO_CHECK: Final = frozenset({"binary", "password"})
-"""Formats that say nothing of a value."""
+"""Formats that do not constrain a value."""
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
 
@@ -80,8 +80,8 @@ class Inconvertible(Exception):
 class Keywords:
     """Converts the schemas of one document.
 
-    `refer` takes the place of references, `look_up` finds the schema of one, `note` takes each reason why a part was
-    not converted, and `patterns` are those of the draft.
+    `refer` returns the schema that replaces a reference. `look_up` returns the schema that a reference leads to. `note`
+    takes each reason why a part was not converted. `patterns` counts the patterns of the draft.
     """
 
     def __init__(self, refer: Refer, look_up: LookUp, note: Note, document: SchemaDocument, patterns: Patterns) -> None:
@@ -90,7 +90,9 @@ class Keywords:
         self._exact = 0
 
     def converted(self, schema: Any, side: Side) -> dict[str, Any]:
-        """Return a schema in the profile. It shares nothing with `schema` that is changed later."""
+        """Return a schema in the profile, which shares nothing with `schema` that is changed later. Raises
+        `Inconvertible` for a part below `not` or `if` that cannot be converted.
+        """
         try:
             return self._node(schema, side)
         except Inconvertible as error:
@@ -118,7 +120,7 @@ class Keywords:
             raise Inconvertible("a reference below `not` or `if` is not supported")
         if isinstance(reference, str) and (self._is_3_0 or not _constrains(schema)):
             referred = self._refer(reference, side)
-            # In version 3.0 nothing beside a reference counts.
+            # In version 3.0 the members beside a `$ref` do not count.
             return referred if self._is_3_0 else referred | self._default(schema, side)
         inner: Side = side if side == "output" or in_parts.is_alternative(schema) else "open"
         made: dict[str, Any] = {}
@@ -143,7 +145,7 @@ class Keywords:
         return made
 
     def _default(self, schema: Mapping[str, Any], side: Side) -> dict[str, Any]:
-        """The default of an argument, which the runtime fills in."""
+        """Return the `default` of an argument as a schema, or {}. The runtime fills the default in."""
         stated = schema.get("default", MISSING)
         is_none = stated is MISSING or (stated is None and not self._sends_null)
         return {} if side == "output" or is_none else {"default": stated}
@@ -161,10 +163,10 @@ class Keywords:
             }
 
     def _exactly(self, schema: Any, side: Side) -> dict[str, Any]:
-        """Convert a schema that others turn round: one that accepts less would make the whole accept more.
+        """Convert a schema below `not` or `if`, where one that accepts less would make the whole accept more.
 
         Raises:
-            Inconvertible: a part of it cannot be said exactly.
+            Inconvertible: a part of the schema cannot be expressed exactly.
         """
         self._exact += 1
         try:
@@ -202,10 +204,10 @@ class Keywords:
             self._note(f"the format `{plain_text(stated, 40)}` is not checked")
 
     def _values(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> list[dict[str, Any]]:
-        """Convert what constrains the value itself, and return the schemas of the look-aheads of its pattern."""
+        """Convert the keywords that constrain the value itself. Return the schemas of its pattern's look-aheads."""
         made |= {keyword: schema[keyword] for keyword in _SIMPLE & schema.keys()} | self._default(schema, side)
         for keyword in [one for one in made.keys() & _SIMPLE if _is_number(made[one]) and abs(made[one]) > MAX_INT]:
-            # Nothing that JSON carries has so many parts.
+            # No JSON value has so many parts.
             del made[keyword]
             self._refuse_turned()
             if keyword not in _UPPER_COUNTS and side != "output":
@@ -220,7 +222,7 @@ class Keywords:
         for keyword, sign in _BOUNDS.items():
             bound: Any = schema.get(keyword)
             if bound is True and keyword.startswith("exclusive"):
-                # In drafts before 6 it says that the other bound is exclusive.
+                # In drafts before 6 `exclusiveMaximum: true` says that `maximum` is exclusive.
                 bound = schema.get(keyword[9:].lower())
             if bound is False and keyword.startswith("exclusive"):
                 continue
@@ -232,12 +234,12 @@ class Keywords:
                 elif self._exact:
                     self._refuse_turned()
                 elif side != "output":
-                    # No number that JSON carries is between both; one that it carries again is far beyond.
+                    # JSON carries no number between `MAX_INT` and the bound, so `MAX_INT` accepts the same numbers.
                     plain = "maximum" if sign > 0 else "minimum"
                     made[plain] = sign * min(sign * made.get(plain, bound), MAX_INT)
             elif bound is not None:
                 raise Inconvertible(f"`{keyword}` is no number")
-        # An exclusive bound that is a boolean takes the place of the other one, which was written meanwhile.
+        # An exclusive bound that was `true` became a number above. It replaces the plain bound, which is there too.
         for plain in ("maximum", "minimum"):
             if schema.get(exclusive := f"exclusive{plain.capitalize()}") is True and exclusive in made:
                 made.pop(plain, None)
@@ -267,12 +269,12 @@ class Keywords:
         return []
 
     def _refuse_turned(self) -> None:
-        """Refuse a number that is cut where others turn the schema round: cut, it would make the whole accept more."""
+        """Raise `Inconvertible` below `not` or `if`: a number that is cut there would make the whole accept more."""
         if self._exact:
             raise Inconvertible("a number beyond 2^53-1 below `not` or `if` is not supported")
 
     def _inside(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> None:
-        """Convert what is below: properties and items, which are values of their own."""
+        """Convert the schemas of the properties and the items of the value."""
         properties = schema.get("properties")
         if isinstance(properties, dict):
             kept = {
@@ -281,7 +283,7 @@ class Keywords:
                 if side == "output" or self._exact or not (isinstance(one, dict) and one.get("readOnly") is True)
             }
             made["properties"] = {name: self.converted(one, side) for name, one in kept.items()}
-            # What an open object does not name can be sent; what only the server sets cannot.
+            # An open object takes properties that it does not name, but never one that only the server sets.
             if side != "output" and (_OPENING & schema.keys()) and schema.get("additionalProperties") is not False:
                 made["properties"] |= {name: dict(NOTHING) for name in properties.keys() - kept.keys()}
             left_out = {
@@ -327,7 +329,7 @@ class Keywords:
         ]
 
     def _chosen(self, name: str, mapping: Mapping[str, Any], branch: Any, made: dict[str, Any]) -> dict[str, Any]:
-        """A branch that the discriminator chooses: its property has to be there, with one of the branch's values."""
+        """Return a branch that also requires the discriminator's property, with a value that chooses this branch."""
         reference = branch.get("$ref") if isinstance(branch, dict) else None
         if not isinstance(reference, str):
             return made
@@ -355,7 +357,7 @@ class Keywords:
             made["additionalProperties"] = False
         else:
             return
-        # What is required and nowhere described can be anything.
+        # A property that is required and nowhere described can have any value.
         if beyond := always_required(parts) - properties_of(parts).keys():
             made["properties"] = {**made.get("properties", {}), **{name: {} for name in sorted(beyond)}}
 
@@ -365,5 +367,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _constrains(schema: Mapping[str, Any]) -> bool:
-    """Whether something beside a `$ref` is more than an annotation."""
+    """Return whether a schema has a keyword that constrains a value, apart from `$ref`."""
     return not _CONSTRAINTS.isdisjoint(schema)

@@ -1,5 +1,5 @@
-"""The parts of a schema: those that are about the same value as the whole, the properties that they name, and all
-that is below it.
+"""Finds the parts of a schema: the parts that apply to the same value as the whole, the properties that they name, and
+all subschemas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SINGLE: Final = (
 
 
 def in_place(schema: Any, look_up: Callable[[str], Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and every part of it that is about the same value, also through references."""
+    """Yield a schema and every part of it that applies to the same value, also through references."""
     waiting, seen = [schema], set[str]()
     while waiting:
         one = waiting.pop()
@@ -56,7 +56,7 @@ def properties_of(parts: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
 
 
 def always_required(parts: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the properties that parts of a schema require, but for those that are conditions."""
+    """Return the properties that parts of a schema require, without the parts that are conditions."""
     parts = [*parts]
     conditions = {id(part[keyword]) for part in parts for keyword in _CONDITIONAL if keyword in part}
     lists = [part.get("required") for part in parts if id(part) not in conditions]
@@ -64,7 +64,7 @@ def always_required(parts: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def all_below(schema: Any) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield a schema and all below it, each with its depth."""
+    """Yield a schema and all its subschemas, each with its depth."""
     waiting = [(schema, 1)]
     while waiting:
         one, depth = waiting.pop()
@@ -86,7 +86,7 @@ def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def is_alternative(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema is nothing but its branches, so that each of them is closed on its own."""
+    """Return whether a schema consists of alternatives only, so that each of them is closed on its own."""
     lists = [keyword for keyword in IN_PLACE_LISTS if keyword in schema]
     if not schema.keys().isdisjoint(("$ref", "dependentSchemas", "if", "patternProperties", "properties", "required")):
         return False
@@ -96,8 +96,8 @@ def is_alternative(schema: Mapping[str, Any]) -> bool:
 
 
 def base_of(schema: Mapping[str, Any]) -> str | None:
-    """Return the keyword that changes what the references below a schema lead to (`id` is that of draft 4), or None. A
-    fragment names a place only.
+    """Return the keyword (`$id`, or `id` in draft 4) that changes the base of the references below a schema, or None. A
+    value that is only a fragment does not change it.
     """
     named = [one for one in ("$id", "id") if isinstance(schema.get(one), str) and not schema[one].startswith("#")]
     refers = named and any(isinstance(one.get("$ref"), str) for one, _ in all_below(schema))

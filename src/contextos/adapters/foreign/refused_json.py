@@ -1,4 +1,4 @@
-"""What an answer says that is JSON, and is not I-JSON within the limits."""
+"""Reads an answer that is JSON, but not I-JSON within the limits, as far as that is possible."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _DECODER: Final = json.JSONDecoder(parse_int=lambda text: int(text) if len(text)
 
 
 def read_refused(raw: bytes) -> Any:
-    """Return what a text says whose values cannot all be taken, to find whose answer it is; `MISSING` for one that
-    cannot be read.
+    """Return the value of a JSON text that `loads` refuses, to find the request that it answers; `MISSING` for a text
+    that cannot be read at all.
     """
     try:
         return _DECODER.decode(raw.decode("utf-8-sig", "replace"))
@@ -24,10 +24,10 @@ def read_refused(raw: bytes) -> Any:
 
 
 def is_whole(raw: bytes) -> bool:
-    """Return whether a text that `loads` refuses is JSON from its begin to its end, as far as can be seen."""
+    """Return whether a text that `loads` refuses seems to be complete JSON, from its begin to its end."""
     return read_refused(raw) is not MISSING or (raw.lstrip()[:1] in b"[{" and raw.rstrip()[-1:] in (b"]", b"}"))
 
 
 def says_twice(problems: Sequence[Problem], depth: int) -> bool:
-    """Return whether a member of the outer `depth` levels is there twice, so that nobody knows what is said."""
+    """Return whether a member of the outer `depth` levels is there twice, so that its value is not known."""
     return any(one.code == "duplicate_key" and one.pointer.count("/") <= depth for one in problems)

@@ -1,5 +1,5 @@
-"""The errors that end a call of a foreign server: what it states itself, that its definition changed, and that its
-answer cannot be taken.
+"""Makes the replies that end a call of a foreign server with an error: the server stated one, a definition changed, or
+the answer cannot be used.
 
 The text of a server is bounded, and can be written as UTF-8.
 """
@@ -34,13 +34,13 @@ def stated_error(code: str, text: str, declared: CapabilityDefinition) -> Adapte
 
 
 def paused_task(code: str, text: str, declared: CapabilityDefinition) -> AdapterReply:
-    """Return the reply of a read whose server waits for something before it goes on. The text is ours."""
+    """Return the reply of a read whose server waits for something before it goes on. `text` is the runtime's own."""
     return stated_error(code, text, declared).model_copy(update={"paused": True})
 
 
 def artifact_of(name: Any, media_type: Any, content: Any, redact: Callable[[Any], Any], *, raw: bool) -> ToolArtifact:
-    """Return something that a server made beside its output, without the secrets of the connection. `raw`: the content
-    is the base64 of bytes. What the server does not name is called `artifact`.
+    """Return an artifact that a server made beside its output, without the secrets of the connection. `raw`: its
+    content is the base64 of bytes. Without a name from the server it is called `artifact`.
     """
     said = [one if isinstance(one, str) and one else default for one, default in ((name, "artifact"), (media_type, ""))]
     named, kind = (shortened(one, MAX_NAME_CHARS) for one in redact(said))
@@ -50,9 +50,9 @@ def artifact_of(name: Any, media_type: Any, content: Any, redact: Callable[[Any]
 
 
 def definition_drift(capability_id: str, kind: str) -> AdapterReply:
-    """Return the business error of a call that was not sent, because the definition is not the published one; log it.
+    """Return the business error of a call that was not sent because the definition has changed, and log it.
 
-    It has no text of the server. `kind` is the kind of the adapter file. The Tool Gateway keeps the quarantine.
+    The error has no text of the server. `kind` is the kind of the adapter file. The Tool Gateway keeps the quarantine.
     """
     _LOG.warning("the definition of a capability changed", extra={"capability": capability_id})
     error = ToolError(
@@ -66,25 +66,25 @@ def definition_drift(capability_id: str, kind: str) -> AdapterReply:
 def unreadable_answer(
     problem: Problem, declared: CapabilityDefinition, redact: Callable[[Any], Any], *, final: bool
 ) -> AdapterReply:
-    """Return the reply of a call that was answered, and whose answer cannot be taken. `problem` says why, and where in
-    the answer. `final`: a write was done, whatever else the answer says; another attempt of a read gets no other.
+    """Return the reply of a call whose answer came and cannot be used. `problem` says why, and where in the answer.
+    `final`: a write was done, whatever else the answer says; another attempt of a read would get the same answer.
 
     Raises:
-        LostReply: it is a write, and may have happened.
-        Unavailable: it is a read, and another attempt can get a whole answer.
+        LostReply: a write that is not `final`: it may have happened.
+        Unavailable: a read that is not `final`: another attempt can get a whole answer.
     """
     if not final and declared.kind == "write":
         why = f"its answer cannot be read ({problem.code}); look before it is sent again"
         raise LostReply(f"`{declared.name}` may have happened: {why}")
     if not final:
         raise Unavailable(declared.name, f"its answer cannot be read ({problem.code})")
-    # Without the value itself, which could be what a pack declares secret.
+    # The value itself is left out, because a pack can declare it secret.
     return withheld_answer(_LITERAL.sub("the value ", problem.detail), redact(problem.pointer), declared)
 
 
 def withheld_answer(detail: str, place: str, declared: CapabilityDefinition) -> AdapterReply:
-    """Return the reply of a call that was made, and whose answer cannot be taken, for `detail`. The tool chose the
-    names of `place`: one that is too long to be read, or no UTF-8, is left out.
+    """Return the reply of a call that was made, and whose answer cannot be used because of `detail`. The tool chose the
+    names in `place`, a JSON Pointer: it is left out if it is too long to be read or not UTF-8.
     """
     message = shortened(f"the answer cannot be taken: {detail}", MAX_SAID_CHARS)
     pointer = place if place and shortened(place, MAX_SAID_CHARS) == place else None

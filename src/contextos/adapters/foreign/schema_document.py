@@ -10,9 +10,9 @@ from contextos.errors import InvalidInput, Problem
 
 
 class SchemaDocument:
-    """A document with schemas. `root` is its JSON value, and `is_3_0` whether its schemas are those of OpenAPI 3.0.
+    """A document with schemas. `root` is its JSON value. `is_3_0`: its schemas are in the dialect of OpenAPI 3.0.
 
-    `sends_null` says that an argument whose default is null is sent as null, and not left out.
+    `sends_null`: an argument whose default is null is sent as null, and not left out.
     """
 
     def __init__(self, root: dict[str, Any], *, is_3_0: bool = False, sends_null: bool = True) -> None:
@@ -24,7 +24,7 @@ class SchemaDocument:
         """Return the value that a reference leads to.
 
         Raises:
-            InvalidInput: it leads out of the document, to nothing, or in a circle.
+            InvalidInput: the reference leads out of the document, to nothing, or in a circle.
         """
         inside = reference.removeprefix(self._id)
         if not inside.startswith("#"):

@@ -1,7 +1,7 @@
-"""The schemas of a capability: each whole and within the profile, with what it refers to under `$defs`.
+"""Makes the schemas of a capability: each is within the profile, and has the schemas that it refers to under `$defs`.
 
-The profile bounds the size of a schema with its references written out, and refuses one that comes back to itself. Such
-a schema is followed for as many references as fit. What is deeper is refused in arguments, and not checked in answers.
+The profile bounds the size of a schema with its references written out, and refuses a schema that refers to itself. In
+such a schema as many references are followed as fit. Deeper values are refused in arguments and unchecked in answers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidArtifact, InvalidInput
 
 FOLLOWED: Final = (24, 12, 8, 6, 4, 3, 2, 1, 0)
-"""How many references are followed one after the other; the first that fits is used."""
+"""The lengths of a chain of references that are tried in order. The first with which a schema fits is used."""
 UNBOUNDED: Final = 1_000_000
-"""The height of a schema that comes back to itself, and its size where it is larger than any limit."""
+"""The height of a schema that refers to itself, and the size of a schema that is larger than any limit."""
 
 Build = Callable[["Convert"], dict[str, Any]]
 """Makes the whole schema of one side from the schemas of the document."""
@@ -45,17 +45,17 @@ class _Definition:
 
 @dataclass(frozen=True)
 class MadeSchema:
-    """A schema within the profile, and what was cut or left out to make it."""
+    """A schema within the profile, with notes on the parts that were cut or left out to make it."""
 
     schema: dict[str, Any]
     notes: tuple[str, ...]
 
 
 class Schemas:
-    """Makes the schemas of the capabilities of one document. What several of them refer to is converted once."""
+    """Makes the schemas of the capabilities of one document. A schema that several of them share is converted once."""
 
     def __init__(self, document: SchemaDocument, patterns: Patterns | None = None) -> None:
-        """`patterns` are those of the draft, where it has several documents."""
+        """`patterns` counts the patterns of a draft that has several documents; None: of this document alone."""
         self._document, self._patterns = document, patterns or Patterns()
         self._names: dict[str, str] = {}
         self.definitions: dict[str, _Definition] = {}
@@ -69,7 +69,7 @@ class Schemas:
         `sources` are the schemas of the document that `build` converts.
 
         Raises:
-            Inconvertible: it does not fit, or refuses all arguments.
+            Inconvertible: the schema does not fit the profile, is not valid, or refuses all arguments.
         """
         too_large = False
         for followed in FOLLOWED:
@@ -114,14 +114,14 @@ class Schemas:
         return own + sizes <= MAX_SUBSCHEMAS and max(depths) <= MAX_SCHEMA_DEPTH
 
     def _take_patterns(self, schema: Mapping[str, Any]) -> None:
-        """Count the patterns of a schema, which its check compiles, and compiles again for each default.
+        """Count the patterns of a schema. The check of the schema compiles them, and again for each default.
 
         Raises:
-            Inconvertible: one cannot be checked, or the draft has no more room for them.
+            Inconvertible: a pattern cannot be checked, or the patterns of the draft are too large together.
         """
         parts = [one for whole in (schema, *schema.get("$defs", {}).values()) for one, _ in all_below(whole)]
         patterns = [name for one in parts for name in (*one.get("patternProperties", ()), one.get("pattern")) if name]
-        # A root names its patterns also where what is said of them cannot be used.
+        # A root has its patterns as keys also where their schemas cannot be used.
         if fault := next(filter(None, map(self._patterns.fault, patterns)), None):
             raise Inconvertible(fault)
         if not self._patterns.take(patterns, 1 + sum("default" in one for one in parts)):
@@ -135,7 +135,7 @@ class Schemas:
         return made.size
 
     def look_up(self, reference: str) -> Any:
-        """Return what a reference leads to. Raises `Inconvertible` if it leads nowhere."""
+        """Return the schema that a reference leads to. Raises `Inconvertible` if it leads nowhere."""
         try:
             return self._document.at(reference)
         except InvalidInput as error:
@@ -145,7 +145,7 @@ class Schemas:
         return Keywords(refer, self.look_up, note, self._document, self._patterns)
 
     def name(self, reference: str) -> str:
-        """Return the name of a reference under `$defs`: its own last word, made plain and unique."""
+        """Return the name of a reference under `$defs`: its last segment in plain letters, made unique."""
         if reference not in self._names:
             plain = re.sub(r"[^A-Za-z0-9_]+", "_", reference.rpartition("/")[2])[:60] or "schema"
             taken = set(self._names.values())
@@ -155,12 +155,12 @@ class Schemas:
         return self._names[reference]
 
     def variant(self, reference: str, side: Side, followed: int) -> str:
-        """Return the name of what a reference leads to, with `followed` more references one after the other."""
+        """Return the name of the schema of a reference, in which a chain of `followed` references is followed."""
         kept = "" if self.height(reference) <= followed else f".{followed}"
         return f"{self.name(reference)}{'' if side == 'output' else '.' + side}{kept}"
 
     def define(self, reference: str, side: Side, followed: int) -> None:
-        """Convert what a reference leads to, with `followed` more references one after the other."""
+        """Convert the schema of a reference, with a chain of `followed` more references, and what it needs in turn."""
         name = self.variant(reference, side, followed)
         waiting = [(name, reference, side, followed)]
         while waiting:
@@ -173,7 +173,7 @@ class Schemas:
             waiting += whole.waiting
 
     def height(self, reference: str, steps: int = 0) -> int:
-        """Return the number of references one after the other, or `UNBOUNDED` if they come back."""
+        """Return the length of the longest chain of references below this one, or `UNBOUNDED` if it is a circle."""
         if reference not in self._heights:
             if steps > 60:
                 return UNBOUNDED
@@ -209,7 +209,7 @@ class Schemas:
 
 
 class _Whole:
-    """One conversion: how many more references are followed, and what it refers to."""
+    """One conversion of a schema: how many more references it follows, and the definitions that it needs."""
 
     def __init__(self, schemas: Schemas, followed: int, *, into: _Definition | None = None) -> None:
         self._schemas, self._followed = schemas, followed
@@ -237,7 +237,7 @@ class _Whole:
         return {"$ref": f"#/$defs/{name}"}
 
     def closure(self) -> set[str]:
-        """Return the names of everything that is referred to, and collect the notes of it."""
+        """Return the names of all definitions that the schema needs, also indirectly, and add their notes."""
         names: set[str] = set()
         waiting = list(self._into.needs)
         while waiting:
@@ -251,7 +251,7 @@ class _Whole:
 
 
 def _counted(schema: Any) -> tuple[int, list[str], int]:
-    """Return the number of subschemas of a schema, its references, each as often as it is there, and its depth."""
+    """Return the number of subschemas of a schema, its references (a repeated one repeatedly), and its depth."""
     number, references, deepest = 0, [], 0
     for one, depth in all_below(schema):
         number, deepest = number + 1, max(deepest, depth)
@@ -265,13 +265,13 @@ def _named(reference: str) -> str:
 
 
 def _unusable(why: str, notes: list[str], *, too_large: bool) -> str:
-    """Return the reason why no arguments satisfy a schema: what was cut, or what it says itself."""
+    """Return the reason why no arguments satisfy a schema: the parts that were cut (`notes`), or else `why`."""
     told = "; ".join(notes[:3]) or f"no arguments satisfy its schema: {why}"
     return f"its schema is larger than the profile: {told}" if notes and too_large else told
 
 
 def _overlaps(schema: Mapping[str, Any]) -> bool:
-    """Return whether two alternatives of a `oneOf` could both take a value, if neither were closed here."""
+    """Return whether two alternatives of a `oneOf` could accept the same value if the runtime had not closed them."""
     waiting: list[Any] = [schema]
     while waiting:
         one = waiting.pop()
@@ -288,8 +288,8 @@ def _overlaps(schema: Mapping[str, Any]) -> bool:
 
 
 class _Refusals:
-    """Why parts of a schema refuse every value. Each part is looked at once; one that leads back to itself, or is
-    deeper than 64 steps, is not plain to see.
+    """Finds out why parts of a schema refuse every value. Each part is looked at once. No reason is found for a part
+    that leads back to itself or is deeper than 64 steps.
     """
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
@@ -297,7 +297,7 @@ class _Refusals:
         self._known: dict[int, str] = {}
 
     def reason(self, schema: Any, steps: int = 0) -> str:
-        """Return why it is plain to see that no value satisfies a schema; "" if it is not."""
+        """Return an evident reason why no value satisfies a schema, or "" if there is none."""
         if not isinstance(schema, Mapping) or steps > 64:
             return ""
         if id(schema) not in self._known:
@@ -330,7 +330,7 @@ class _Refusals:
 
 
 def _check(schema: dict[str, Any]) -> None:
-    """Check a schema as the registry does. Raises `MalformedJson`, or `ValueError` if it does not compile."""
+    """Check a schema as the registry does. Raises `MalformedJson`, or `ValueError` if the schema does not compile."""
     canonical(schema)
     jsonschema_rs.Draft202012Validator(
         schema, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True, ignore_unknown_formats=False

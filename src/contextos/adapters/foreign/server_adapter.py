@@ -1,4 +1,4 @@
-"""`ServerAdapter`: the part of an adapter of a foreign server that no protocol changes."""
+"""`ServerAdapter`: the part of an adapter of a foreign server that is the same for every protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OperationT = TypeVar("OperationT")
 
 
 class ServerAdapter(Generic[OperationT]):
-    """What an adapter declares, and how each capability is called."""
+    """The definition of an adapter, and the operation by which each capability is called."""
 
     def __init__(self, definition: AdapterDefinition, operations: Mapping[str, OperationT]) -> None:
         self._definition, self._operations = definition, dict(operations)
@@ -25,7 +25,7 @@ class ServerAdapter(Generic[OperationT]):
         return self._definition
 
     def _known(self, capability: str) -> tuple[OperationT, CapabilityDefinition]:
-        """Return how a capability is called and what it declares. Raises `Unavailable` where there is none."""
+        """Return the operation and the declaration of a capability. Raises `Unavailable` if there is no such one."""
         operation, declared = self._operations.get(capability), self._declared.get(capability)
         if operation is None or declared is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")

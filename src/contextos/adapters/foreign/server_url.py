@@ -1,5 +1,5 @@
-"""What the URL of a foreign server can be (encrypted and public, unless a person said that it is internal), and how
-calls to it authenticate.
+"""Checks the URL of a foreign server (encrypted and public, unless a person said that it is internal), and says how
+calls to the server authenticate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def check_server_url(url: str, *, internal: bool) -> None:
     """Refuse the URL of a server that others on the way can read, or that leads to a special address.
 
     Raises:
-        InvalidInput: names the remedy.
+        InvalidInput: the URL is refused; the error names the remedy.
     """
     to = destination(url)
     if fault := internal_address_fault(to.host, internal=internal):
@@ -43,8 +43,8 @@ def bad_connection(where: str, detail: str, remedy: str) -> InvalidInput:
 
 
 def authentication(audience: str | None, variables: Iterable[str]) -> Authentication:
-    """Return how calls authenticate: with a token that is issued for each to `audience`, with the secrets in these
-    variables of the environment, or not.
+    """Return how calls authenticate: with a token that is issued for each call to `audience`, with the secrets in these
+    environment variables, or not at all.
     """
     if audience is not None:
         return Authentication(mode="exchange", audience=audience)
@@ -52,6 +52,6 @@ def authentication(audience: str | None, variables: Iterable[str]) -> Authentica
 
 
 def static_authentication(references: Iterable[str]) -> Authentication:
-    """Return how calls authenticate that have the secrets with these references, or none."""
+    """Return how calls authenticate with the secrets of these references (`env:NAME`, `file:PATH`), or not at all."""
     named = tuple(sorted(set(references)))
     return Authentication(mode="static", credentials=named) if named else Authentication(mode="none")

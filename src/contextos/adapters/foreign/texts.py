@@ -1,9 +1,9 @@
-"""Texts and regular expressions of foreign documents, made such that they can be shown and checked.
+"""Prepares texts and regular expressions of foreign documents, so that they can be shown and checked.
 
-A pattern is checked in time proportional to the text. All patterns of a draft together are bounded, since to compile a
-short one can take a second and ten megabytes (`^\\p{L}{1,189}$`). A long one takes as much before the engine looks at
-the size, so its length counts first. Look-aheads at the begin of a pattern, or after plain
-letters there, are patterns of their own: `^/(?!A)B` is `^/B`, and not `^/A`.
+A pattern is checked in time proportional to the text. The patterns of a draft are bounded together, since compiling a
+short pattern can take a second and ten megabytes (`^\\p{L}{1,189}$`). A long pattern takes as much before the engine
+looks at the size, so its length is limited first. Look-aheads at the begin of a pattern, or after plain letters there,
+become patterns of their own: `^/(?!A)B` is `^/B`, and not `^/A`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import jsonschema_rs
 from contextos.contracts.encoding.display_escape import without_hidden
 
 SIZES: Final = (1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)
-"""Sizes of compiled patterns, in bytes: a pattern counts as the first that it fits into, and the last is the most."""
+"""Sizes of compiled patterns, in bytes. A pattern counts as the first size that it fits; the last is the limit."""
 MAX_FOREIGN_PATTERN_CHARS: Final = 1 << 12
-"""How long a pattern is at most that the engine reads at all."""
+"""The most characters of a pattern that is given to the engine."""
 SMALL: Final = 1 << 15
-"""What a small pattern has at most."""
+"""The most bytes of a pattern that counts as small."""
 MAX_DRAFT_PATTERN_BYTES: Final = 1 << 24
-"""The most that the small patterns of one draft have in all, and the others, with each as often as it is compiled."""
+"""The most bytes of the small patterns of one draft, and of its other patterns, each counted per compilation."""
 NOT_LINEAR: Final = "a pattern cannot be checked in linear time"
 LONG_PATTERN: Final = f"a pattern has more than {MAX_FOREIGN_PATTERN_CHARS} characters"
 LARGE_PATTERN: Final = f"a pattern has more than {SIZES[-1]} bytes when it is compiled"
@@ -33,14 +33,14 @@ MANY_PATTERNS: Final = f"compiled, the patterns of the draft have more than {MAX
 _COUNT: Final = re.compile(
     r"(\\[uxpP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z))|\{[0-9]+(?:,[0-9]*)?\}", re.DOTALL
 )
-"""A count of a pattern, or (1) what can have braces that count nothing: an escape, and a class."""
+"""A count in a pattern (`{2,5}`), or, as group 1, an escape or a class, whose braces are not a count."""
 _SHORTHAND: Final = re.compile(r"\\[dDsSwW]")
-"""What is written out as a class before the engine reads a pattern, in time that grows with the square of how many."""
+"""The shorthands that are expanded to classes before the engine reads a pattern, in time quadratic in their number."""
 _TRIED_PER_CHAR: Final = 1_024
-"""What a pattern counts, for each of its characters, that does not compile whatever its size."""
+"""The bytes per character that count for a pattern that does not compile at any size."""
 _REPEATED: Final = frozenset("?*+{")
 _LITERAL_BEGIN: Final = re.compile(r"\^(?:\\[/.-]|[A-Za-z0-9/_-])*(?=\(|$)")
-"""The begin of a pattern whose look-aheads come after letters that are there as they are written."""
+"""The begin of a pattern up to its first group, if it consists of literal characters only."""
 
 
 def plain_text(text: Any, max_chars: int) -> str:
@@ -51,10 +51,10 @@ def plain_text(text: Any, max_chars: int) -> str:
 
 
 class Patterns:
-    """What the patterns of one draft have taken so far of `MAX_DRAFT_PATTERN_BYTES`."""
+    """The patterns of one draft, and the part of `MAX_DRAFT_PATTERN_BYTES` that they have used so far."""
 
     def __init__(self) -> None:
-        # Of the small ones and of the others: a few that are large cost the small ones nothing.
+        # One budget for small patterns (False) and one for the others, so that large ones take nothing from small ones.
         self._left = {False: MAX_DRAFT_PATTERN_BYTES, True: MAX_DRAFT_PATTERN_BYTES}
         self._known: dict[str, int | str] = {}
 
@@ -64,8 +64,8 @@ class Patterns:
         return found if isinstance(found, str) else None
 
     def written_out(self, pattern: Any) -> tuple[str, list[dict[str, Any]]] | None:
-        """Return a pattern without the look-aheads at its begin, and for each of these a schema that says the same;
-        None where the pattern cannot be said so in linear time.
+        """Return a pattern without the look-aheads at its begin, and for each look-ahead a schema that means the same.
+        None if the result cannot be checked in linear time.
 
         >>> Patterns().written_out("^(?!x)[a-z]+$")
         ('^[a-z]+$', [{'not': {'type': 'string', 'pattern': '^(?:x)'}}])
@@ -90,12 +90,12 @@ class Patterns:
             parts.append({"not": ahead} if rest[2] == "!" else {"pattern": ahead["pattern"]})
             rest = rest[end:]
         _, has_choice = _scanned(f"({rest})")
-        # `^` binds closer than `|`, so the look-aheads would be those of the first alternative alone.
+        # `^` binds closer than `|`, so the look-aheads would apply to the first alternative alone.
         whole = f"{before}{rest}"
         return (whole, parts) if parts and not has_choice and self.fault(whole) is None else None
 
     def take(self, patterns: Iterable[str], times: int) -> bool:
-        """Count patterns that are compiled `times` times more, if so much is left. Returns whether it is."""
+        """Count patterns that are compiled `times` times more. Return False, and count none, if too little is left."""
         taken = [(one, size) for one in patterns if isinstance(size := self._measured(one), int)]
         used = {kind: times * sum(size for _, size in taken if (size > SMALL) is kind) for kind in (False, True)}
         used[False] += times * sum(_work(one) for one, _ in taken)
@@ -106,7 +106,7 @@ class Patterns:
         return True
 
     def _measured(self, pattern: Any) -> int | str:
-        """The size of a pattern, or why it has none."""
+        """Return the size of a compiled pattern in bytes, or the reason why the pattern cannot be used."""
         if not isinstance(pattern, str):
             return NOT_LINEAR
         if len(pattern) > MAX_FOREIGN_PATTERN_CHARS:
@@ -117,10 +117,10 @@ class Patterns:
 
     def _tried(self, pattern: str) -> int | str:
         is_pattern = False
-        # What is as long does not compile to less.
+        # A pattern of n characters does not compile to less than 4n bytes.
         for size in (one for one in SIZES if one >= 4 * len(pattern)):
             if size > SMALL and not is_pattern:
-                # Without its counts a pattern is small, so what is not a pattern is found at little cost.
+                # Without its counts a pattern is small, so a text that is not a pattern is found at little cost.
                 if not self._spend(_work(pattern)):
                     return MANY_PATTERNS
                 is_pattern = _compiles(_COUNT.sub(r"\1", pattern), SIZES[-1])
@@ -136,7 +136,7 @@ class Patterns:
         return LARGE_PATTERN
 
     def _spend(self, work: int) -> bool:
-        """Count what the engine is about to do, if so much is left. Returns whether it is."""
+        """Count the coming work of the engine. Return False, and count nothing, if too little is left."""
         if work > self._left[False]:
             return False
         self._left[False] -= work
@@ -144,13 +144,13 @@ class Patterns:
 
 
 def _work(pattern: str) -> int:
-    """What it counts that the engine reads a pattern, whatever its size becomes."""
+    """Return the bytes that count for reading a pattern, whatever its compiled size is."""
     return len(pattern) ** 2 // 4 + 64 * len(_SHORTHAND.findall(pattern)) ** 2
 
 
 @lru_cache(4096)
 def _compiles(pattern: str, size: int) -> bool:
-    """Whether a pattern is one of the engine, with at most this many bytes."""
+    """Return whether the engine accepts a pattern and compiles it to at most `size` bytes."""
     options = jsonschema_rs.RegexOptions(size_limit=size)
     try:
         jsonschema_rs.Draft202012Validator({"type": "string", "pattern": pattern}, pattern_options=options)
@@ -160,7 +160,7 @@ def _compiles(pattern: str, size: int) -> bool:
 
 
 def _scanned(text: str) -> tuple[int | None, bool]:
-    """Return where the group that `text` begins with ends, and whether it has alternatives of its own."""
+    """Return where the group that begins `text` ends (None: nowhere), and whether it has alternatives of its own."""
     depth, in_class, at, has_choice = 0, False, 0, False
     while at < len(text):
         one = text[at]

@@ -1,7 +1,7 @@
-"""The schemas of a tool that states them itself, as MCP servers do, within the profile.
+"""Converts the schemas that a tool itself states, as tools of MCP servers do, to the profile.
 
-Arguments are one object whose root names every property that any part of it names. So a root that has nothing but
-alternatives keeps their meaning, and accepts no property that nobody named. An answer stays as open as its schema is.
+Arguments are one object whose root names every property that any part of it names. So a root that only has alternatives
+keeps their meaning, and accepts no unnamed property. An answer stays as open as its schema is.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from contextos.adapters.foreign.texts import Patterns
 from contextos.errors import InvalidInput, Problem
 
 _ABOUT_THE_ROOT: Final = ("$id", "$schema", "id")
-"""Keywords of a root that say nothing of a value."""
+"""Keywords of a root that do not constrain a value."""
 
 
 def tool_arguments(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
     """Return the schema of the arguments of a tool: a closed object that accepts nothing that `schema` refuses.
-    `patterns` are those of the draft.
+    `patterns` counts the patterns of the draft.
 
     Raises:
-        InvalidInput: it cannot be said so; the detail says why.
+        InvalidInput: the profile cannot express the schema; the detail says why.
     """
     root, schemas = _read(schema, patterns)
     if not root:
@@ -44,11 +44,11 @@ def tool_arguments(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
 
 
 def tool_answer(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
-    """Return the schema of the answer of a tool: an object that refuses nothing that `schema` accepts. `patterns` are
-    those of the draft.
+    """Return the schema of the answer of a tool: an object that refuses nothing that `schema` accepts. `patterns`
+    counts the patterns of the draft.
 
     Raises:
-        InvalidInput: it cannot be said so; the detail says why.
+        InvalidInput: the profile cannot express the schema; the detail says why.
     """
     root, schemas = _read(schema, patterns)
 
@@ -56,7 +56,7 @@ def tool_answer(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
         made = convert(root, "output")
         if made.setdefault("type", "object") != "object":
             raise Inconvertible("the answer is no object")
-        # Closed, it would refuse answers of calls that were made.
+        # A closed schema would refuse answers of calls that were made.
         is_stated = {"additionalProperties", "unevaluatedProperties"} & made.keys()
         return made if is_stated else {**made, "additionalProperties": True}
 
@@ -78,7 +78,7 @@ def _read(schema: Any, patterns: Patterns | None) -> tuple[dict[str, Any], Schem
 
 
 def _closed(made: dict[str, Any], parts: list[Mapping[str, Any]], notes: list[str]) -> dict[str, Any]:
-    """Close a root over what its parts name. What it says of unnamed properties still counts for those names."""
+    """Return a root that accepts only the properties that its parts name. Its rules for unnamed ones still apply."""
     more = made.pop("additionalProperties", True)
     if more is False:
         return {**made, "type": "object", "additionalProperties": False}
@@ -90,7 +90,7 @@ def _closed(made: dict[str, Any], parts: list[Mapping[str, Any]], notes: list[st
     names = [*(name for name, is_sent in stated.items() if is_sent), *sorted(always_required(parts) - stated.keys())]
     closed: dict[str, Any] = {"type": "object", "additionalProperties": False}
     if "unevaluatedProperties" in made:
-        # It does not see what is named beside it, so it counts as it did.
+        # Inside `allOf` the root does not see the names beside it, so its rules apply as before.
         beside: dict[str, Any] = {"allOf": [made]}
     else:
         patterns |= made.pop("patternProperties", {})

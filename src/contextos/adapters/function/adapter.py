@@ -1,18 +1,18 @@
-"""`FunctionAdapter`: the `Adapter` port over plain Python functions, which are trusted code of somebody else.
+"""`FunctionAdapter`: the `Adapter` port over plain Python functions: trusted code that is not the runtime's.
 
 A function is called with the arguments and the `CallContext`. It returns an `AdapterReply` or a plain dict (its output;
 the declared cost is charged). It refuses with `BusinessError`, reports that nothing happened with `Unavailable`, and
 that something may have happened with `LostReply`. Any other exception, a return value that is no reply and a timeout
 are faults in foreign code. A fault in a write is a `LostReply`, because nobody knows whether it happened. A fault in a
-read is `Unavailable`, because a read changes nothing; what only wrong code raises is `tool_defect`, and is not asked
-again. An exception is also logged, by its class and its frames, also one that comes after the timeout.
+read is `Unavailable`, because a read changes nothing; an exception that only wrong code raises is the error
+`tool_defect`, and the read is not tried again. Each exception is logged by class and frames, also after the timeout.
 
 Sync functions run in a bounded pool of threads. A tenant has at most half of the threads that the others leave free,
 and at least one; at most `queue_limit` of its calls wait. A thread cannot be stopped: after `timeout_ms` it goes on,
 and the call can still happen. Async functions run on the event loop and use no thread. After `timeout_ms` they are
-cancelled; code in them that blocks stops the whole process and is not limited. A call that is late when it gets its
-turn is not made, in both. Functions named in `inline` run on the caller's thread without a timeout; they
-are for reads that take microseconds.
+cancelled; code in them that blocks stops the whole process and is not limited. A call of either kind is not made if its
+time is over when it gets its turn. Functions named in `inline` run on the caller's thread without a timeout; they are
+for reads that take microseconds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CALL_QUEUE_LIMIT: Final = 256
 Function = Callable[..., Any]
 
 USES: Final = "__contextos_uses__"
-"""The attribute of a function that lists the functions and classes of others that it calls, for their code is bound."""
+"""The attribute of a function that lists the foreign functions and classes that it calls: their code is bound too."""
 
 _LOG: Final = logging.getLogger("contextos.adapters")
 
@@ -60,8 +60,8 @@ class BusinessError(Exception):
 
 
 class Running(BusinessError):
-    """Raised by a write whose effect goes on after it returns, and by its lookup while it does: the other system knows
-    it as `operation`, and it is looked up in `retry_after_s` seconds or later. For writes with a `lookup`.
+    """Raised by a write with a `lookup` whose effect goes on after it returns, and by the lookup until the effect ends.
+    The other system calls the effect `operation`. It is looked up after `retry_after_s` seconds or later.
     """
 
     def __init__(self, operation: str, *, retry_after_s: int = 5) -> None:
@@ -117,7 +117,7 @@ class FunctionAdapter:
         """Return what the call with this key did, or None if there was none.
 
         Raises:
-            LostReply: the lookup failed, so it is still not known.
+            LostReply: the lookup failed, so it is still not known what the call did.
             Overloaded: this process had no room to ask.
         """
         function, declared = self._lookups.get(capability), self._declared.get(capability)
@@ -175,10 +175,10 @@ class FunctionAdapter:
 
 
 class _KeptError(AbstractContextManager[None]):
-    """Keeps what a function raised in its thread, so that no future holds it.
+    """Keeps the exception that a function raised in its thread, so that no future holds it.
 
-    After a timeout nobody awaits the future, and asyncio prints the exception of such a future with its message. What
-    the function raises after that is logged here.
+    After a timeout nobody awaits the future, and asyncio would print its exception with the message. An exception that
+    the function raises after the timeout is logged here, without its message.
     """
 
     def __init__(self, caught: _Caught) -> None:
@@ -196,7 +196,7 @@ class _KeptError(AbstractContextManager[None]):
         return True
 
     def abandon(self) -> None:
-        """Nobody waits for the function any more."""
+        """Note that nobody waits for the function any more. Its exception, also a later one, is then logged."""
         with self._lock:
             self._abandoned, error = True, self.error
         if error is not None:
@@ -204,7 +204,7 @@ class _KeptError(AbstractContextManager[None]):
 
 
 class _Caught(ForeignFaults):
-    """The faults of a function. A `BusinessError` is its answer, and is kept in `refusal`."""
+    """The faults of a function. A `BusinessError` is not a fault but an answer, and is kept in `refusal`."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ def log_fault(fault: BaseException, fields: Mapping[str, str]) -> None:
 
 
 def _reply(returned: Any, caught: _Caught) -> AdapterReply:
-    """What a function returned, as a reply. A value that is no reply is a fault like any other."""
+    """Return the value that a function returned as a reply. Another type of value is a fault like any other."""
     reply: AdapterReply | None = None
     strategy = caught.capability.idempotency.strategy
     if isinstance(caught.refusal, Running) and caught.capability.kind == "write" and strategy != "lookup":
@@ -251,7 +251,9 @@ def _reply(returned: Any, caught: _Caught) -> AdapterReply:
 
 
 def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
-    """Raises whatever foreign values raise. The Tool Gateway refuses an output that is no JSON."""
+    """Return a value as a reply, None for a value of another type. Raises whatever the foreign value raises. The Tool
+    Gateway refuses an output that is not JSON.
+    """
     if isinstance(returned, Running):
         return AdapterReply(operation=returned.operation, retry_after_s=returned.retry_after_s, cost_cents=cost_cents)
     if isinstance(returned, BusinessError):
@@ -264,7 +266,7 @@ def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
 
 
 def _text(value: Any, max_chars: int) -> str:
-    """Text that can be stored: valid UTF-8, at most `max_chars` characters."""
+    """Return a value as text that can be stored: valid UTF-8, at most `max_chars` characters."""
     return shortened(str(value), max_chars)
 
 

@@ -1,4 +1,4 @@
-"""What the source of a module imports by statement, and whether it runs other code by a name or a path."""
+"""Reads which modules a source imports by statement, and whether it runs other code by a name or a path."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _PLAIN: Final = frozenset(
     typing unicodedata urllib uuid warnings weakref xml zipfile zlib zoneinfo
     """.split()  # noqa: SIM905 - one a line, they are a page
 )
-"""The modules of the standard library that run no code by a name, a path or a value, but for what `_RUNS` names.
-Code that imports another one of it (`importlib`, `runpy`, `pickle`, `timeit` and the like) runs other code.
+"""The modules of the standard library that run no code by a name, a path or a value, except by the names in `_RUNS`.
+Code that imports any other module of it (`importlib`, `runpy`, `pickle`, `timeit` and the like) runs other code.
 """
 _RUNNERS: Final = frozenset({"cffi", "cloudpickle", "dill", "joblib", "logging.config", "asyncio.subprocess"})
-"""Other modules that do so."""
+"""Further modules that run code by a name, a path or a value."""
 _IMPORT_SYSTEM: Final = frozenset({"meta_path", "modules", "path", "path_hooks", "path_importer_cache"})
-"""What `sys` has of the import system."""
+"""The attributes of `sys` that belong to the import system."""
 _CHANGES: Final = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})
 _RUNS: Final = frozenset(
     {
@@ -80,9 +80,9 @@ _RUNS: Final = frozenset(
         "system",
     }
 )
-"""Names and attributes that do so."""
+"""Names and attributes that run code by a name, a path or a value."""
 _BUILTINS: Final = frozenset({"exec", "eval", "compile", "globals", "vars"})
-"""Names that do so as builtins; an attribute of this name is something else (`re.compile`)."""
+"""Builtins that run code or reach names by a text. An attribute of the same name is something else (`re.compile`)."""
 
 MAX_TEXT_OF_A_PATH: Final = 255
 
@@ -92,10 +92,10 @@ _PARSING: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What code imports by statement (absolute dotted names), and whether it runs code by a name or a path.
+    """The absolute dotted names that code imports by statement, and whether it runs other code by a name or a path.
 
-    `texts` are the parts of its texts that can name a file or a folder. `changes_path`: it changes where Python finds
-    modules, so that nobody knows before it runs what it will import.
+    `texts` are the parts, between slashes, of its strings that can name a file or a folder. `changes_path`: the code
+    changes where Python finds modules, so its imports are not known before it runs.
     """
 
     names: frozenset[str] = frozenset()
@@ -114,11 +114,11 @@ class Imports:
 
 @lru_cache(maxsize=64)
 def read_imports(source: bytes | str, name: str, *, is_package: bool, file: str = "<code>") -> Imports:
-    """Return the imports of a module with this dotted name, wherever in it they are. Raises `SyntaxError`."""
+    """Return the imports anywhere in the source of the module with the dotted name `name`. Raises `SyntaxError`."""
     parents = name.split(".") if is_package else name.split(".")[:-1]
     nodes = list(ast.walk(_parsed(source, file)))
     names: list[str] = []
-    # What the imports of the module are called in it.
+    # Maps a name in the module to the import that it names.
     called: dict[str, str] = {}
     runs = changes = False
     texts: set[str] = set()
@@ -149,7 +149,7 @@ def read_imports(source: bytes | str, name: str, *, is_package: bool, file: str 
 
 
 def _runs(node: ast.AST, called: Mapping[str, str]) -> bool:
-    """Return whether a node runs code by a name, or reaches what does so by a text."""
+    """Return whether a node runs code by a name, or reaches such a function by a text (`getattr`)."""
     if isinstance(node, ast.Name):
         return node.id in _RUNS | _BUILTINS
     if isinstance(node, ast.Attribute):
@@ -190,5 +190,5 @@ def _parsed(source: bytes | str, file: str) -> ast.Module:
         try:
             return ast.parse(source, file)
         except SystemError:
-            # Another thread, which takes no lock, compiled at this moment.
+            # Another thread, which does not take the lock, compiled at this moment.
             return ast.parse(source, file)

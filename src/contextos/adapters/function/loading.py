@@ -1,8 +1,8 @@
 """Loads trusted function code by path and digest from an explicit list. Nothing is discovered.
 
-An entry is `module.py:attribute`, for a file below `root`, or `package.module:attribute`, for an installed module. Of
-the workspace it can import only the files that are listed with it (`sources`). The bytes that are hashed are the bytes
-that run. The attribute is an adapter, or a function that returns one adapter or a sequence of them; the function is
+An entry is `module.py:attribute`, for a file below `root`, or `package.module:attribute`, for an installed module. It
+can import only the files of the workspace that are listed with it (`sources`). The bytes that are hashed are the bytes
+that run. The attribute is an adapter, or a function that returns one adapter or a sequence of adapters; the function is
 called with the workspace's directory.
 """
 
@@ -63,8 +63,8 @@ def load_function_adapters(
 
     Raises:
         InvalidSettings: a file does not exist, is outside `root` or has another digest; the code imports a file of the
-            workspace that is not in `files`, or what comes from no file; it changes `sys.path`, does not load, or makes
-            no adapter.
+            workspace that is not in `files`, or a module that comes from no file; it changes `sys.path`, does not load,
+            or makes no adapter.
     """
     module, _, attribute = path.partition(":")
     if not module or not attribute:
@@ -90,7 +90,7 @@ def load_function_adapters(
 
 
 def _refuse_unknown(path: str, imports: Imports, packages: PackageFiles) -> None:
-    """Refuse code of which nobody can know what it imports, which would be bound to nothing."""
+    """Refuse code whose imports cannot be known, because no digest would cover them."""
     if imports.changes_path:
         remedy = "put the folder on PYTHONPATH, or install what is in it"
         _refuse(path, "changes_path", "it changes where modules are found, so what it imports is not known", remedy)
@@ -156,7 +156,7 @@ def _code_digest(module: str, sources: SourceFiles) -> str:
 
 
 def _imports(module: str, sources: SourceFiles) -> Imports:
-    """What an entry imports; an installed one also the rest of its package."""
+    """Return the imports of an entry. An installed entry also counts as importing its own module."""
     return sources.imports() | Imports(frozenset() if module.endswith(".py") else frozenset({module}))
 
 
@@ -173,7 +173,7 @@ def _file(path: str, module: str, root: Path) -> Path:
 
 
 def _installed(module: str) -> Path | None:
-    """The file of an installed module. Nothing is imported, and so nothing of its packages runs."""
+    """Return the file of an installed module, or None. Nothing is imported, so no code of its packages runs."""
     top, *below = module.split(".")
     try:
         spec = importlib.util.find_spec(top) if all(map(str.isidentifier, [top, *below])) else None
@@ -196,7 +196,7 @@ _SHOWN: Final = (ImportError, SyntaxError, NameError, AttributeError, TypeError,
 
 
 class _Loading(AbstractContextManager[None]):
-    """Turns whatever the code raises while it is loaded into `InvalidSettings`. Ctrl-C passes."""
+    """Turns each exception of the code while it is loaded into `InvalidSettings`. `KeyboardInterrupt` passes."""
 
     def __init__(self, path: str, sources: SourceFiles) -> None:
         self._path, self._files = path, {str(file): file.name for file in sources.paths.values()}

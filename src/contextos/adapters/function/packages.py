@@ -1,10 +1,10 @@
-"""What the code of an adapter imports beside its own files, and the digest of these files on the disk.
+"""Finds the files that the code of an adapter can run beside its own, and computes their digest.
 
-Code that imports by statement is bound to the files that Python will find for the names: to the distributions that have
-them and to all that these require, and to whole packages of no distribution with what is imported there. Code that runs
-other code by a name or a path (`importlib`, `exec`, `runpy`, a subprocess and the like) is bound to everything that
-this process can import, and to each file of its workspace that looks like code or that it names. What each process runs
-when it starts (`.pth`, `sitecustomize`) is bound for all. The standard library is known by its place, not by its names.
+Code that only has import statements is bound to the files that Python will find for the names: to the distributions
+that have them with everything that these require, and to whole packages of no distribution with their own imports.
+Code that runs other code by a name or a path (`importlib`, `exec`, `runpy`, a subprocess and the like) is bound to all
+that this process can import, and to each file of its workspace that looks like code or that it names. All code is bound
+to the files that Python runs at its start (`.pth`, `sitecustomize`). A module is of the standard library by its place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EXTRA: Final = re.compile(r"\bextra\s*==")
 _OWN: Final = frozenset({"contextos"})
 _AT_START: Final = frozenset({"sitecustomize", "usercustomize"})
 _PROGRAM: Final = os.path.realpath(sys.path[0] if sys.path else "")
-"""The folder of the program, as it was when this module was imported."""
+"""The folder of the program: the first entry of `sys.path` when this module was imported."""
 _STANDARD: Final = tuple({os.path.realpath(os.path.dirname(os.__file__)), sysconfig.get_path("stdlib")})
 
 
@@ -53,8 +53,8 @@ class PackageFiles:
     """The files that code with these imports can run beside its own. `workspace` is the folder of its workspace; an
     object that an application made has none, and then the folders of the program count instead.
 
-    `now` is None once a file differs from what it was at first: then nobody knows which of both this process runs. It
-    is always None if code comes from no file (`without_files`).
+    `now` returns None once a file differs from its first state: then nobody knows which version this process runs. It
+    always returns None if some code comes from no file (`without_files` has the names of the modules).
     """
 
     imports: Imports
@@ -82,8 +82,8 @@ class PackageFiles:
 
     @classmethod
     def of(cls, imports: Imports, workspace: Path | None = None) -> PackageFiles:
-        """Return what this process found for the same imports on the same path, or find it if a file is another one
-        now.
+        """Return the files of these imports. A result is shared while its imports, `workspace` and the import path are
+        the same and its files have not changed.
         """
         key = imports, workspace, tuple(_places_of(lambda _: True))
         found = _FOUND.get(key)
@@ -100,7 +100,7 @@ class PackageFiles:
         return self._first if not self.without_files and self._digest() == self._first else None
 
     def _digest(self) -> str:
-        # What counts for a while is not gone through before it is due.
+        # Installed files are not looked at again before their time has passed (`Tree.until`).
         is_due = monotonic() >= self._installed_until
         if self._first is not None and not is_due and self._loose.is_as_seen():
             return self._first
@@ -123,7 +123,7 @@ class PackageFiles:
         return Tree.of(label, self._trees[label], self.imports.texts)
 
     def _everything(self) -> Iterator[tuple[str, Path]]:
-        """What this process imports from, without the standard library and the runtime."""
+        """Yield (label, folder) of each place that this process imports from, without the standard library."""
         yield from ((f"site{number}", Path(one)) for number, one in enumerate(_places_of(_is_site)))
         # The commands of a workspace are other programs than its service, and their folders are not the tools'.
         others = [one for one in _places_of(_is_other) if self.workspace is None or os.path.realpath(one) != _PROGRAM]
@@ -150,7 +150,7 @@ class _Closure:
         self._required: set[tuple[str, bool]] = set()
 
     def follow(self, names: Collection[str]) -> None:
-        """Add what these absolute dotted names lead to."""
+        """Add the files and distributions that these absolute dotted names lead to."""
         for name in sorted(names):
             top = name.partition(".")[0]
             if name in self._known or not top or top in _OWN:
@@ -171,7 +171,7 @@ class _Closure:
                 self._module(name, spec, places)
 
     def _require(self, owner: str, *, named: bool) -> None:
-        """Add a distribution and what it requires; of one that is named as such also the extras that are installed."""
+        """Add a distribution and everything it requires. With `named` also the installed requirements of its extras."""
         key = _plain(owner)
         if {(key, True), (key, named)} & self._required or key in _OWN:
             return
@@ -189,7 +189,7 @@ class _Closure:
                 self._require(needed, named="[" in stated.partition(";")[0])
 
     def _module(self, name: str, spec: ModuleSpec | None, places: Sequence[str]) -> None:
-        """Add a module that no distribution has, with its whole package, and follow what it imports."""
+        """Add a module that belongs to no distribution, with its whole package, and follow its imports."""
         top, *rest = name.split(".")
         for number, place in enumerate(places):
             if not self._is_bound(place):
@@ -203,7 +203,7 @@ class _Closure:
             self._read(top, spec, spec.origin or "")
 
     def _read(self, name: str, spec: ModuleSpec | None, place: str) -> None:
-        """Follow what a module imports. Code that cannot be read is taken for such that runs other code."""
+        """Follow the imports of a module. Code without a readable source counts as code that runs other code."""
         if f"{name}:" in self._known or self._is_bound(place, "package/"):
             return
         self._known.add(f"{name}:")
@@ -216,7 +216,7 @@ class _Closure:
         except ImportError:
             found = Imports(runs_others=True)
         except (SyntaxError, ValueError):
-            # It does not run as it is; as its bytes are bound, it does not later either.
+            # The module cannot run, and cannot change into one that runs, because its bytes are bound.
             return
         self.runs_others = self.runs_others or found.runs_others
         self.follow(found.names)
@@ -228,7 +228,7 @@ class _Closure:
 
 
 def _spec(name: str, within: Iterable[str] | None = None) -> ModuleSpec | None:
-    """What Python will find for a name; for one in a package, `within` its folders. Runs nothing of it."""
+    """Return the spec that Python will find for a name, or None; `within` has the folders of its package, if any."""
     if within is None:
         found = (finder.find_spec(name, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
         return next((one for one in found if one is not None), None)
@@ -247,7 +247,7 @@ def _spec(name: str, within: Iterable[str] | None = None) -> ModuleSpec | None:
 
 
 def _origins(spec: ModuleSpec | None, name: str) -> Sequence[str] | None:
-    """The folders and files of a module. None if there is none, and () if it comes from no file."""
+    """Return the folders and files of a module. None: there is no such module. (): it comes from no file."""
     if spec is None:
         made = sys.modules.get(name)
         file = getattr(made, "__file__", None)
@@ -259,12 +259,12 @@ def _origins(spec: ModuleSpec | None, name: str) -> Sequence[str] | None:
 
 
 def _text(key: str) -> str:
-    """The key of a file as a text, which it is not if the name of the file holds bytes that are no characters."""
+    """Return the key of a file as ASCII. The bytes of any other key are written in hex, as they can be no text."""
     return key if key.isascii() else f"//{os.fsencode(key).hex()}"
 
 
 def _file_of(place: str) -> str:
-    """The archive that a place is in, or else the place."""
+    """Return the archive that contains `place`, or `place` itself if it is not in an archive."""
     inner = place
     while not os.path.exists(inner) and inner != os.path.dirname(inner):
         inner = os.path.dirname(inner)
@@ -283,7 +283,7 @@ def _is_below_standard(place: str) -> bool:
 
 
 def _entries(found: metadata.Distribution) -> list[str]:
-    """The files and folders of a distribution at the top of the folder that it is installed in."""
+    """Return the top-level files and folders of a distribution, and the files of its metadata that count (`STATED`)."""
     parts = {file.parts for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}
     tops = {one[0] for one in parts if not one[0].endswith((".dist-info", ".egg-info"))}
     if not parts:
@@ -294,7 +294,7 @@ def _entries(found: metadata.Distribution) -> list[str]:
 
 
 def _owners() -> Mapping[str, Sequence[str]]:
-    """The distributions that have a top-level module, by its name."""
+    """Return the names of the distributions that have a top-level module, by the name of the module."""
     return _installed(_path_signs())[0]
 
 
@@ -303,7 +303,7 @@ def _distributions() -> Mapping[str, metadata.Distribution]:
 
 
 def _places_of(kind: Callable[[str], bool]) -> list[str]:
-    """The places of this kind that this process imports from, each once."""
+    """Return the places of `sys.path` for which `kind` is true, each once."""
     places = {os.path.realpath(one): one or os.getcwd() for one in reversed(sys.path)}
     return [one for one in reversed(places.values()) if kind(one)]
 
@@ -317,7 +317,7 @@ def _is_other(place: str) -> bool:
 
 
 def _path_signs() -> tuple[object, ...]:
-    """What can change when something is put where this process imports from."""
+    """Return the finders of `sys.meta_path` and the status of each place of `sys.path`: a new module changes them."""
     signs: list[object] = [*map(id, sys.meta_path)]
     for one in dict.fromkeys(sys.path):
         try:
@@ -332,7 +332,7 @@ def _installed(signs: tuple[object, ...]) -> tuple[Mapping[str, Sequence[str]], 
     owners: dict[str, list[str]] = {}
     found: dict[str, metadata.Distribution] = {}
     for name, tops, one in (each for sign in signs if isinstance(sign, tuple) for each in _installed_in(sign)):
-        # The first one on the path is the one that is imported.
+        # Python imports the first distribution of a name on the path.
         found.setdefault(name, one)
         for top in tops:
             owners.setdefault(top, []).append(name)
@@ -341,19 +341,19 @@ def _installed(signs: tuple[object, ...]) -> tuple[Mapping[str, Sequence[str]], 
 
 @lru_cache(maxsize=64)
 def _installed_in(sign: tuple[object, ...]) -> Sequence[tuple[str, Collection[str], metadata.Distribution]]:
-    """The distributions in a folder of the path: name, modules at the top, and what is installed of each."""
+    """Return (name, top-level modules, distribution) of each distribution in one folder of the path."""
     found = ((one.metadata["Name"], one) for one in metadata.distributions(path=[str(sign[0]) or os.getcwd()]))
     return [(_plain(name), _tops(one), one) for name, one in found if name]
 
 
 def _tops(of: metadata.Distribution) -> Collection[str]:
     stated = (of.read_text("top_level.txt") or "").split()
-    # A path for each of some ten thousand files would be most of the time of a start.
+    # `of.files` makes a `Path` for each of some ten thousand files, which would be most of the time of a start.
     paths = [row[0] for row in csv.reader((of.read_text("RECORD") or "").splitlines()) if row]
     listed = paths or [one.as_posix() for one in of.files or ()]
     return stated or {one.partition("/")[0].removesuffix(".py") for one in listed if one.endswith(".py")}
 
 
 def _plain(name: str) -> str:
-    """The name of a distribution in the form in which two spellings of it are equal."""
+    """Return the normal form of a distribution's name: lower case, with `-` for each run of `-`, `_` and `.`."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -43,8 +43,8 @@ class UnlistedImport(ImportError):
 class SourceFiles:
     """The source code of one adapter entry, as it was read.
 
-    `code` maps the dotted module name of each file, seen from the entry's directory, to its bytes, and `paths` to its
-    path. The entry comes first. `root` is the workspace.
+    `code` maps the dotted module name of each file, relative to the entry's directory, to its bytes. `paths` maps it to
+    the path of the file. The entry comes first. `root` is the workspace.
     """
 
     root: Path
@@ -62,8 +62,8 @@ class SourceFiles:
 
     @property
     def package(self) -> str:
-        """Return the name of the package that the files run in. It depends on every byte of them and on their place:
-        code can find a file beside it by `__file__`.
+        """Return the name of the package that the files run in. The name depends on every byte of the files and on
+        their place, because code can find a file beside itself by `__file__`.
         """
         digests = {name: digest_of(source) for name, source in self.code.items()}
         place = os.fsencode(os.path.realpath(self.directory)).hex()
@@ -82,7 +82,7 @@ class SourceFiles:
         """Check one absolute import by its dotted name.
 
         Raises:
-            UnlistedImport: it is a file of the workspace that is not listed.
+            UnlistedImport: the import is a file of the workspace that is not listed.
         """
         top = name.partition(".")[0]
         if not name or self.holds(name) or top == "contextos":
@@ -94,7 +94,7 @@ class SourceFiles:
         """Check every import statement of every file, wherever in the file it is, before any of them runs.
 
         Raises:
-            UnlistedImport: one names a file of the workspace that is not listed.
+            UnlistedImport: an import names a file of the workspace that is not listed.
             SyntaxError: a file is not Python.
         """
         for module in self.code:
@@ -113,7 +113,7 @@ class SourceFiles:
         with ExitStack() as on_failure:
             on_failure.callback(self._unload)
             module = importlib.import_module(f"{self.package}.{self.entry}")
-            # A helper that is imported later must be the bytes that were read, not those on the disk by then.
+            # A helper that is imported later must run the bytes that were read, and not newer bytes on the disk.
             for name in self.code:
                 importlib.import_module(f"{self.package}.{name}")
             for name in set(sys.modules) - before:
@@ -122,7 +122,7 @@ class SourceFiles:
         return module
 
     def imports(self) -> Imports:
-        """Return what the files import that is not one of them."""
+        """Return the imports of the files that are not themselves among the files."""
         found = Imports()
         for module in self.code:
             found |= self._imports(module)

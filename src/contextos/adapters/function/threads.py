@@ -47,7 +47,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Start nothing more and cancel what waits. Functions that run are not waited for."""
+        """Start nothing more, and cancel the functions that wait. Running functions are not waited for."""
         with self._lock:
             self._closed = True
             waiting = [future for queue in self._waiting.values() for future in queue]
@@ -69,21 +69,21 @@ class Threads:
                 return None
             queue = self._waiting[tenant_id]
             future = next(iter(queue))
-            # Under the lock: a pool that was closed meanwhile would raise.
+            # Under the lock, because a pool that was closed meanwhile would raise.
             running = self._pool.submit(_run, future, queue[future])
             self._running[tenant_id] += 1
             del queue[future]
-            # To the end: tenants take turns.
+            # The tenant goes to the end of the queue, so that tenants take turns.
             if self._waiting.pop(tenant_id):
                 self._waiting[tenant_id] = queue
             return tenant_id, future, running
 
     def _free(self) -> int:
-        """Number of idle threads. Call with the lock held."""
+        """Return the number of idle threads. Call with the lock held."""
         return self._count - self._running.total()
 
     def _has_room(self, tenant_id: str, free: int) -> bool:
-        """Whether one more function of this tenant can start. Call with the lock held."""
+        """Return whether one more function of this tenant can start. Call with the lock held."""
         own = self._running[tenant_id]
         return own < max(1, (free + own) // 2)
 
@@ -156,7 +156,7 @@ class _DaemonPool:
 
 
 class _Outcome(AbstractContextManager[None]):
-    """What a function returned, or whatever it raised, so that its thread goes on."""
+    """Keeps the exception of a function, or the `result` that is set, so that the thread goes on."""
 
     result: Any = None
     error: BaseException | None = None

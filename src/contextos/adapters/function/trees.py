@@ -1,6 +1,6 @@
-"""The files below a folder that count for the digest of what code can run, and the signs by which a change is seen.
+"""Lists the files below a folder that count for the digest of code, and notices their changes by their status.
 
-Compiled caches (`__pycache__`) do not count, and of a distribution's metadata only what is the same everywhere.
+Compiled caches (`__pycache__`) do not count, nor does metadata of a distribution that differs by installer or place.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from contextos.contracts.encoding.jcs import digest as digest_of
 
 INSTALLED_FOLDERS: Final = ("site-packages", "dist-packages")
 LOOSE_FOLDER: Final = "folder"
-"""The label of a folder of which only files that look like code count."""
+"""The label of a folder in which only files that look like code count."""
 WORKSPACE: Final = "workspace"
-"""The label of the workspace: as `LOOSE_FOLDER`, and what the code names counts too."""
+"""The label of the workspace: as `LOOSE_FOLDER`, and files and folders that the code names count too."""
 MODULE: Final = "module"
-"""The label of a package of no distribution: every file counts but what a process writes as it works."""
+"""The label of a package of no distribution: every file counts, except data that a process writes (`_STORES`)."""
 START_FILES: Final = "start"
-"""The label of a folder of which only the `.pth` files count, which each process runs when it starts."""
+"""The label of a folder in which only the `.pth` files count, which Python runs at its start."""
 STATED: Final = frozenset({"METADATA", "PKG-INFO", "entry_points.txt"})
 """The files of a distribution's metadata that count. Others differ by installer and place."""
 LOOK_AGAIN_S: float = 1.0
-"""For how many seconds at least what was seen of installed files counts as what they are. An adapter can have thousands
-of them, and at each call the status of each would take most of its time. All other files are looked at when asked."""
+"""The least seconds between two looks at installed files. An adapter can have thousands of them, and the status of each
+would take most of the time of a call. All other files are looked at each time."""
 LOOK_SHARE: Final = 50
-"""The installed files are looked at again after this many times what the last look at all of them took."""
+"""Installed files are looked at again after this many times the seconds that the last look at all of them took."""
 MAX_LOOK_AGAIN_S: Final = 10.0
 """Installed files are looked at again after this many seconds, however long a look takes."""
 _INSTALLED: Final = ("site", "package", START_FILES)
@@ -45,9 +45,9 @@ _SCRIPTS: Final = frozenset(
 )
 """The endings of files that look like code; a file that can be executed does too."""
 _STORES: Final = (".db", ".sqlite", ".sqlite3", "-wal", "-shm", "-journal", ".log", ".lock")
-"""The endings of what a process writes as it works. Such a file is data everywhere but in a distribution."""
+"""The endings of files that a process writes as it works. Such a file is data everywhere except in a distribution."""
 _RECORDS: Final = (*_STORES, ".json", ".jsonl", ".csv")
-"""The endings of what tools write into a workspace. Such a file is data there, also where the code names it."""
+"""The endings of files that tools write into a workspace. Such a file is data there, even if the code names it."""
 
 
 FileSign = tuple[int, ...]
@@ -55,11 +55,11 @@ FileSign = tuple[int, ...]
 
 @dataclass(slots=True)
 class Tree:
-    """What was found below one folder, or of one file: the path and the status of each file that counts, by key.
+    """The files that count below one folder, or one file: by key, the path and the sign of each (`file_sign`).
 
-    `folders`, `data` and `gone` are the other places and their signs: if one is another, other files can count now.
-    `looked_at` is when the last look began that found all as it was, by the monotonic clock, and `took_s` how long it
-    took if the files are installed.
+    `others` has the other places and their signs; if one changes, other files can count. `looked_at` is the start of
+    the last look that found no change, in seconds of the monotonic clock. `took_s` is its length in seconds, for
+    installed files only.
     """
 
     files: Mapping[str, tuple[str, FileSign]]
@@ -76,7 +76,7 @@ class Tree:
 
     @classmethod
     def joined(cls, trees: Collection[Tree]) -> Tree:
-        """Return one tree of several that are not installed, so that one look is at all of them."""
+        """Return one tree of several whose files are not installed, so that one look checks all of them."""
         files, others = dict[str, tuple[str, FileSign]](), Others()
         for one in trees:
             files |= one.files
@@ -87,9 +87,9 @@ class Tree:
 
     @classmethod
     def of(cls, label: str, root: Path, named: Collection[str] = ()) -> Tree:
-        """Return what is there. `named` are names of files and folders that count in the workspace.
+        """Return the tree of `root`. `named` are names of files and folders that count in the workspace.
 
-        The adapters of a process share what was found of the same folder, as long as it is so.
+        The adapters of a process share the tree of a folder as long as the folder does not change.
         """
         first = _first(label)
         key = label, os.fspath(root), frozenset(named) if first == WORKSPACE else frozenset()
@@ -103,19 +103,19 @@ class Tree:
 
     @property
     def until(self) -> float:
-        """The end of the time for which what was seen counts without another look."""
+        """The time (monotonic, seconds) before which the last look counts, so that no other look is needed."""
         if not self.is_installed:
             return self.looked_at
         share_s = LOOK_SHARE * sum(map(_took, [*_TREES.values()]))
         return self.looked_at + max(LOOK_AGAIN_S, min(share_s, MAX_LOOK_AGAIN_S))
 
     def is_as_seen(self) -> bool:
-        """Return whether the status of every file and folder is what it was, so that nothing has to be listed.
+        """Return whether the status of every file and folder is unchanged, so that nothing has to be listed again.
 
-        For installed files it is what was seen a while ago.
+        For installed files the last look can be up to `MAX_LOOK_AGAIN_S` seconds old.
         """
         asked = monotonic()
-        # Threads that ask at once share the look that began after they asked.
+        # Threads that ask at the same time share one look, which began after they asked.
         with self._looking:
             if self.until > asked:
                 return True
@@ -131,14 +131,14 @@ class Tree:
 
 @dataclass(slots=True)
 class Others:
-    """The places of a tree that are none of its files: folders, files that do not count, and what is not there."""
+    """The places of a tree besides its files: folders, files that do not count (`data`), and absent paths (`gone`)."""
 
     folders: dict[str, FileSign] = field(default_factory=dict)
     data: dict[str, int] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
 
     def are_as_seen(self) -> bool:
-        """Raises `OSError` if a place is gone."""
+        """Return whether no place has changed. Raises `OSError` if a place no longer exists."""
         return (
             [*map(folder_sign, map(os.stat, self.folders))] == [*self.folders.values()]
             and [*map(_mode, map(os.stat, self.data))] == [*self.data.values()]
@@ -152,7 +152,7 @@ _took: Final[Callable[[Any], float]] = attrgetter("took_s")
 
 
 def _first(label: str) -> str:
-    """The word that a label begins with."""
+    """Return the first word of a label, without its number."""
     return label.partition("/")[0].rstrip("0123456789")
 
 
@@ -173,14 +173,14 @@ def walk(
         yield label, root, stated
         return
     runtime = os.stat(_RUNTIME)
-    # A folder that a link leads back to is looked at once.
+    # Each folder is looked at once, also if links lead to it again. The runtime's own folder is left out.
     seen = {(runtime.st_dev, runtime.st_ino), (stated.st_dev, stated.st_ino)}
     folders = [(label, root, stated)]
     while folders:
         label, place, stated = folders.pop()
         others.folders[place] = folder_sign(stated)
         try:
-            # In one order, so that the same link is the one that is followed.
+            # A fixed order, so that of several links to a folder always the same is followed.
             entries = sorted(os.scandir(place), key=lambda one: one.name)
         except OSError:
             continue
@@ -202,14 +202,14 @@ def walk(
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Which entries of a folder count. `first` is the word that its label begins with."""
+    """Decides which entries of a folder count. `first` is the first word of the label of the folder."""
 
     first: str
     named: frozenset[str]
 
     @property
     def looks_like_code(self) -> bool:
-        """Return whether of this folder only files count that look like code, or are named."""
+        """Whether only those files of this folder count that look like code or are named."""
         return self.first in (LOOSE_FOLDER, WORKSPACE)
 
     def folder(self, entry: os.DirEntry[str]) -> bool:
@@ -218,7 +218,7 @@ class _Counts:
             return True
         if name in ("__pycache__", "node_modules", ".git") or self.first == START_FILES:
             return False
-        # What is hidden, or holds what was installed and is bound for itself.
+        # A hidden folder, or a folder of installed packages, which are bound separately.
         hidden = name.startswith(".") or name in INSTALLED_FOLDERS or os.path.exists(f"{entry.path}/pyvenv.cfg")
         return not (self.looks_like_code and hidden)
 
@@ -236,13 +236,13 @@ class _Counts:
 
 file_sign: Final[Callable[[Any], FileSign]] = attrgetter("st_dev", "st_ino", "st_mtime_ns", "st_ctime_ns", "st_size")
 folder_sign: Final[Callable[[Any], FileSign]] = attrgetter("st_dev", "st_ino", "st_ctime_ns")
-"""Which folder it is, and when it changed last: the time that `os.utime` does not set."""
+"""The identity of a folder, and the time of its last change that `os.utime` cannot set."""
 _mode: Final[Callable[[Any], int]] = attrgetter("st_mode")
 _DIGESTS: Final[dict[str, tuple[FileSign, str]]] = {}
 
 
 def file_digest(path: str, sign: FileSign) -> str:
-    """Return the digest of a file, read again where its status says that it changed. A file that is gone has none."""
+    """Return the digest of a file, which is read again if its sign changed. "" if the file cannot be read."""
     known = _DIGESTS.get(path)
     if known is None or known[0] != sign:
         try:

@@ -1,10 +1,10 @@
-"""`McpAdapter`: the `Adapter` port over an MCP server, which is a process or a URL and code of somebody else.
+"""`McpAdapter`: the `Adapter` port over an MCP server: a process or a URL, with code of somebody else.
 
-Before every call the server is asked for its tools, and the digest of the one that is called is compared with that of
-the adapter file. A read is also sent on a list of its session that is no older than the file allows
-(`definition_max_age_s`), and that nothing made void. If the tool differs, or is gone, nothing is sent: the call ends
-with the business error `definition_drift`, which says that nothing happened, so a write keeps no key and nobody has to
-settle it. The Tool Gateway then keeps the capability in quarantine, also if the server changes back.
+Before every call the server is asked for its tools, and the digest of the called tool is compared with the digest in
+the adapter file. For a read, an earlier list of the session is enough if it is younger than the file allows
+(`definition_max_age_s`) and nothing made it void. If the tool differs, or is gone, nothing is sent. The call then ends
+with the business error `definition_drift`: nothing happened, so a write keeps no key and nobody has to settle it. The
+Tool Gateway then keeps the capability in quarantine, also if the server changes back.
 
 Up to the call itself every fault is `Unavailable`. After it, a fault is `LostReply` for a write and `Unavailable` for a
 read. An error that the server reports is a business error. The session lives on a thread of its own.
@@ -59,17 +59,17 @@ LIST_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 12
 CHECK_SERVER: Final = "check its command, or its URL and token"
 BAD_ARGUMENTS: Final = -32602
-"""JSON-RPC: the arguments are wrong. A server can state this and every other error after an effect, too."""
+"""The JSON-RPC error for wrong arguments. A server can send it, like every other error, after an effect too."""
 RPC_CODES: Final = {BAD_ARGUMENTS: "tool_refused"}
-"""The code of an error of JSON-RPC, where it has one of our own."""
+"""The codes of JSON-RPC errors that have a name of their own here. Any other code is named `jsonrpc_<code>`."""
 UNFINISHED: Final = frozenset({"input_required", "task"})
-"""The kinds of answer after which a tool goes on."""
+"""The kinds of answer (`result_type`) after which the tool has not finished."""
 
 
 class McpAdapter(ServerAdapter[McpOperation]):
-    """An adapter whose capabilities are tools of one MCP server, and the resources that are listed.
+    """An adapter whose capabilities are tools of one MCP server, and reads of the resources that its file lists.
 
-    `folder` is where the command of the server runs. Nothing is connected before the first call.
+    `folder` is where the command of the server runs. There is no connection before the first call.
     """
 
     def __init__(
@@ -169,13 +169,13 @@ class McpAdapter(ServerAdapter[McpOperation]):
                         faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
             finally:
                 if reply is None or not self._is_good(reply, declared):
-                    # Perhaps the tool is another one now.
+                    # The tool can have changed since it was listed.
                     session.forget()
             assert reply is not None, "a fault raises"
             return reply.model_copy(update={"definition_age_ms": age_ms})
 
     def _is_good(self, reply: AdapterReply, declared: CapabilityDefinition) -> bool:
-        """Whether a reply has an output, which fits its published schema where a later call could use the same list."""
+        """Return whether a reply has an output. If lists are kept for later calls, it also has to fit its schema."""
         if reply.output is None or not self.definition_max_age_s:
             return reply.output is not None
         capability = self._capabilities[f"{self._definition.adapter_id}.{declared.name}"]
@@ -190,9 +190,9 @@ class McpAdapter(ServerAdapter[McpOperation]):
         over_at: float,
         after: ExitStack,
     ) -> tuple[McpSession, int | None]:
-        """Return the session, and the age in ms of its list in which the tool is as it was published: 0 if the server
-        was asked for this call, None for a tool that differs and for a resource. Nothing was sent yet: a fault is
-        `Unavailable`, also for a write. `after` retires a session that is for this call alone.
+        """Return the session, and the age in ms of the list that has the tool as it was published: 0 if the server was
+        asked for this call, None for a resource, or if the tool differs. The call itself is not sent yet, so a fault is
+        `Unavailable` also for a write. `after` retires a session that is for this call alone.
         """
         assert self._open is not None, "it is made before anything runs on the thread"
         session: McpSession | None = None
@@ -212,7 +212,7 @@ class McpAdapter(ServerAdapter[McpOperation]):
                         ):
                             age_ms = 0
             except TimeoutError:
-                # It does not even list: the next call gets another session, and other calls keep this one.
+                # The server does not even list its tools: the next call gets another session, open calls keep this one.
                 if session is not None:
                     session.retire()
                 faults.uncertain(f"it did not list its tools in {context.timeout_ms} ms")
@@ -253,11 +253,11 @@ class McpAdapter(ServerAdapter[McpOperation]):
 
 
 def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
-    """Make the adapter of a file of the kind `mcp`; nothing is connected yet. `folder` is where its command runs.
+    """Make the adapter of a file of the kind `mcp`, without connecting. `folder` is where the command runs.
 
     Raises:
-        InvalidInput: the connection or an operation is not of its kind, or says what nothing enforces; or the extra
-            `mcp` is not installed.
+        InvalidInput: the connection or an operation is not valid, the egress list lacks the server, an operation does
+            not fit its capability, or the extra `mcp` is not installed.
     """
     require_mcp()
     connection = parse(McpConnection, file.connection, at="/connection")
@@ -287,8 +287,8 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
     """Return the tools that a server lists now, for the person who drafts its adapter.
 
     Raises:
-        Unavailable: it does not answer, or lists too many; says what its process wrote last to stderr, or the status
-            with which it refuses.
+        Unavailable: the server does not answer, or lists too many tools. The text has the last line of its stderr, or
+            the status with which it refuses.
     """
     from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions, silence_sdk
 
@@ -315,7 +315,7 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
 
 
 def _end(thread: LoopThread, sessions: McpSessions) -> None:
-    """End the sessions in order, and then their thread with whatever does not end."""
+    """Close the sessions (for `END_TIMEOUT_S` seconds at most), end their thread, and kill processes that are left."""
     wait({thread.submit(sessions.close())}, timeout=END_TIMEOUT_S)
     thread.close()
     sessions.kill()
@@ -324,8 +324,8 @@ def _end(thread: LoopThread, sessions: McpSessions) -> None:
 def _reply(
     answer: ToolAnswer, operation: ToolOperation, declared: CapabilityDefinition, redact: Redact
 ) -> AdapterReply:
-    """The answer of a tool as a reply, without the secrets of the connection. The Tool Gateway checks the output
-    against the published schema.
+    """Return the answer of a tool as a reply, without the secrets of the connection. The Tool Gateway checks the output
+    against the published schema. Raises `LostReply` for a write that has not finished.
     """
     texts = redact(
         [part["text"] for part in answer.content if part.get("type") == "text" and isinstance(part.get("text"), str)]
@@ -349,7 +349,7 @@ def _reply(
 
 
 def _artifact(part: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
-    """What a part of an answer embeds: a resource, an image or a sound. A link to a resource embeds nothing."""
+    """Return the resource, image or sound that a part of an answer embeds, else None: a link embeds nothing."""
     if part.get("type") in ("image", "audio") and isinstance(part.get("data"), str):
         return artifact_of(part["type"], part.get("mimeType"), part["data"], redact, raw=True)
     found = part.get("resource") if part.get("type") == "resource" else None
@@ -364,8 +364,8 @@ def _resource(found: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
 
 
 def _contents(answer: ResourceAnswer, uri: str, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:
-    """The texts of the resource `uri`, and its bytes as artifacts. What the server says to be another resource is left
-    out: nobody listed it.
+    """Return the texts of the resource `uri`, with its bytes as artifacts. Contents with another URI are left out,
+    because that resource was not asked for.
     """
     own = [part for part in answer.contents if part.get("uri") == uri]
     said = [part["text"] for part in own if isinstance(part.get("text"), str)]

@@ -1,7 +1,7 @@
-"""`McpSessions`: the sessions with an MCP server, one at a time, made when it is needed and anew after it ended.
+"""`McpSessions`: the sessions with an MCP server, one at a time. A call that finds no usable session makes a new one.
 
-They live on one event loop. What a server does wrong ends the session; the caller learns it as an exception of whatever
-kind, and turns it into what its port promises.
+All sessions run on one event loop. A fault of the server ends its session. The caller gets an exception of any class,
+and turns it into an error that its port promises.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class WrappedAnswer(BaseModel):
 
 
 class ToolAnswer(BaseModel):
-    """The answer to `tools/call`. `result_type` is `complete`, or what the server wants before it goes on."""
+    """The answer to `tools/call`. `result_type` is `complete`, or names what the server wants before it goes on."""
 
     model_config = ConfigDict(extra="ignore")
     content: list[dict[str, Any]] = []
@@ -97,8 +97,8 @@ class ResourceAnswer(BaseModel):
 
 
 class Listing(NamedTuple):
-    """The tools that a server listed. `asked_s` is when it was asked, by the monotonic clock and by that of the wall;
-    `changes` is that of the session then. `compared` keeps which operations fit it.
+    """The tools that a server listed. `asked_s` is the time of the request in seconds, by the monotonic and by the wall
+    clock. `changes` is the count of the session at that time. `compared` caches the results of `fits`.
     """
 
     asked_s: tuple[float, float]
@@ -107,20 +107,20 @@ class Listing(NamedTuple):
     compared: dict[tuple[str, str], bool]
 
     def fits(self, operation: ToolOperation) -> bool:
-        """Return whether the tool of an operation is in it as it was published."""
+        """Return whether this list has the tool of an operation as it was published."""
         key = operation.tool, operation.digest
         if key not in self.compared:
             self.compared[key] = is_as_published(operation, self.tools)
         return self.compared[key]
 
     def age_s(self) -> float:
-        """Return the seconds since the server was asked. One of both clocks can stop or be set back."""
+        """Return the seconds since the server was asked, by the clock that says more: one can stop or be set back."""
         return max(now_s - asked_s for now_s, asked_s in zip(_now_s(), self.asked_s, strict=True))
 
 
 class McpSession:
     """One session with a server, from its handshake to its end. It ends with its transport, or by `end`. With `keeps`
-    its newest list is kept for `known`.
+    it keeps its newest list of tools for `known`.
     """
 
     def __init__(self, transport: StdioTransport | HttpTransport, *, keeps: bool = False) -> None:
@@ -142,12 +142,12 @@ class McpSession:
 
     @property
     def changes(self) -> int:
-        """Count what makes an earlier list of tools void, such as a word of the server that it changed."""
+        """The number of events so far that made a list of tools void, such as the server's notice of a change."""
         return self.transport.reader.changes
 
     def known(self, max_age_s: float) -> Listing | None:
-        """Return the newest list of this session, if the server was asked for it less than `max_age_s` ago, and nothing
-        made it void since.
+        """Return the newest list of this session, or None if it is `max_age_s` seconds old or older, or something made
+        it void since.
         """
         newest = self._newest
         if newest is None or newest.changes != self.changes or newest.age_s() >= max_age_s:
@@ -155,11 +155,13 @@ class McpSession:
         return newest
 
     def forget(self) -> None:
-        """Let no call use a list that the session has now, or is asking for."""
+        """Make the list of tools void that the session has now, or is asking for."""
         self.transport.reader.changes += 1
 
     async def ask(self, request: Any, kind: type[AnswerT]) -> AnswerT:
-        """Send a request in this session and in no other. Raises whatever the SDK raises."""
+        """Send a request in this session only, and return its result. Raises whatever the SDK raises,
+        `UnreadableAnswer` for an answer that cannot be read, and `ConnectionError` if the session never opened.
+        """
         self._asking += 1
         try:
             if not self._opened.done():
@@ -179,14 +181,14 @@ class McpSession:
                 self.end()
 
     def is_stated(self, error: MCPError) -> bool:
-        """Return whether the server stated this error of a call."""
+        """Return whether the server itself sent this error of a call. If not, the SDK made it."""
         return self.transport.reader.is_stated(error)
 
     async def list_tools(self, trace: Mapping[str, str] = NO_TRACE) -> list[dict[str, Any]]:
-        """Return all tools that the server lists. `trace` are the W3C trace headers of the call that asks.
+        """Return all tools that the server lists. `trace` has the W3C trace headers of the call that asks.
 
         Raises:
-            Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages, or a page is not valid.
+            Unavailable: there are more than `MAX_TOOLS` tools or `MAX_PAGES` pages, or a page is not valid.
         """
         asked_s, changes = _now_s(), self.changes
         tools, cursor, seen = list[dict[str, Any]](), None, set[str]()
@@ -236,7 +238,7 @@ class McpSession:
             raise UnreadableAnswer(problems_of(error)[0], succeeded=True) from None
 
     def retire(self) -> None:
-        """End the session when the requests that others wait for are answered. Does not wait."""
+        """Give no new call this session, and end it once its open requests are answered. Does not wait."""
         self._retired = True
         if not self._asking:
             self.end()
@@ -262,19 +264,19 @@ class McpSession:
                     group.cancel_scope.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Ask a server of 2026-07-28, which says nothing unasked, to say when its list of tools changes. Over HTTP no
-        such stream is opened. One that does not take the request says nothing, and then the age alone counts.
+        """Ask a server of MCP 2026-07-28 to report changes of its list of tools, which it does on request only. Over
+        HTTP this is not asked. If the server refuses, only the age of a list counts.
         """
         with suppress(Exception):
             async with client.listen(tools_list_changed=True):
-                # What changed before it took the request, it does not say.
+                # The server does not report changes from before it took the request.
                 self.forget()
                 await anyio.sleep_forever()
 
 
 class McpSessions:
-    """The sessions with one server: one that is used, and those that are ending. Runs on one event loop. With `keeps`
-    each keeps its newest list of tools.
+    """The sessions with one server: the one in use, and those that are ending. Runs on one event loop. With `keeps`
+    each session keeps its newest list of tools.
     """
 
     def __init__(self, named: McpConnection, folder: Path, *, keeps: bool = False) -> None:
@@ -285,15 +287,15 @@ class McpSessions:
 
     @property
     def transport(self) -> StdioTransport | HttpTransport | None:
-        """The transport of the newest session."""
+        """The transport of the newest session that calls share; None before the first."""
         return self._current.transport if self._current else None
 
     async def session(self, access_token: str = "") -> McpSession:
-        """Return the session that is used, or a new one after it ended; it may not be open yet. With a token that was
-        issued for one call, return a session for that call alone, which the caller retires.
+        """Return the session in use, or a new one after it ended. It may not be open yet. If each call has a token of
+        its own, return a new session for that call alone, which the caller retires.
 
         Raises:
-            Unavailable: the program or a variable that it needs does not exist, or a token is needed.
+            Unavailable: the program or a variable that it needs does not exist, or the token of the call is missing.
         """
         if self._named.audience is not None:
             if not access_token:
@@ -304,8 +306,8 @@ class McpSessions:
         return self._current
 
     def expect(self, tool_call_id: str, max_age_s: float) -> None:
-        """Begin the listing for a call that will probably follow, unless it can use a list of this age. Only in a
-        session that is open: none is made here, and none is shared with a call that has a token of its own.
+        """Begin to list the tools for a call that will probably follow. Does nothing if a list is known that is newer
+        than `max_age_s` seconds, no session is open, or each call has a token of its own.
         """
         current = self._current
         if self._named.audience is None and current is not None and current.is_open and not current.known(max_age_s):
@@ -360,14 +362,14 @@ def _not_listed(why: str) -> Unavailable:
 
 
 def _meta(trace: Mapping[str, str]) -> Any:
-    """The trace headers as MCP carries them (SEP-414): unprefixed in `_meta`."""
+    """Return the trace headers as MCP carries them (SEP-414): without a prefix in `_meta`."""
     return dict(trace) or None
 
 
 @contextmanager
 def _only_in(trace: Mapping[str, str]) -> Iterator[None]:
-    """Let the SDK send a request in this trace. It writes the current trace and baggage of OpenTelemetry into every
-    request, and outside of this those are the embedding program's.
+    """Make `trace` the current trace. The SDK writes the current trace and baggage of OpenTelemetry into every request,
+    and without this they would be those of the embedding program.
     """
     token = attach(TraceContextTextMapPropagator().extract(trace, Context()))
     try:
@@ -377,20 +379,20 @@ def _only_in(trace: Mapping[str, str]) -> Iterator[None]:
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    """Take the exception of a session that ended, whose text is the server's, so that nothing prints it."""
+    """Retrieve the exception of a session that ended, so that asyncio does not print it: its text is the server's."""
     with suppress(asyncio.CancelledError):
         task.exception()
 
 
 class _NotOurs(logging.Filter):
-    """Drops what the SDK logs in our threads: it holds text of the server."""
+    """Drops the log records of the SDK in the runtime's own threads, because they hold text of the server."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.threadName or "").startswith(THREAD_NAME)
 
 
 def silence_sdk() -> None:
-    """Keep text of servers out of the log. What the SDK logs for the embedding program itself is not changed."""
+    """Keep text of servers out of the log. Records of the SDK in threads of the embedding program are kept."""
     for name in SDK_LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(one, _NotOurs) for one in logger.filters):

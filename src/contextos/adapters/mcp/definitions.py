@@ -1,4 +1,4 @@
-"""What the adapter file says of an MCP server, and the digest of a tool as the server lists it."""
+"""Holds the members of an adapter file for an MCP server, and computes the digest of a tool as the server lists it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from contextos.errors import InvalidInput
 
 MAX_AGE_S: Final = 300
 PINNED_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""The members of a listed tool that its digest covers; the rest of a listing, such as icons, no model is shown."""
+"""The members of a listed tool that its digest covers. No model sees the other members, such as icons."""
 
 _SECRET_NAME: Final = re.compile(r"AUTH|CREDENTIAL|KEY|PASS|SECRET|TOKEN", re.IGNORECASE)
 
@@ -34,10 +34,10 @@ _SECRET_NAME: Final = re.compile(r"AUTH|CREDENTIAL|KEY|PASS|SECRET|TOKEN", re.IG
 class McpConnection(Model):
     """How an MCP server is reached: a command that speaks stdio, or the URL of streamable HTTP.
 
-    `env` names the environment variables that the command gets, and it gets no other; `env_from` has those of the
-    runtime from which it gets the values of those that have another name there. `token_env` names the one that
-    holds the bearer token of the URL, which is the same for every user; or a token is issued for each call to
-    `audience`. `internal`: a person said that the URL is at a loopback or private address.
+    `env` names the environment variables that the command gets, and it gets no other. `env_from` maps such a variable
+    to the variable of the runtime with its value, where the names differ. `token_env` names the variable with the
+    bearer token for the URL, which is the same for every user; or a token is issued for each call to `audience`.
+    `internal`: a person said that the URL is at a loopback or private address.
     """
 
     kind: Literal["mcp"]
@@ -50,10 +50,10 @@ class McpConnection(Model):
     internal: bool = False
 
     def check(self) -> None:
-        """Refuse a connection that is not exactly one of both, or that others on the way can read.
+        """Refuse a connection that is not either a command or a URL, or that others on the way can read.
 
         Raises:
-            InvalidInput: names the member and the remedy.
+            InvalidInput: the connection is refused; the error names the member and the remedy.
         """
         if bool(self.command) == bool(self.url):
             raise bad_connection("", "it has not exactly one of `command` and `url`", "name one of both")
@@ -104,13 +104,13 @@ class McpConnection(Model):
 
 
 class ToolOperation(Model):
-    """A capability that is a tool of the server. `digest` is that of its published definition.
+    """A capability that is a tool of the server. `digest` is the digest of its published definition.
 
     `output`: `structured` is the structured content as it is, `text` an object with the texts. `key_argument` names the
-    argument of the tool that carries the idempotency key; the capability itself has no such argument. `stated_read`
-    records that a person stated that the tool only reads; without it a capability is a write. `definition_max_age_s`:
-    a read is sent without asking the server for its tools, where it was asked at most so many seconds ago. Without it
-    the server is asked before each call.
+    argument of the tool that carries the idempotency key; the capability itself has no such argument. `stated_read`: a
+    person stated that the tool only reads; without it the capability is a write. `definition_max_age_s`: a read needs
+    no new list of tools if the server was asked for one less than this many seconds ago. Without it the server is asked
+    before each call.
     """
 
     tool: Name
@@ -122,7 +122,7 @@ class ToolOperation(Model):
 
 
 class ResourceOperation(Model):
-    """The capability that reads resources of the server: those that its input schema lists."""
+    """The capability that reads resources of the server. Its input schema lists them."""
 
     resources: Literal[True]
 
@@ -132,10 +132,10 @@ McpOperation = ToolOperation | ResourceOperation
 
 def tool_digest(listed: Mapping[str, Any]) -> str:
     """Return the digest of a tool as the server lists it: SHA-256 over the JCS form of `PINNED_MEMBERS`. Integers that
-    JCS does not write exactly are texts in it, and named by their places, so that no text takes their place.
+    JCS does not write exactly become texts. Their places are part of the digest, so that no real text can replace them.
 
     Raises:
-        InvalidInput: the definition is not I-JSON but for such integers.
+        InvalidInput: the definition is not I-JSON, apart from such integers.
     """
     places: list[str] = []
     pinned = {name: _exact(listed[name], (name,), places) for name in PINNED_MEMBERS if name in listed}
@@ -153,7 +153,7 @@ def is_as_published(operation: ToolOperation, listed: list[dict[str, Any]]) -> b
 
 
 def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
-    """A value whose large integers are texts; `places` gets their pointers."""
+    """Return a value with its large integers as texts, and add the JSON Pointers of these to `places`."""
     if isinstance(value, dict):
         return {name: _exact(one, (*path, name), places) for name, one in value.items()}
     if isinstance(value, list):
@@ -167,7 +167,7 @@ def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
 def misfit(
     operation: McpOperation, capability: CapabilityDefinition, *, own_sessions: bool = False
 ) -> tuple[str, str] | None:
-    """Return what a capability declares and its operation does not do, with the remedy; None if they fit. With
+    """Return a declaration of a capability that its operation does not fulfil, with the remedy; None if they fit. With
     `own_sessions` each call has a session of its own.
     """
     rule, properties = capability.idempotency, capability.input_schema.get("properties", {})

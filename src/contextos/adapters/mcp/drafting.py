@@ -1,7 +1,7 @@
-"""Drafts the adapter file of an MCP server from what it lists, at its strictest: a person reviews and lowers it.
+"""Drafts the adapter file of an MCP server from its lists, as strict as possible: a person reviews and relaxes it.
 
 Every tool is a write that cannot be taken back and that a person approves, until a person states that it only reads.
-What a server says of itself (its annotations) can raise that and never lower it.
+The annotations that a server gives to its tools can make a draft stricter and never less strict.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ RESOURCE_OUTPUT: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the person who drafts states: the tools that only read, the resources to offer, and what it reaches.
+    """The statements of the person who drafts, such as the tools that only read and the resources to offer.
 
-    `local` says that the server reaches nothing outside of this machine; `only` names the tools to draft, or none for
-    all.
+    `local`: the server reaches nothing outside of this machine. `only` names the tools to draft; if it is empty, all
+    are drafted.
     """
 
     reads: Collection[str] = ()
@@ -68,7 +68,7 @@ class Stated:
 def draft_adapter(
     name: str, connection: McpConnection, listed: Sequence[Mapping[str, Any]], stated: Stated
 ) -> tuple[dict[str, Any], list[DraftRow]]:
-    """Return the adapter file of a server as an object, and a row for each of its tools, or of those that are chosen.
+    """Return the adapter file of a server as an object, and a row for each tool of the server that is to be drafted.
 
     Raises:
         InvalidInput: a tool that was stated to read is not listed or not drafted, or no tool can be a capability.
@@ -94,7 +94,7 @@ def draft_adapter(
 
 
 def _name(tool: Mapping[str, Any]) -> str:
-    """The name of a tool; "" where that is no text."""
+    """Return the name of a tool, or "" if the name is not a text."""
     name = tool.get("name")
     return name if isinstance(name, str) else ""
 
@@ -140,7 +140,7 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], name: str, capability: 
 
 
 def _takes_headers(schema: Any) -> bool:
-    """Whether some argument goes in a header. A property that only has the name of the keyword does not."""
+    """Return whether an argument goes in a header. A property that only has the name of the keyword does not count."""
     waiting: list[tuple[Any, bool]] = [(schema, True)]
     while waiting:
         one, is_schema = waiting.pop()
@@ -174,7 +174,7 @@ def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:
 
 
 def _output_of(tool: Mapping[str, Any], patterns: Patterns) -> tuple[str, dict[str, Any], list[str]]:
-    """Return the form of the output, its schema, which is the server's own where it says one, and notes about it."""
+    """Return the form of the output, its schema (made from the server's own, if there is one), and notes about it."""
     stated = tool.get("outputSchema")
     if stated is None:
         return "text", dict(TEXT_OUTPUT), []

@@ -1,8 +1,8 @@
 """`EarlyLists`: listings of tools that are begun when a call is expected, so that the call does not wait for them.
 
-A listing is for one call. It is used if it was begun for this call, in the session into which the call is sent, and at
-most `FRESH_S` seconds ago, and if the server did not say since that its list changed; otherwise the call lists anew. A
-listing that fails or is not used changes nothing.
+A listing is for one call. It is used if it was begun for this call, in the same session, at most `FRESH_S` seconds ago,
+and if the server did not report a change of its list since. Otherwise the call lists anew. A listing that fails or is
+not used changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Listed = list[dict[str, Any]]
 
 
 class ListsTools(Protocol):
-    """A session with a server. `changes` counts what makes an earlier list void."""
+    """A session with a server. `changes` counts the events that make an earlier list void."""
 
     @property
     def changes(self) -> int: ...
@@ -55,15 +55,15 @@ class EarlyLists:
 
     async def listed(self, tool_call_id: str, session: ListsTools, trace: Mapping[str, str]) -> Listed:
         """Return the tools that the server lists, from the listing that was begun for this call if there is one.
-        `trace` are the trace headers of the call; a listing that was begun before has none. A server that says
-        meanwhile that its list changed is asked once more.
+        `trace` has the trace headers of the call; an early listing has none. If the server reports a change of its list
+        meanwhile, it is asked once more.
 
         Raises whatever the SDK raises, and `Unavailable` as `McpSession.list_tools`.
         """
         begun = self._begun.pop(tool_call_id, None)
         if begun is not None and begun.session is session:
             loop, over_at = asyncio.get_running_loop(), begun.at_s + FRESH_S
-            # What it raises counts for nothing: the call asks again, and that answer counts.
+            # An exception of the early listing does not count: the call asks again.
             with suppress(Exception):
                 if loop.time() <= over_at:
                     async with asyncio.timeout_at(over_at):

@@ -1,7 +1,7 @@
-"""An answer to `tools/list` whose values cannot all be taken: the fault stays with the tool that has it.
+"""Reads an answer to `tools/list` with values that are not valid I-JSON: the fault stays with the tool that has it.
 
-Such a tool is replaced by its name and the reason, so the draft leaves it out by name, and it is listed as no published
-tool. Integers that a reader could round are kept as they are: in a schema they are bounds, and the digest covers them.
+Such a tool is replaced by its name and the reason. So the draft leaves it out by name, and it equals no published tool.
+Integers that a reader could round are kept unchanged: in a schema they are bounds, and the digest covers them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES, MAX_NUMBER_
 from contextos.errors import MalformedJson
 
 UNREADABLE_TOOL: Final = "contextos.unreadable"
-"""The member of a tool that cannot be taken: the reason."""
+"""The member with the reason why a tool cannot be used."""
 MAX_LISTING_DEPTH: Final = 4 * MAX_DEPTH
 
 
 class _Twice(dict[str, Any]):
-    """An object that has a member twice."""
+    """A JSON object that has a member twice."""
 
 
 def read_listing(raw: bytes) -> dict[str, Any] | None:
-    """Return an answer to `tools/list`; None where the fault is not one of a tool."""
+    """Return an answer to `tools/list` with its faulty tools replaced; None if the fault is not in a tool."""
     try:
         check_size(raw, MAX_LISTING_DEPTH, MAX_NODES)
         said = _DECODER.decode(raw.decode(errors="surrogateescape"))
@@ -48,7 +48,7 @@ def _whole_or_name(tool: Any) -> Any:
 
 
 def _fault(value: Any) -> str:
-    """Why a value cannot be taken; "" if it can."""
+    """Return the reason why a value cannot be used, or ""."""
     waiting = [(value, 0)]
     while waiting:
         one, depth = waiting.pop()

@@ -1,9 +1,9 @@
-"""What an MCP server sends, read one message at a time: a fault stays with the call whose answer it is.
+"""Reads the messages of an MCP server one at a time, so that a fault stays with the call whose answer it is.
 
-The SDK gets only what it can take. An answer that is not I-JSON within the limits, or not JSON-RPC 2.0, becomes an
-error of that one request, which says where the fault is; whatever answers nobody's request is left out. An answer to
-`tools/call` or `tools/list` reaches the SDK wrapped, since the SDK drops the whole answer where one member is not as
-its revision of MCP has it.
+The SDK gets only messages that it can take. An answer that is not I-JSON within the limits, or not JSON-RPC 2.0,
+becomes an error of its request, which says where the fault is. An answer to no request is left out. An answer to
+`tools/call` or `tools/list` reaches the SDK wrapped, since the SDK drops the whole answer if one member is not as its
+revision of MCP defines it.
 Source: JSON-RPC 2.0; RFC 7493 (I-JSON); MCP 2025-11-25, "Transports".
 """
 
@@ -35,9 +35,9 @@ from contextos.errors import MalformedJson, Problem
 
 MAX_MCP_BYTES: Final = 2 << 20
 SCANNED_BYTES: Final = 65_536
-"""How much of the begin and of the end of a line that cannot be parsed is searched for its id."""
+"""The bytes at the begin and at the end of a line that are searched for its id, if it cannot be parsed."""
 CUT_SHORT: Final = frozenset({"syntax", "unanswered"})
-"""The codes of faults that a read can be free of when it is sent again."""
+"""The codes of faults that another attempt of a read can avoid."""
 LIST_CHANGED: Final = "notifications/tools/list_changed"
 _LIST: Final = "tools/list"
 _CALLS: Final = frozenset({"tools/call", "resources/read"})
@@ -45,14 +45,14 @@ _EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
     "tools/call": {"content": [], "resultType": "complete"},
     _LIST: {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"},
 }
-"""What the SDK takes in every revision of MCP, by the method that it answers."""
+"""By method, an empty result that the SDK accepts in every revision of MCP."""
 _TOKEN: Final = re.compile(rb'"((?:[^"\\]|\\.)*+)"|([{}\[\]])|(-?[0-9]++)')
 _LAST_ID: Final = re.compile(rb',\s*"id"\s*:\s*(?:"([^"\\]{1,64})"|([0-9]{1,18}))\s*\}\s*$')
 
 
 class UnreadableAnswer(Exception):
-    """An answer came, and cannot be taken: `problem` says why and where. `succeeded`: whatever else it says, it says
-    that the request was done.
+    """An answer came and cannot be used: `problem` says why and where. `succeeded`: it does say that the request was
+    done.
     """
 
     def __init__(self, problem: Problem, *, succeeded: bool) -> None:
@@ -61,10 +61,10 @@ class UnreadableAnswer(Exception):
 
 
 class MessageReader:
-    """Reads what one server sends. It gets every message to the server too, so it knows which answers are due.
+    """Reads the messages of one server. It sees every message to the server too, so it knows which answers are due.
 
-    `changes` counts what makes an earlier list of tools void, such as a word of the server that it changed. With `of`,
-    that reader knows its faults.
+    `changes` counts the events that make an earlier list of tools void, such as the server's notice of a change. With
+    `of`, that reader recognizes the faults that this reader makes (`fault_of`).
     """
 
     def __init__(self, of: MessageReader | None = None) -> None:
@@ -73,14 +73,14 @@ class MessageReader:
         self._due: dict[str, tuple[int | str, str]] = {}
 
     def sent(self, message: JSONRPCMessage) -> None:
-        """Note a request, whose answer is due now, or that one is given up."""
+        """Note that the answer to a request is due, or no longer due after the request was cancelled."""
         if isinstance(message, JSONRPCRequest):
             self._due[str(message.id)] = (message.id, message.method)
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._due.pop(str((message.params or {}).get("requestId")), None)
 
     def read(self, raw: bytes) -> list[JSONRPCMessage]:
-        """Return the messages for the SDK; an answer that cannot be taken is an error of its request."""
+        """Return the messages for the SDK. An answer that cannot be used becomes an error of its request."""
         problem, said = _parsed(raw)
         if said is MISSING:
             return self.failed(raw[:SCANNED_BYTES], raw[-SCANNED_BYTES:], problem)
@@ -99,16 +99,16 @@ class MessageReader:
         return messages
 
     def failed(self, head: bytes, tail: bytes, problem: Problem | None) -> list[JSONRPCMessage]:
-        """Return the error of the request that a line of this begin and end answers, where it names its request."""
+        """Return the error of the request that an unreadable line answers, by its begin and end; [] without an id."""
         due = self._take(_scanned_id(head, tail))
         return [self.fault(due[0], problem or _NO_ANSWER)] if due is not None else []
 
     def unanswered(self) -> list[JSONRPCMessage]:
-        """Return the error of each request whose answer did not come, where no more comes."""
+        """Return an error for each request whose answer is still due, at the end of the messages."""
         return [self.fault(request_id, _UNANSWERED) for request_id, _ in self._due.values()]
 
     def fault_of(self, error: MCPError) -> UnreadableAnswer | None:
-        """Return the fault that this reader made the error of; None for an error that the server states."""
+        """Return the fault from which this reader made an error; None for any other error."""
         said = error.data if isinstance(error.data, dict) else {}
         if said.get("reader") != self._token or "stated" in said:
             return None
@@ -116,11 +116,11 @@ class MessageReader:
         return UnreadableAnswer(problem, succeeded=said["succeeded"])
 
     def is_stated(self, error: MCPError) -> bool:
-        """Return whether the server stated this error of a call. The SDK makes errors too, where no answer comes."""
+        """Return whether the server itself sent this error of a call. The SDK makes errors too, if no answer comes."""
         return bool(error.data == {"reader": self._token, "stated": True})
 
     def _take(self, answered: Any) -> tuple[int | str, str] | None:
-        """The request of an id, as it was sent, with its method. Its answer is due no more."""
+        """Return the id and the method of the request with this id, whose answer is then no longer due; else None."""
         known = isinstance(answered, int | str) and not isinstance(answered, bool)
         return self._due.pop(str(answered), None) if known else None
 
@@ -141,7 +141,7 @@ class MessageReader:
         return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=wrapped)
 
     def fault(self, request_id: int | str, problem: Problem, *, succeeded: bool = False) -> JSONRPCError:
-        """Return the error of a request whose answer cannot be taken."""
+        """Return the error of a request whose answer cannot be used."""
         said = {"code": problem.code, "detail": problem.detail, "pointer": problem.pointer}
         data = {"reader": self._token, "succeeded": succeeded, **said}
         error = ErrorData(code=PARSE_ERROR, message=problem.code, data=data)
@@ -154,19 +154,21 @@ _UNANSWERED: Final = Problem("", "unanswered", "no answer came")
 
 
 def is_success(result: Mapping[str, Any]) -> bool:
-    """Return whether the result of a call says that it was done, whatever else it says."""
+    """Return whether the result of a call says that the call was done. Its other members do not count."""
     return result.get("isError", False) is False and result.get("resultType", "complete") == "complete"
 
 
 def _parsed(raw: bytes) -> tuple[Problem | None, Any]:
-    """Why a text is not I-JSON within the limits, or None; and what it says all the same, or `MISSING`."""
+    """Return the reason why a text is not I-JSON within the limits, or None; and its value as far as it can be read, or
+    `MISSING`.
+    """
     try:
         return None, loads(raw, max_bytes=MAX_MCP_BYTES)
     except MalformedJson as malformed:
         problems = malformed.problems
     said = read_refused(raw)
     if isinstance(said, dict) and says_twice(problems, 2):
-        # Its id counts, and nothing else that it says.
+        # Only the id of the answer counts.
         said = {"id": said.get("id")}
     return problems[0], said
 
@@ -179,13 +181,13 @@ def _validated(one: Any) -> list[JSONRPCMessage]:
 
 
 def _scanned_id(head: bytes, tail: bytes) -> str | None:
-    """The id of an answer that cannot be parsed: that of its outermost object, near the begin or at the very end."""
+    """Return the `id` of the outermost object of an unreadable answer, near its begin or at its very end; else None."""
     depth, name, found = 0, b"", ""
     for text, bracket, number in _TOKEN.findall(head):
         if bracket:
             depth, name = depth + (1 if bracket in b"{[" else -1), b""
         elif depth == 1 and text == b"method":
-            # It is a request, whose id is the server's own.
+            # The line is a request of the server, with an id of the server.
             return None
         elif depth == 1:
             found = found or ((text or number).decode("ascii", "replace") if name == b"id" else "")

@@ -1,11 +1,11 @@
-"""The two transports of an MCP client, bounded: what a server sends is counted before the SDK parses it.
+"""The two transports of an MCP client. They bound the bytes that a server sends before the SDK parses them.
 
 The SDK's own stdio transport reads a line of any length, and its HTTP transport a body of any length. Here a message of
-more than `MAX_MCP_BYTES` is not kept, and the call that it answers fails. A server that sends more than that without
-being asked, or a line of more than `MAX_STDOUT_LINE_BYTES`, whose end is not waited for, loses its connection. A line
-that is not a message is left out, so that a fault stays with the call whose answer it is. No stream for unasked
-messages is opened, no redirect is followed, no proxy of the environment is used, and a compressed body is refused,
-because its size is not known before it is read.
+more than `MAX_MCP_BYTES` is not kept, and the call that it answers fails. A server loses its connection if it sends
+more than that without being asked, or a line of more than `MAX_STDOUT_LINE_BYTES`. A line that is not a message is left
+out, so that a fault stays with the call whose answer it is. No stream for unasked messages is opened, no redirect is
+followed, and no proxy of the environment is used. A compressed body is refused, because its size is not known before it
+is read.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class StdioTransport:
 
     @asynccontextmanager
     async def open(self, over: asyncio.Event) -> AsyncGenerator[TransportStreams, None]:
-        """Start the process and yield its streams; end it with all processes that it started. `over` is set when the
-        process sends no more.
+        """Start the process and yield its streams. At the end of the context, end the process with all processes that
+        it started. `over` is set when the process sends no more.
 
         Raises:
             OSError: the program cannot be started.
@@ -96,17 +96,17 @@ class StdioTransport:
             yield incoming, outgoing
 
     def last_words(self) -> str:
-        """Return the last line that the process wrote to stderr, for the person who starts it by hand; "" for none."""
+        """Return the last line that the process wrote to stderr, or "". A person who looks for a fault reads it."""
         last = displayed(self.stderr_tail.decode(errors="replace").strip().rpartition("\n")[2])[:MAX_WROTE_CHARS]
         return f"it wrote `{last}`" if last else ""
 
     def kill(self) -> None:
-        """Kill the process and its group, if it was not ended in order."""
+        """Kill the process and its process group, unless the process has ended in order."""
         if self._pid is not None:
             _signal_group(self._pid, signal.SIGKILL)
 
     async def wait(self) -> None:
-        """Wait until the process is gone, `EXIT_GRACE_S` at most: one that was killed is gone a little later."""
+        """Wait `EXIT_GRACE_S` seconds at most for the end of the process, which comes a little after a kill."""
         if self._process is not None:
             await _is_gone(self._process)
 
@@ -121,7 +121,7 @@ class StdioTransport:
     ) -> None:
         assert process.stdout is not None, "it was started with a pipe"
         line = _Line()
-        # The session learns of an end, of whatever kind, by the end of this stream.
+        # The end of this stream shows the session that the process has ended, for whatever reason.
         async with AsyncExitStack() as on_exit:
             await on_exit.enter_async_context(to_session)
             on_exit.callback(over.set)
@@ -139,7 +139,7 @@ class StdioTransport:
                         return
 
     def _messages(self, line: _Line) -> list[JSONRPCMessage]:
-        """The messages of a line. Whatever answers nobody's request counts as sent without being asked."""
+        """Return the messages of a line. A line that answers no request counts as sent without being asked."""
         if not line.size:
             return []
         if line.size > MAX_MCP_BYTES:
@@ -157,7 +157,7 @@ class StdioTransport:
         async with from_session:
             with suppress(OSError):
                 async for sent in from_session:
-                    # An answer to a question of the server asks it for nothing.
+                    # Only a request asks the server for something; an answer to its own request does not.
                     if isinstance(sent.message, JSONRPCRequest):
                         self._unasked = 0
                     self.reader.sent(sent.message)
@@ -174,14 +174,14 @@ class StdioTransport:
 
 
 class _Line:
-    """A line of a process. Of one that is too large only the begin and the end are kept."""
+    """A line of a process. If it is too large, only its begin and its end are kept."""
 
     def __init__(self) -> None:
         self.head, self.tail, self.size = bytearray(), bytearray(), 0
 
     @property
     def is_endless(self) -> bool:
-        """Whether its end is not waited for. What does not begin as a message gets no more room than one."""
+        """Whether the line is too long to wait for its end. The limit is lower if it does not begin as a message."""
         return self.size > (MAX_STDOUT_LINE_BYTES if self.head.lstrip()[:1] == b"{" else MAX_MCP_BYTES)
 
     def add(self, part: bytes) -> None:
@@ -220,9 +220,9 @@ class HttpTransport:
             yield streams
 
     def last_words(self) -> str:
-        """Return the last answer as far as it is a refusal, for the person who looks for the reason; else "".
+        """Return the status with which the server last refused, for a person who looks for the reason; else "".
 
-        The text is ours: what else a server says is not shown."""
+        The text is the runtime's own: no text of a server is shown."""
         if self._bridge.last_status in (401, 403):
             needs = "another token" if self._token else "a token: name its variable with `--token-env`"
             return f"it answers {self._bridge.last_status}, and needs {needs}"
@@ -252,7 +252,7 @@ class _Bridge(httpx2.AsyncBaseTransport):
         headers = {name: value for name, value in request.headers.items() if name not in UNSENT_HEADERS}
         body = await request.aread()
         asked = jsonrpc_message_adapter.validate_json(body, by_name=False) if body else None
-        # The answer to this request is the only one that this body can hold.
+        # The body can only hold the answer to this request.
         reader = MessageReader(self.reader)
         try:
             sent = OutboundRequest(request.method, str(request.url), headers, body or None)
@@ -276,7 +276,7 @@ class _Bridge(httpx2.AsyncBaseTransport):
 
 
 def _is_json(kind: str, body: bytes) -> bool:
-    """Whether the body of a refusal, if it is said to be JSON, is I-JSON."""
+    """Return whether the body of a refusal, if its media type says JSON, is I-JSON."""
     try:
         return not (kind.startswith("application/json") and body) or loads(body, max_bytes=MAX_MCP_BYTES) is not None
     except InvalidInput:
@@ -284,7 +284,7 @@ def _is_json(kind: str, body: bytes) -> bool:
 
 
 def _events(kind: str, body: bytes) -> list[bytes]:
-    """The messages of a body, which is one of them or a stream of events (HTML, "Server-sent events")."""
+    """Return the messages of a body: a single message, or a stream of events (HTML, "Server-sent events")."""
     if kind.startswith("application/json"):
         return [body]
     if not kind.startswith("text/event-stream"):
@@ -306,14 +306,14 @@ def _for_sdk(messages: Sequence[JSONRPCMessage], headers: Mapping[str, str]) -> 
 
 
 async def _end(process: asyncio.subprocess.Process, watched: anyio.Event) -> None:
-    """End a process and its group: by the end of its stdin, then by signals. Also where the caller is cancelled: of
-    what anyio cancels it is shielded, and where its own task is cancelled it kills at once.
+    """End a process and its group: by closing its stdin, then by signals. A cancellation by anyio does not interrupt
+    this. A cancellation of the caller's task makes it kill at once.
     """
     with anyio.CancelScope(shield=True), ExitStack() as on_exit:
-        # asyncio has no public way to close the pipes of a process that somebody else still holds.
+        # asyncio has no public way to close pipes that another process still holds.
         on_exit.callback(getattr(process, "_transport").close)  # noqa: B009
         with ExitStack() as on_end:
-            # The process, if it is still there, and what it left running in its group.
+            # Kills the process, if it is still there, and the processes that it left running in its group.
             on_end.callback(_signal_group, process.pid, signal.SIGKILL)
             if process.stdin is not None:
                 process.stdin.close()
@@ -330,7 +330,7 @@ async def _end(process: asyncio.subprocess.Process, watched: anyio.Event) -> Non
 async def _is_gone(process: asyncio.subprocess.Process) -> bool:
     """Wait until a process is gone, `EXIT_GRACE_S` at most, and return whether it is."""
     with anyio.move_on_after(EXIT_GRACE_S):
-        # `process.wait()` would also wait for the end of pipes that a process of its own can hold.
+        # `process.wait()` would also wait for the end of the pipes, which a child of the process can hold.
         while process.returncode is None:  # noqa: ASYNC110
             await anyio.sleep(EXIT_POLL_S)
     return process.returncode is not None

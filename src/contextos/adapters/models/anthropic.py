@@ -1,8 +1,8 @@
 """`AnthropicMessages`: the wire `anthropic`, which is the Messages protocol of Anthropic and of servers that speak it.
 
-The official SDK sends the request and splits the answer into events. What they hold is read here, since the SDK
-validates nothing of it. The version of the API is stated, so that another release of the SDK changes nothing. The
-endpoint is stated with or without `/v1`.
+The official SDK sends the request and splits the answer into events. The content of the events is read here, since the
+SDK does not validate it. The version of the API is stated, so that another release of the SDK changes nothing. The
+endpoint of a profile can end with `/v1` or not.
 Source: Anthropic, "Messages", "Streaming messages", "Errors" (API version 2026-10-21); docs/design/models.md.
 """
 
@@ -36,11 +36,11 @@ _BY_TYPE: Final[Mapping[str, ModelOutcome]] = {
     "request_too_large": "too_large",
     "timeout_error": "unavailable",
 }
-"""`invalid_request_error` is not one of them: the API uses it for several statuses, which tell more."""
+"""The outcome by type of error. `invalid_request_error` is missing: its status, one of several, says more."""
 _TOO_LARGE: Final = ("prompt is too long", "exceed context limit", "context window", "maximum context length")
-"""The API states no code where the prompt does not fit, and one of these phrases."""
+"""Phrases in the errors of the API for a prompt that does not fit, which has no code."""
 _SPEND_LIMIT: Final = "spend_limit_reached"
-"""The end of the codes of a spend limit, which come with the statuses of a wrong request and of too many calls."""
+"""The end of the codes of a spend limit. They come with the statuses of a wrong request and of too many calls."""
 
 
 class AnthropicMessages:
@@ -65,7 +65,7 @@ class AnthropicMessages:
 
 
 def messages_outcome(body: Mapping[str, Any]) -> ModelOutcome | None:
-    """Return the outcome that the object of an error states: `{"type": "error", "error": {...}}`."""
+    """Return the outcome that the object of an error (`{"type": "error", "error": {...}}`) states, or None."""
     error = body.get("error")
     if not isinstance(error, Mapping):
         return None
@@ -83,7 +83,7 @@ _SDK: Final = Sdk((AnthropicError,), messages_outcome)
 
 @cache
 def _client() -> AsyncAnthropic:
-    """Return the SDK. Whatever it takes from the environment is stated here, or is not sent by the transport."""
+    """Return the client of the SDK. A value that it takes from the environment is overridden here or never sent."""
     return AsyncAnthropic(
         api_key="not-sent",
         webhook_key="",
@@ -130,7 +130,7 @@ async def _streamed(body: bytes, answer: Answer, request: MessagesRequest) -> Mo
 
 
 def _object(sent: bytes | str) -> Mapping[str, Any]:
-    """The JSON object that came. Raises `ValueError` where it is not one."""
+    """Return the JSON object in a text. Raises a `ValueError` (`NotTheProtocol`) if there is none."""
     value = orjson.loads(sent)
     if not isinstance(value, dict):
         raise NotTheProtocol("what came is not a JSON object")

@@ -1,8 +1,8 @@
-"""The answer of a call in Anthropic's Messages protocol, as data: a whole message, or the events of a stream.
+"""Reads the answer of a call in Anthropic's Messages protocol: a whole message, or the events of a stream.
 
 A stream adds up to the message that the provider would have sent without one, so both are read by the same function.
-The end of a block, of the message and of the stream are three things: only a message that said its last word is an
-answer. The usage of `message_start` and of `message_delta` repeats, it does not add up.
+The ends of a block, of the message and of the stream are three things: only a message that has its last event is an
+answer. The usage of `message_delta` repeats the usage of `message_start`; they are not added.
 Source: Anthropic, "Messages", "Streaming messages" (API version 2026-10-21).
 """
 
@@ -33,14 +33,14 @@ _PIECES: Final[Mapping[str, tuple[str, str]]] = {
     "text": ("text_delta", "text"),
     "tool_use": ("input_json_delta", "partial_json"),
 }
-"""By the kind of a block what its pieces are called, and where their text is. Of other blocks nothing is kept."""
+"""By the type of a block: the type of its pieces, and the member with their text. Other blocks keep no pieces."""
 
 
 def messages_usage(message: Any) -> ModelUsage | None:
-    """Return what a message says that it used, each token in one kind; None where it does not say it, or contradicts
-    itself.
+    """Return the usage that a message states, with each token counted in one kind; None if it states none, or
+    contradicts itself.
 
-    The tier is empty where nothing but the standard prices holds, else what differs, such as `batch` or `fast+us`.
+    The tier is "" if the standard prices hold, and else names what differs, such as `batch` or `fast+us`.
 
     >>> messages_usage({"usage": {"input_tokens": 12, "output_tokens": 3}}).counts
     {'input': 12, 'output': 3, 'requests': 1}
@@ -73,7 +73,7 @@ def messages_usage(message: Any) -> ModelUsage | None:
 
 
 def _counts(usage: Any, names: Sequence[str]) -> dict[str, int] | None:
-    """The counts of these names, 0 where one is absent; None where one is not a count."""
+    """Return the counts of these names, 0 for an absent one; None if a value is not a count."""
     if usage is None:
         return dict.fromkeys(names, 0)
     if not isinstance(usage, Mapping):
@@ -83,8 +83,8 @@ def _counts(usage: Any, names: Sequence[str]) -> dict[str, int] | None:
 
 
 def _cache_writes(usage: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The tokens written to the cache for five minutes and for an hour. Where both forms are there they have to agree;
-    where the lifetime is not stated it is the five minutes that are the provider's default.
+    """Return the tokens written to the cache for five minutes and for an hour; None if both forms are there and differ.
+    Without a stated lifetime it is five minutes, the default of the provider.
     """
     total = _counts(usage, ("cache_creation_input_tokens",))
     lifetimes = _counts(usage.get("cache_creation"), ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"))
@@ -99,7 +99,7 @@ def _cache_writes(usage: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _tool_requests(used: Any) -> int | None:
-    """The billed requests of tools that the provider runs; None where some were made whose price nobody stated. Fetches
+    """Return the number of billed requests of tools that the provider runs; None if some have no known price. Fetches
     are free.
     """
     counts = _counts(used, tuple(used) if isinstance(used, Mapping) else ())
@@ -111,8 +111,8 @@ def _tool_requests(used: Any) -> int | None:
 
 
 def _tier(usage: Mapping[str, Any]) -> str | None:
-    """What makes the prices differ from the standard ones: the service tier, the speed and the region; None where one
-    of them is not a name.
+    """Return the service tier, speed and region that are not standard, joined by `+`; None if a value is not a name or
+    is too long.
     """
     stated = [usage.get("service_tier"), usage.get("speed"), usage.get("inference_geo")]
     names = [one for one in stated if one not in (None, "", "standard", "global", "not_available")]
@@ -120,8 +120,8 @@ def _tier(usage: Mapping[str, Any]) -> str | None:
 
 
 class StreamedMessage:
-    """The message that the events of a stream add up to. `begun`: its first event came. `ended`: its last one came.
-    `failed`: an error came instead.
+    """The message that the events of a stream add up to. `begun`: its first event came. `ended`: its last event came.
+    `failed`: an error event came.
     """
 
     def __init__(self) -> None:
@@ -133,15 +133,15 @@ class StreamedMessage:
 
     @property
     def named(self) -> tuple[object, object]:
-        """What it states as its model and its id."""
+        """The model and the id that the message states."""
         return self._message.get("model"), self._message.get("id")
 
     def add(self, event: Any) -> str | None:
-        """Add an event. Return the piece that it brought of a text ("" for a piece of anything else), or None where it
-        brought no piece of the answer. Kinds of events, blocks and pieces that are not known are left out.
+        """Add an event. Return the piece of text that it has, "" for a piece of anything else, or None for an event
+        without a piece of the answer. Unknown kinds of events, blocks and pieces are left out.
 
         Raises:
-            NotTheProtocol: it is not the event of a message, or it cannot come here.
+            NotTheProtocol: it is not the event of a message, or it cannot come after the events before it.
         """
         kind = event.get("type") if isinstance(event, Mapping) else None
         if not isinstance(kind, str) or self.ended:
@@ -171,7 +171,7 @@ class StreamedMessage:
         """Return the message after its last event, with the blocks that have their end.
 
         Raises:
-            NotTheProtocol: it has no beginning, or a block of an answer has no end.
+            NotTheProtocol: the message has no beginning, or a block of an answer has no end.
         """
         outcome, _ = _STOPPED.get(str(self._message.get("stop_reason")), ("answered", ""))
         if not self.begun or (self._open is not None and outcome == "answered"):
@@ -214,8 +214,8 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _settled(begun: Any, ended: Any) -> dict[str, Any] | None:
-    """The usage at the end of a message: what its end states replaces what its beginning stated, which of the answer
-    was a part. None where the end states none, or less than the beginning.
+    """Return the usage of a whole message: counts of its end (`ended`) replace those of its beginning (`begun`), which
+    counted only a part of the output. None if the end states no usage, or a smaller count than the beginning.
     """
     if not isinstance(ended, Mapping):
         return None
@@ -227,7 +227,7 @@ def _settled(begun: Any, ended: Any) -> dict[str, Any] | None:
 
 
 def _block_of(block: Mapping[str, Any], pieces: Sequence[str]) -> Mapping[str, Any]:
-    """A block with what its pieces add up to. Arguments that are not JSON are None."""
+    """Return a block with its pieces joined. Arguments of a tool (`input`) that are not JSON become None."""
     if block.get("type") == "text":
         return {**block, "text": f"{block.get('text') or ''}{''.join(pieces)}"}
     if block.get("type") == "tool_use" and any(pieces):
@@ -239,10 +239,10 @@ def _block_of(block: Mapping[str, Any], pieces: Sequence[str]) -> Mapping[str, A
 
 
 def message_reply(message: Mapping[str, Any], answer: Answer, request: MessagesRequest) -> ModelReply:
-    """Return what became of a call whose whole message came, and keep in `answer` what it states.
+    """Return the reply of a call whose whole message came. Keep its model, id and usage in `answer`.
 
     Raises:
-        NotTheProtocol: it is not a message, or not one of those that end a call.
+        NotTheProtocol: it is not a message with a known reason to stop, or a block in it is not valid.
     """
     answer.named(message.get("model"), message.get("id"))
     answer.usage = messages_usage(message)
@@ -261,7 +261,7 @@ def message_reply(message: Mapping[str, Any], answer: Answer, request: MessagesR
 
 
 def _parts(content: Sequence[Any], request: MessagesRequest) -> tuple[str, tuple[ProposedCall, ...]]:
-    """The text and the calls in the blocks of a message. Blocks of other kinds, such as thoughts, are left out."""
+    """Return the text and the calls in the blocks of a message. Other blocks, such as thoughts, are left out."""
     texts, calls, answers = list[str](), list[ProposedCall](), list[str]()
     for block in content:
         kind = block.get("type") if isinstance(block, Mapping) else None

@@ -1,8 +1,8 @@
-"""The request of a call in Anthropic's Messages protocol, as data.
+"""Builds the request of a call in Anthropic's Messages protocol, as data. Nothing here sends anything.
 
-Nothing here sends anything. Names of tools and identifiers of calls get a form that the provider allows, and no two of
-them become one. An answer that has a schema is asked for in the output format of the API where that expresses the
-schema as it is, else by a tool that the model has to call.
+Names of tools and ids of calls get a form that the provider allows, and two different names stay different. An answer
+with a schema is asked for in the output format of the API if that can express the schema exactly, else by a tool that
+the model has to call.
 Source: Anthropic, "Messages", "Structured outputs" (API version 2026-10-21).
 """
 
@@ -22,8 +22,8 @@ from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelTool
 from contextos.errors import InvalidInput, Problem
 
 ANSWER_TOOL: Final = "give answer"
-"""The tool by which a model answers, where the output format cannot express the schema of the answer. With its space it
-has the name of no other tool.
+"""The tool by which a model answers, if the output format cannot express the schema of the answer. No other tool has
+this name, because it has a space in it.
 """
 MAX_OPTIONAL: Final = 24
 MAX_UNIONS: Final = 16
@@ -37,7 +37,7 @@ _KNOWN: Final = {
     "top_k": lambda value: {"top_k": value},
     "top_p": lambda value: {"top_p": value},
 }
-"""The parameters of sampling that this protocol takes; models of today take `effort` alone."""
+"""The parameters of sampling that this protocol takes. Current models take `effort` alone."""
 _SCHEMA_WORDS: Final = frozenset(
     [
         "$defs",
@@ -65,7 +65,7 @@ _FORMATS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """The body of a request, and the names of tools in it. `by_tool`: the model answers by `ANSWER_TOOL`."""
+    """The body of a request, and the names of its tools. `by_tool`: the model has to answer by `ANSWER_TOOL`."""
 
     body: Mapping[str, Any]
     names: ToolNames
@@ -116,7 +116,7 @@ def _answer_tool(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _turns(messages: Sequence[ModelMessage], names: ToolNames) -> list[dict[str, Any]]:
-    """The turns of a conversation, which alternate. What answers calls of tools comes first in its turn."""
+    """Return the turns of a conversation, which alternate. Results of tool calls come first in their turn."""
     turns = list[dict[str, Any]]()
     for message in messages:
         if message.role == "system":
@@ -146,7 +146,7 @@ def _blocks(message: ModelMessage, names: ToolNames) -> list[dict[str, Any]]:
 
 
 def _id(call_id: str) -> str:
-    """The identifier of a call in the form that the provider allows, also where another provider made it."""
+    """Return the id of a call in the form that the provider allows, also if another provider made the id."""
     return call_id if _CALL_ID.fullmatch(call_id) else f"call_{sha256(call_id.encode()).hexdigest()[:32]}"
 
 
@@ -155,7 +155,7 @@ def _has_output_format(call: ModelCall, schema: Mapping[str, Any]) -> bool:
 
 
 def fits_output_format(schema: Mapping[str, Any]) -> bool:
-    """Return whether the output format of the API can express a JSON Schema as it is.
+    """Return whether the output format of the API can express a JSON Schema exactly.
 
     >>> fits_output_format({"type": "object", "properties": {}, "additionalProperties": False})
     True
@@ -171,7 +171,7 @@ def fits_output_format(schema: Mapping[str, Any]) -> bool:
 
 
 def _subschemas(schema: Any, root: Any, depth: int) -> Iterator[Any]:
-    """A schema and all schemas in it, with those that it refers to. One that has no end ends with None."""
+    """Yield a schema, all schemas in it, and the schemas that it refers to. If there is no end to them, yield None."""
     if depth > _MAX_DEPTH or not isinstance(schema, Mapping):
         yield None
         return

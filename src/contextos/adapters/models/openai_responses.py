@@ -1,6 +1,6 @@
 """`OpenAIResponses`: the wire `openai_responses`. OpenAI is asked to store nothing of a call.
 
-A stream is whole when its last event has come, which holds the answer again: it has to say what the pieces said.
+A stream is whole when its last event has come. That event holds the answer again, which has to equal the pieces.
 Source: OpenAI API reference, "Responses", "Streaming events"; docs/design/models.md.
 """
 
@@ -77,7 +77,7 @@ def _request(call: ModelCall, names: ToolNames) -> dict[str, Any]:
         "store": False,
     }
     if call.tools:
-        # Without `strict` this protocol changes the schema, which is not the one that the gateway checks.
+        # If `strict` is absent, this protocol changes the schema, which then is not the one that the gateway checks.
         body["tools"] = [
             {
                 "type": "function",
@@ -137,7 +137,7 @@ async def _streamed(answer: Answer, body: Mapping[str, Any], names: ToolNames) -
 
 
 def _reply(answer: Answer, response: Mapping[str, Any], names: ToolNames) -> ModelReply:
-    """Return what a response says that became of the call."""
+    """Return the reply that a response states for its call."""
     answer.named(response.get("model"), response.get("id"))
     keep_usage(answer, response.get("usage"), response.get("service_tier"), _TOTALS)
     status = response.get("status")
@@ -156,7 +156,7 @@ def _reply(answer: Answer, response: Mapping[str, Any], names: ToolNames) -> Mod
     parts = list(_parts(response))
     if any(part.get("type") == "refusal" for _, part in parts):
         return answer.ended("refused", "the model declined")
-    # A model can comment on what it does before its answer, which alone has to fit a schema.
+    # A model can send comments before its answer. Only the answer has to fit a schema.
     phases = {phase for phase, _ in parts}
     text = "".join(part["text"] for phase, part in parts if phase == "final_answer" or "final_answer" not in phases)
     return answer.answered(text, proposed(list(_calls(response)), names.own))

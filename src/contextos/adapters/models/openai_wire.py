@@ -1,7 +1,7 @@
-"""What the two protocols of OpenAI share: the SDK, errors, parameters, schemas, arguments and usage.
+"""The parts that both protocols of OpenAI share: the SDK, errors, parameters, schemas, arguments and usage.
 
-The SDK sends the request and splits the answer into events. What they hold is read here, since the SDK validates
-nothing of it.
+The SDK sends the request and splits the answer into events. The content of the events is read here, since the SDK does
+not validate it.
 Source: OpenAI API reference, "Errors", "Structured outputs", "Prompt caching"; docs/design/models.md.
 """
 
@@ -72,11 +72,11 @@ _BY_CODE: Final[Mapping[str, ModelOutcome]] = {
     "server_error": "unavailable",
 }
 _TOO_LARGE: Final = ("maximum context length", "context window", "context length")
-"""Compatible servers state no code where the prompt does not fit, and one of these phrases."""
+"""Phrases in the errors of compatible servers that have no code for a prompt that does not fit."""
 
 
 def error_outcome(body: Mapping[str, Any]) -> ModelOutcome | None:
-    """Return the outcome that the object of an error states: `{"error": {...}}`, or what is in it."""
+    """Return the outcome that an error states, or None. `body` is `{"error": {...}}` or the inner object."""
     error = body.get("error") if isinstance(body.get("error"), Mapping) else body
     assert isinstance(error, Mapping), "one of both is an object"
     for key in ("code", "type"):
@@ -93,7 +93,7 @@ OPENAI: Final = Sdk((OpenAIError,), error_outcome)
 
 @cache
 def _client() -> AsyncOpenAI:
-    """Return the SDK. Whatever it takes from the environment is stated here, or is not sent by the transport."""
+    """Return the client of the SDK. A value that it takes from the environment is overridden here or never sent."""
     return AsyncOpenAI(
         api_key="not-sent",
         admin_api_key="not-sent",
@@ -108,7 +108,7 @@ def _client() -> AsyncOpenAI:
 
 
 async def whole_answer(path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Send a request, and return its answer that is not streamed."""
+    """Send a request that does not ask for a stream, and return its answer."""
     return a_mapping((await _client().post(path, cast_to=httpx2.Response, body=body)).json(), "the answer")
 
 
@@ -120,7 +120,7 @@ async def answer_events(path: str, body: Mapping[str, Any]) -> AsyncIterator[Map
 
 
 def answer_format(call: ModelCall) -> dict[str, Any]:
-    """Return how the JSON Schema of an answer is stated: its name, itself, and whether the provider holds to it."""
+    """Return the format of an answer: the name of its JSON Schema, the schema, and whether the provider enforces it."""
     assert call.output_schema is not None, "a schema is asked for"
     return {"name": "answer", "schema": call.output_schema, "strict": is_strict(call.output_schema)}
 
@@ -128,8 +128,8 @@ def answer_format(call: ModelCall) -> dict[str, Any]:
 def is_strict(schema: Mapping[str, Any]) -> bool:
     """Return whether a JSON Schema is in the subset that OpenAI can hold an answer to.
 
-    The root is an object. Every object lists all its properties as `required` and allows no other; of the words of JSON
-    Schema only some are known, and references stay in the schema.
+    The root is an object. Every object lists all its properties as `required` and allows no other property. Only some
+    keywords of JSON Schema are allowed, and references stay in the schema.
 
     >>> is_strict({"type": "object", "properties": {}, "required": [], "additionalProperties": False})
     True
@@ -188,11 +188,12 @@ def a_text(value: object, what: str) -> str:
 
 
 def proposed(calls: Sequence[tuple[str, str, str]], own: Callable[[str], str]) -> tuple[ProposedCall, ...]:
-    """Return the calls of tools of an answer, given as id, name and JSON of the arguments.
+    """Return the tool calls of an answer. `calls` has the id, name and JSON of the arguments of each; `own` maps the
+    name that the provider got to the tool's own name.
 
     Raises:
-        NotTheProtocol: one has no id, no name or arguments that are not a JSON object; two have the same id; or there
-            are too many.
+        NotTheProtocol: a call has no id, no name, or arguments that are not a JSON object; two calls have the same id;
+            or there are too many calls.
     """
     if len(calls) > MAX_PROPOSED_CALLS:
         raise NotTheProtocol(f"the answer has more than {MAX_PROPOSED_CALLS} calls of tools")
@@ -223,11 +224,11 @@ _CACHE_WRITES: Final = frozenset({"ttl_30m_tokens"})
 
 
 def keep_usage(answer: Answer, reported: object, tier: object, names: tuple[str, str], *, answers: bool = True) -> None:
-    """Keep the usage that a provider reports, each token in one kind; `names` are those of its two totals. A call that
-    does not answer with tokens has only the first.
+    """Keep the usage that a provider reports in `answer`, with each token counted in one kind. `names` has the names of
+    its totals for the prompt and for the completion; without `answers` (embeddings) the second can be absent.
 
-    The prompt holds what was read from a cache and written to it, and the completion holds the reasoning. What
-    disagrees with itself, or counts what has no kind, is kept as no usage, with the reason.
+    The prompt includes tokens read from and written to a cache, and the completion includes reasoning. A usage that
+    contradicts itself, or counts tokens of an unknown kind, is not kept; `usage_fault` then has the reason.
     """
     if reported is None:
         return
@@ -266,7 +267,7 @@ def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _refuse_unpriced(part: Mapping[str, Any], priced: frozenset[str]) -> None:
-    """Refuse a part of the usage that counts something else than these."""
+    """Raise `NotTheProtocol` if a part of the usage counts tokens of a kind that is not in `priced`."""
     if any(count not in (None, 0) for name, count in part.items() if name not in priced):
         raise NotTheProtocol("it counts tokens of a kind that has no price")
 

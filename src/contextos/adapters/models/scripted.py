@@ -2,7 +2,7 @@
 
 A script is a JSON object: by the name of a model, a list of answers. An answer has `text` (any JSON; what is not a
 string is sent as JSON) or `calls` (each `{tool, args}`), and can have `outcome`, `usage` (counts by kind) and
-`retry_after_ms`; that of a call that embeds has `vectors`. A call past the end of the list is refused.
+`retry_after_ms`. The answer to a call that embeds has `vectors`. A call past the end of the list is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ScriptedModels:
         """Return the next answer of the script for the model of the call."""
         self.asked.append(call)
         model = call.profile.model
-        # In another process the conversation says how far it is.
+        # In another process, the earlier answers in the conversation show which answer is the next.
         said_before = sum(one.role == "assistant" for one in call.messages)
         answers, number = self._script.get(model, ()), max(self._next.get(model, 0), said_before)
         if number >= len(answers):

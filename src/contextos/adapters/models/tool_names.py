@@ -1,4 +1,4 @@
-"""The names of tools as a provider takes them, and back: `crm.read_order` has a dot, which no provider allows."""
+"""Maps names of tools to names that a provider takes, and back: no provider allows the dot of `crm.read_order`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolNames:
-    """The tools of one call, also those that only its conversation names. No two have the same sent name.
+    """The tools of one call, also tools that only its conversation names. Each has another sent name.
 
     >>> names = ToolNames(["crm.read_order", "crm_read_order"])
     >>> names.sent("crm.read_order"), names.own("crm_read_order_2"), names.own("delete_all")
@@ -49,5 +49,5 @@ class ToolNames:
         return self._sent[name]
 
     def own(self, spelled: str) -> str:
-        """Return the name that a provider means; one that was not sent is kept as it is."""
+        """Return the tool's own name for a name from the provider. A name that was not sent is returned unchanged."""
         return self._own.get(spelled, spelled)

@@ -1,11 +1,11 @@
-"""What the official SDKs of model providers send with: one request of each call, over `OutboundClient`.
+"""The transport of the official SDKs of model providers: it sends one request for each call, over `OutboundClient`.
 
-An SDK is handed `ModelTransport` and no network of its own. It sends one request of a call and no second one, and no
-redirect is followed. Nothing that the SDK reads in the environment is sent: of its headers the kind of the body and
-those that a protocol states go out, and the address and the key are those of the call. What is not an answer with the
-status 200 and the expected kind of body does not come back to the SDK: `exchange` says what became of the call.
+An SDK gets `ModelTransport` and no network of its own. It sends one request for a call and never a second one, and no
+redirect is followed. Nothing that the SDK reads from the environment is sent. Of its headers only `Accept` and
+`Content-Type` go out, with the headers of the protocol and of the call; the URL and the key are those of the call. The
+SDK sees an answer only if it has the status 200 and the expected media type. `exchange` reports any other answer.
 
-The time limits are those of the call, whatever comes meanwhile. While a call is made, the SDKs write nothing to logs.
+The time limit of the call covers all of it. While a call is made, the SDKs write nothing to logs.
 Source: RFC 9110 (statuses, `Retry-After`); docs/design/models.md.
 """
 
@@ -31,16 +31,16 @@ from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, 
 from contextos.errors import ContextOSError, InvalidInput, Problem, Unavailable
 
 MAX_REFUSAL_BYTES: Final = 65_536
-"""How much of the body of a refusal is read."""
+"""The number of bytes after which the body of a refusal is not read further."""
 ANSWER_BYTES: Final = 4_194_304
 TOKEN_BYTES: Final = 512
 NUMBER_BYTES: Final = 32
-"""An answer can have `ANSWER_BYTES`, `TOKEN_BYTES` for each token and `NUMBER_BYTES` for each number of its vectors."""
+"""The limit of an answer is `ANSWER_BYTES`, with `TOKEN_BYTES` for each token and `NUMBER_BYTES` for each number."""
 MAX_RETRY_AFTER_MS: Final = 86_400_000
 MAX_STATED_NAME_CHARS: Final = 256
-"""The longest name of a model and id of an answer; another one is left out."""
+"""The most characters of a model's name and of an answer's id. A longer one is left out."""
 _GRACE_S: Final = 1.0
-"""The limit of the connection is that much later than that of the call, which is the one that is stated."""
+"""The connection times out this much later than the call, so that the time limit of the call is reported."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _SDK_HEADERS: Final = frozenset({"accept", "content-type"})
@@ -59,7 +59,7 @@ _BY_STATUS: Final[Mapping[int, tuple[ModelOutcome, bool, str]]] = {
     503: ("unavailable", False, "it is not available now"),
     529: ("overloaded", False, "it accepts no more calls now"),
 }
-"""By the status of an answer: the outcome, whether the call can be billed, and what it says."""
+"""By the HTTP status of an answer: the outcome, whether the call can be billed, and the text of the detail."""
 _SAID: Final[Mapping[ModelOutcome, str]] = {
     "refused": "a filter of the provider declined",
     "overloaded": "it accepts no more calls now",
@@ -72,15 +72,15 @@ _SAID: Final[Mapping[ModelOutcome, str]] = {
 
 
 class NotTheProtocol(ValueError):
-    """What came is not what the protocol says. The message is a sentence without anything of what came."""
+    """The answer does not follow the protocol. The message is a sentence that quotes nothing of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """What `exchange` has to know of an SDK and its protocol.
+    """The facts about an SDK and its protocol that `exchange` needs.
 
-    `errors` are the exceptions of the SDK. `outcome_of` tells the outcome by the JSON object of an error, whether a
-    body of its own or an event; None where the object does not say it.
+    `errors` are the exceptions of the SDK. `outcome_of` returns the outcome that the JSON object of an error states,
+    from the body of a refusal or from an event; None if the object states none.
     """
 
     errors: tuple[type[Exception], ...]
@@ -89,9 +89,9 @@ class Sdk:
 
 @dataclass(slots=True)
 class Answer:
-    """What came of an answer so far, while it is read. A reader of a protocol fills it.
+    """The state of an answer while it is read. The reader of a protocol fills it.
 
-    `usage` is that of the whole answer, so it is kept when the answer has ended and not before.
+    `usage` is the usage of the whole answer, so it is set when the answer has ended and not before.
     """
 
     on_text: OnText | None
@@ -100,21 +100,21 @@ class Answer:
     usage: ModelUsage | None = None
     usage_fault: str = ""
     began: Callable[[], None] = field(default=lambda: None)
-    """Is called when the first piece is there, and again as often as one likes."""
+    """Called when the first piece arrives. More calls do no harm."""
 
     def named(self, model: object, reply_id: object) -> None:
-        """Keep how the provider calls its model and this answer."""
+        """Keep the provider's name of its model and its id of this answer, each only if it is a valid name."""
         self.model, self.reply_id = _name(model) or self.model, _name(reply_id) or self.reply_id
 
     def hand_on(self, piece: str) -> None:
-        """Hand a piece of text on. Raises `UnicodeEncodeError` where it is not text."""
+        """Hand a piece of text on. Raises `UnicodeEncodeError` if it is not valid Unicode text."""
         piece.encode()
         self.began()
         if self.on_text is not None and piece:
             self.on_text(piece)
 
     def answered(self, text: str, calls: tuple[ProposedCall, ...]) -> ModelReply:
-        """Return a whole answer. One without text and without calls is `malformed`."""
+        """Return the reply of a whole answer. An answer without text and without calls is `malformed`."""
         if not text and not calls:
             return self.ended("malformed", "the answer is empty")
         text.encode()
@@ -122,7 +122,7 @@ class Answer:
         return ModelReply("answered", text, calls, *fields, detail=self.usage_fault)
 
     def ended(self, outcome: ModelOutcome, detail: str, *, billed: bool = True, retry_after_ms: int = 0) -> ModelReply:
-        """Return what became of a call that has no answer."""
+        """Return the reply of a call that has no answer."""
         fields = (self.model, self.reply_id, self.usage)
         return ModelReply(outcome, "", (), *fields, billed=billed, retry_after_ms=retry_after_ms, detail=detail)
 
@@ -141,7 +141,7 @@ async def exchange(
     headers: Mapping[str, str] = _NO_HEADERS,
     on_text: OnText | None = None,
 ) -> ModelReply:
-    """Make one call by an SDK that has a `ModelTransport`, and return what became of it.
+    """Make one call by an SDK that has a `ModelTransport`, and return its reply, also if the call failed.
 
     `path` is added to the endpoint of the profile. `headers` are those of the protocol, with names in lower case. The
     key goes out as a bearer token, which all of these providers and Azure take.
@@ -187,7 +187,7 @@ def parameters(call: ModelCall, known: Mapping[str, Callable[[object], Mapping[s
 
 
 def sdk_client() -> httpx2.AsyncClient:
-    """Return what an SDK is handed to send with."""
+    """Return the HTTP client for an SDK. It sends with a `ModelTransport`."""
     return httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
 
 
@@ -197,7 +197,7 @@ def streams(call: ModelCall) -> bool:
 
 
 class ModelTransport(httpx2.AsyncBaseTransport):
-    """The transport of an SDK. It sends the request of the `exchange` in which it is asked. One serves all calls."""
+    """The transport of an SDK. It sends a request for the `exchange` that made it; one transport serves all calls."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await _SENDING.get().send(request)
@@ -258,13 +258,13 @@ class _Sending:
             raise httpx2.ReadError("the answer ended before its end") from None
 
     async def aclose(self) -> None:
-        """End the connection, if it stands."""
+        """End the connection, if it is open."""
         if self._stream is not None and self._open:
             self._open = False
             await self._stream.__aexit__()
 
     def outcome(self, answer: Answer, sdk: Sdk, error: Exception) -> ModelReply:
-        """Return what became of a call that ended with an error in the SDK or in the reader of its answer.
+        """Return the reply of a call that ended with an error in the SDK or in the reader of its answer.
 
         Raises:
             InvalidInput: the request is not allowed; nothing was sent.
@@ -288,7 +288,9 @@ class _Sending:
         return answer.ended("malformed", detail)
 
     def _refused(self, answer: Answer, sdk: Sdk, body: bytes) -> ModelReply:
-        """Return what an answer says that is not one of a model: by its body where it tells, or by its status."""
+        """Return the reply for an HTTP answer that is not an answer of a model: by the outcome that its body states, or
+        else by its status.
+        """
         assert self._stream is not None, "there is an answer"
         status, headers = self._stream.status, self._stream.headers
         told = sdk.outcome_of(stated) if isinstance(stated := _json(body), Mapping) else None
@@ -321,7 +323,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 async def _head_of_body(stream: OutboundStream) -> bytes:
-    """Return the begin of the body of a refusal, as much as came."""
+    """Return the beginning of the body of a refusal, until it ends, breaks off or has `MAX_REFUSAL_BYTES`."""
     body = bytearray()
     with suppress(ContextOSError):
         async for part in stream:

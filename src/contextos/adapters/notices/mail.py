@@ -26,7 +26,7 @@ _MAX_SUBJECT_CHARS: Final = 200
 
 
 class Mail:
-    """Sends notices from `sender` to `to` by the server at `host` and `port`.
+    """Sends notices from `sender` to `to`, through the server at `host` and `port`.
 
     `security` is `tls`, `starttls` or `none`. `password` is called for each mail if there is a `user`. `tls` holds the
     certificates that are trusted instead of the usual ones.
@@ -52,7 +52,7 @@ class Mail:
     async def send(self, notice: Notice) -> None:
         """Send a notice once. Raises `Unavailable` if the server did not take it for everybody."""
         message = self._message(notice)
-        # The library blocks. A call that took too long ends by itself, and the mail can then arrive twice.
+        # The library blocks. A call that takes too long ends on its own time limit, and the mail can then arrive twice.
         await asyncio.to_thread(self._deliver, message)
 
     def _message(self, notice: Notice) -> EmailMessage:

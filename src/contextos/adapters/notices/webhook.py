@@ -30,7 +30,7 @@ MAX_WEBHOOK_ANSWER_BYTES: Final = 65_536
 
 
 class Webhook:
-    """Sends notices to `url`. `secrets` is called for each and returns the text with the secrets."""
+    """Sends notices to `url`. `secrets` is called for each notice, and returns the text for `parsed_secrets`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ def signatures(secrets: Sequence[bytes], message_id: str, at_s: int, body: bytes
 
 
 def parsed_secrets(text: str) -> list[bytes]:
-    """Return the secrets in a text, apart by blanks, each `whsec_` and Base64. Raises `InvalidSettings`."""
+    """Return the secrets in a text: words of `whsec_` and Base64. Raises `InvalidSettings` if one is not valid."""
     found = [_secret(one) for one in text.split()]
     if not 1 <= len(found) <= MAX_SECRETS:
         raise _bad(f"there are {len(found)} secrets, and 1 to {MAX_SECRETS} are allowed")

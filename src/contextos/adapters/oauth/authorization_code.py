@@ -26,14 +26,14 @@ _REFUSED_CODE: Final = "invalid_grant"
 
 @dataclass(frozen=True, slots=True)
 class IssuedTokens:
-    """What a token endpoint returned for a code. A refresh token is not kept."""
+    """The tokens that a token endpoint returned for a code. A refresh token is not kept."""
 
     id_token: str = field(repr=False)
     access_token: str = field(repr=False)
 
 
 class AuthorizationCode:
-    """The flow of one client. `secret` returns its secret for each request; None: it is a public client.
+    """The flow of one client. `secret` is called for each request and returns the client's secret; None: it is public.
 
     `internal`: a person said that `token_url` is at a private address.
 
@@ -58,12 +58,12 @@ class AuthorizationCode:
         self._authorization_url, self._token_url, self._endpoint = authorization_url, token_url, to.endpoint
         self._client_id, self._redirect_uri, self._secret, self._scopes = client_id, redirect_uri, secret, scopes
         self._timeout_s = timeout_s
-        # Who writes the loopback into a URL says that it is internal.
+        # A URL with a loopback host says by itself that it is internal.
         known = (to.endpoint,) if internal or is_loopback(to.host) else ()
         self._client = OutboundClient(internal=known, max_response_bytes=MAX_TOKENS_BYTES)
 
     def url(self, *, state: str, nonce: str, verifier: str) -> str:
-        """Return the address to which a browser is sent to log in. `verifier` is not in it, only its digest."""
+        """Return the URL to which a browser is sent to log in. It holds the digest of `verifier`, not `verifier`."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {
             "response_type": "code",
@@ -81,7 +81,7 @@ class AuthorizationCode:
         """Exchange a code for tokens. Nothing of them is verified.
 
         Raises:
-            SignatureInvalid: the issuer refuses the code, such as one that was used, or of another client or verifier.
+            SignatureInvalid: the issuer refuses the code. It was used before, or is for another client or verifier.
             Unavailable: the issuer gives no answer that can be used; the message says why, and quotes nothing of it.
         """
         try:

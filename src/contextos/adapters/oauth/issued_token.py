@@ -1,7 +1,7 @@
-"""What of a token endpoint's answer is accepted as a credential: exactly what was asked for, and never more.
+"""Reads a credential from the answer of a token endpoint, and accepts what was asked for, or less, and never more.
 
-A token is opaque to a client. But if it is a JWT, then what it says of its audience, scope and lifetime must not
-contradict what was asked for. Its signature is for the service that it is sent to.
+A token is opaque to a client. But if it is a JWT, its audience, scope and lifetime must not contradict the request. The
+service that gets the token checks its signature.
 Source: RFC 8693, section 2.2; RFC 6749, section 5.1; RFC 6750, section 2.1; RFC 9068 (access tokens that are JWTs).
 """
 
@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]{16,8000}=*")
 
 
 class TokenAnswer(Model):
-    """The members of an answer that count. Others are dropped before it is read (RFC 6749, section 5.1)."""
+    """The members of an answer that count. Other members are dropped before it is read (RFC 6749, section 5.1)."""
 
     access_token: str = Field(max_length=8_192)
     issued_token_type: str = Field(max_length=256)
@@ -47,7 +47,7 @@ def basic_authorization(client_id: str, secret: Callable[[], bytes], section: st
     try:
         named = f"{quote_plus(client_id)}:{quote_plus(secret())}"
     except InvalidSettings as error:
-        # It could be read when the process started: a person is replacing it.
+        # The secret could be read when the process started, so a person is replacing it now.
         raise Unavailable(f"the secret in `[{section}]`", error.problems[0].detail) from None
     return f"Basic {base64.b64encode(named.encode()).decode()}"
 
@@ -65,7 +65,7 @@ def issued_credential(body: bytes, request: CredentialRequest, now_us: int) -> C
     """Return the credential that a successful answer holds. `now_us` is when the request was sent (Unix microseconds).
 
     Raises:
-        InvalidInput: the answer is malformed, or it is not exactly what was asked for. Nothing of it is quoted.
+        InvalidInput: the answer is malformed, or is more or other than was asked for. The error quotes nothing of it.
     """
     answer = _read(body)
     if answer.issued_token_type != ACCESS_TOKEN or answer.token_type.lower() != "bearer":
@@ -96,7 +96,7 @@ def _read(body: bytes) -> TokenAnswer:
     try:
         return parse(TokenAnswer, known)
     except InvalidInput as error:
-        # Only the name of a member: a message could quote the token.
+        # Only the name of a member is shown, because a message could quote the token.
         wrong = error.problems[0].pointer.strip("/")
         raise _refused("bad_answer", f"its `{wrong}` is missing or wrong", "have the issuer state it") from None
 
@@ -115,7 +115,7 @@ def _check_scopes(granted: tuple[str, ...], request: CredentialRequest) -> None:
 
 
 def _check_claims(claims: dict[str, Any], request: CredentialRequest, now_us: int) -> None:
-    """Refuse a JWT that says something else than its answer. A claim that is absent says nothing."""
+    """Raise `InvalidInput` for a JWT whose claims contradict the request. An absent claim contradicts nothing."""
     audience, until, scope = claims.get("aud", request.audience), claims.get("exp"), claims.get("scope")
     audiences = audience if isinstance(audience, list) else [audience]
     if audiences != [request.audience]:

@@ -34,14 +34,14 @@ EXCHANGE_REMEDIES: Final = {
     "unauthorized_client": "let the issuer allow this client to exchange tokens",
     "unsupported_grant_type": "use an issuer that exchanges tokens (RFC 8693)",
 }
-"""What a person does after each error of a token endpoint. Nothing else of its answer is shown."""
+"""The remedy for each error code of a token endpoint. Nothing else of its answer is shown."""
 
 
 class TokenExchange:
     """Exchanges tokens at `url`. `issuer` is the server's identifier, and the audience of the tokens that it gets.
 
-    `secret` returns the secret of the client, for each request, so that it can be replaced. `client` sends; without
-    one, a client is made. `internal`: a person said that the server is at a loopback or private address.
+    `secret` is called for each request and returns the secret of the client, so that it can be replaced. `client` sends
+    the requests; None: a client is made. `internal`: a person said that the server is at a loopback or private address.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TokenExchange:
         try:
             answer = await self._client.send(self._request(request), egress=[self._endpoint], timeout_s=self._timeout_s)
         except LostReply:
-            # A token that nobody received is used by nobody.
+            # If the token was issued, nobody received it, so nobody can use it.
             raise Unavailable(self._endpoint, "it gave no whole answer in time") from None
         if answer.status == 200:
             return issued_credential(answer.body, request, sent_us)
@@ -115,6 +115,6 @@ class TokenExchange:
 
 
 def _error_code(answer: OutboundResponse) -> str:
-    """The error code of an answer, if it is one that is known: any other text could hold what was sent."""
+    """Return the error code of an answer, if it is a known code: any other text could quote the request."""
     code = answered_object(answer.body, MAX_TOKEN_ANSWER_BYTES).get("error")
     return code if isinstance(code, str) and code in EXCHANGE_REMEDIES else ""

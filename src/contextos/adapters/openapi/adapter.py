@@ -1,9 +1,8 @@
 """`OpenApiAdapter`: the `Adapter` port over an HTTP API, as an adapter file describes it.
 
-An answer of success is checked for its status and media type here, and for its schema by the Tool Gateway. A 4xx is a
-business error. A 429 means that nothing happened (`Unavailable`), and so does a 503 of a read that says when to come
-back. After any other answer nobody knows whether a write happened (`LostReply`); a read changes nothing
-(`Unavailable`).
+The status and media type of a successful answer are checked here, and its schema by the Tool Gateway. A 4xx is a
+business error. A 429 means that nothing happened (`Unavailable`), and so does a 503 with `Retry-After` to a read. After
+any other answer nobody knows whether a write happened (`LostReply`); a read changes nothing (`Unavailable`).
 """
 
 from __future__ import annotations
@@ -114,11 +113,11 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
         return self._reply(declared, operation, response, credentials.redact)
 
     async def lookup(self, capability: str, _idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        """Ask what became of the operation of a 202, once, with a GET. None: the server has no record of it.
+        """Send one GET to the URL of the running operation (`context.operation`). None: the server has no record of it.
 
         Raises:
-            LostReply: it has no operation, because an API that only has a document cannot be asked what a key did; or
-                the answer does not say what became of it.
+            LostReply: the call has no such URL, because an API that only has a document cannot be asked what a key did;
+                or the answer does not say what became of the operation.
         """
         declared, operation, url = self._declared[capability], self._operations[capability], context.operation
         polled, credentials = operation.polled, self._credentials.for_call(context.access_token)
@@ -129,7 +128,7 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
         try:
             response = await self._client.send(request, egress=context.egress, timeout_s=context.timeout_ms / 1000)
         except AnswerTooLarge as large:
-            # Its state is not read either.
+            # The state in the body is not read either.
             if polled.state is not None or large.status == 202 or _answer_kind(operation, large.status) is None:
                 raise
             return unreadable_answer(_TOO_LARGE, declared, credentials.redact, final=True)
@@ -165,8 +164,8 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
         response: OutboundResponse,
         credentials: ConnectionSecrets,
     ) -> AdapterReply:
-        """The reply of a write that the server accepted; `otherwise` is the URL where the header has none. Raises
-        `LostReply` if it does not say where here to ask.
+        """Return the reply of a write that the server accepted with a 202. `otherwise` is used if the header has no
+        URL. Raises `LostReply` if there is no URL at this server to ask.
         """
         location = response.headers.get(polled.header, otherwise)
         try:
@@ -206,7 +205,7 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
             try:
                 output["body"] = redact(_body(kind, response))
             except InvalidInput as error:
-                # Something between can answer with a page of its own, or cut the answer short.
+                # A proxy can answer with a page of its own, or cut the answer short.
                 came = error.problems[0].code != "media_type" and (kind != "json" or is_whole(response.body))
                 return unreadable_answer(error.problems[0], declared, redact, final=came)
         if operation.output == "body":
@@ -246,13 +245,13 @@ def _poll_s(response: OutboundResponse) -> int:
 
 
 def _answer_kind(operation: OpenApiOperation, status: int) -> str | None:
-    """What the body of an answer of success is, as declared; None for a status that is not declared."""
+    """Return how the body of a successful answer is read, as the operation declares it; None for another status."""
     wanted = {answer.status: answer.body for answer in operation.answers}
     return wanted.get(str(status)) or (wanted.get("2XX") if 200 <= status < 300 else None)
 
 
 def _business_error(response: OutboundResponse, redact: Callable[[Any], Any]) -> ToolError:
-    """The error of a 4xx: its text on one line, cut and without credentials."""
+    """Return the business error of a 4xx. Its text is the body on one line, cut and without credentials."""
     try:
         # Redacted as a value: an escape in its text could hide a secret.
         text = canonical(redact(loads(response.body))).decode()
@@ -263,7 +262,7 @@ def _business_error(response: OutboundResponse, redact: Callable[[Any], Any]) ->
 
 
 def _body(kind: str, response: OutboundResponse) -> Any:
-    """The body of an answer. Raises `InvalidInput` if it is not what its capability declares."""
+    """Return the body of an answer as JSON. Raises `InvalidInput` if it is not of the declared `kind`."""
     media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "json":
         if media and "json" not in media:
@@ -341,7 +340,7 @@ def _refuse_misfit(
 def _output_misfit(capability: CapabilityDefinition, operation: OpenApiOperation) -> tuple[str, str] | None:
     """Return why no answer can be the output of a capability, with the remedy, or None.
 
-    Found out after a call, it would leave an effect that nobody reads.
+    Without this check the fault would show only after a call, whose effect nobody then reads.
     """
     if operation.output == "body":
         without = next((one.status for one in operation.answers if one.body != "json"), None)

@@ -1,7 +1,7 @@
-"""The body of a request, as its media type says: JSON, a form, a multipart form, a text, or bytes.
+"""Writes the body of a request by its media type: JSON, a form, a multipart form, a text, or bytes.
 
-Bytes are base64 in the arguments, so what is judged, shown and recorded is what is sent. The boundary of a multipart
-form is a digest of its parts: the same arguments are the same bytes, and no part can hold it.
+Bytes are base64 in the arguments, so the bytes that are judged, shown and recorded are the bytes that are sent. The
+boundary of a multipart form is a digest of its parts: the same arguments give the same bytes, and no part can hold it.
 Source: OpenAPI 3.0.4 and 3.1.1, "Encoding Object"; RFC 7578.
 """
 
@@ -50,14 +50,14 @@ _TEXTS: Final = frozenset(
         "application/yaml",
     }
 )
-"""Media types of texts that do not say so."""
+"""Media types of texts that do not begin with `text/`."""
 FIELD_NAME: Final = re.compile(r'(?!(?i:_charset_)$)[^\x00-\x1f\x7f-\x9f"\\%\u2028\u2029]{1,200}')
-"""The name of a field of a multipart form. `_charset_` says how the others are read (RFC 7578, 4.6)."""
+"""The name of a field of a multipart form. `_charset_` is refused: it sets the charset of others (RFC 7578, 4.6)."""
 _FILE_NAME: Final = re.compile(r'(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f"\\/%\u2028\u2029]{1,255}')
 
 
 def body_kind(media_type: str) -> BodyKind | None:
-    """Return how a body of a media type is written; None for a stream, and for parts that are no form.
+    """Return how a body of a media type is written; None for a stream, and for a multipart type that is not a form.
 
     >>> body_kind("application/vnd.api+json; charset=utf-8"), body_kind("image/png"), body_kind("multipart/mixed")
     ('json', 'bytes', None)
@@ -99,7 +99,7 @@ def written_body(place: BodyPlace, value: Any) -> tuple[str, bytes]:
 
 
 def _refuse_other_charset(argument: str, media_type: str, sent: bytes) -> None:
-    """Raise `InvalidInput` if what is sent is not in the charset that its label states. UTF-8 is checked before."""
+    """Raise `InvalidInput` if the media type states `us-ascii` and the bytes are not ASCII. UTF-8 is checked before."""
     if charset_of(media_type) == "us-ascii" and not sent.isascii():
         raise unsendable(argument, "it is sent as `us-ascii`, and has a character that this lacks", "give it without")
 
@@ -162,7 +162,7 @@ def _part(argument: str, name: str, field: FormField, value: Any) -> bytes:
 
 
 def _decoded(argument: str, value: Any) -> bytes:
-    """Return the bytes that a text means, if no other text means them."""
+    """Return the bytes of a base64 text. Raises `InvalidInput` unless it is the only base64 text of these bytes."""
     try:
         decoded = base64.b64decode(value, validate=True) if isinstance(value, str) else None
     except (binascii.Error, ValueError):

@@ -1,6 +1,6 @@
-"""How a capability is called over HTTP: the members `connection` and `operations` of an adapter file.
+"""Holds the members `connection` and `operations` of an adapter file: how a capability is called over HTTP.
 
-A person reviews them, so each says what it means and nothing is accepted that has no effect.
+A person reviews these members, so each is explicit, and a member that has no effect is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def charset_of(media_type: str) -> str | None:
     """Return the charset that a media type states, in lower case, or None.
 
     Raises:
-        ValueError: it is not one in which texts are sent, or it is stated twice or in a form that readers differ in.
+        ValueError: the charset is not allowed for sent texts, is stated twice, or in a form that readers differ in.
 
     >>> charset_of('text/plain; Charset="UTF-8"'), charset_of("text/plain")
     ('utf-8', None)
@@ -47,28 +47,28 @@ MediaType = Annotated[
     AfterValidator(_with_known_charset),
 ]
 Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject", "json"]
-"""How a value that is no single text is written (OpenAPI, "Style Values"); `json` is a value in its JSON form."""
+"""How a value is written as text (OpenAPI, "Style Values"). `json` writes its JSON form."""
 
 
 class CredentialSource(Model):
-    """A secret of the connection and where it goes. `name` is that of the header, query parameter or cookie.
+    """A secret of the connection and where it goes. `name` is the name of the header, query parameter or cookie.
 
-    It comes from the environment or a file and is the same for every user of a tenant; or it is a token that is issued
-    for each call to `audience`.
+    The secret comes from the environment or a file and is the same for every user of a tenant; or it is a token that is
+    issued for each call to `audience`.
     """
 
     place: Literal["bearer", "basic", "header", "query", "cookie"]
     name: HeaderName | None = None
     env: EnvName | None = None
-    """The environment variable that holds it; for `basic` as `user:password`."""
+    """The environment variable that holds the secret; for `basic` as `user:password`."""
     file: Name | None = None
-    """The file that holds it, relative to the workspace."""
+    """The file that holds the secret, relative to the workspace."""
     audience: Name | None = None
     """The service for which a token is issued for each call; it goes into the place `bearer`."""
 
     @property
     def reference(self) -> str:
-        """Where a static secret comes from: `env:NAME` or `file:PATH`."""
+        """The source of a static secret: `env:NAME` or `file:PATH`."""
         return f"env:{self.env}" if self.env is not None else f"file:{self.file}"
 
     @model_validator(mode="after")
@@ -83,7 +83,7 @@ class CredentialSource(Model):
 
 
 class OpenApiConnection(Model):
-    """The server of an adapter. `internal`: a person said that it is at a loopback or private address."""
+    """The server of an adapter. `internal`: a person said that the server is at a loopback or private address."""
 
     kind: Literal["openapi"]
     server: Name
@@ -100,24 +100,24 @@ class ParameterPlace(Model):
     style: Style
     explode: bool = False
     allow_reserved: bool = False
-    """Reserved characters that mean nothing in a query stay as they are."""
+    """Reserved characters that are not delimiters in a query are sent unencoded."""
 
 
 class FormField(Model):
-    """How one field of a form is written: by its style, or in `multipart/form-data` as a part of its media type."""
+    """How one field of a form is written: in a `style`, or in `multipart/form-data` as a part with a media type."""
 
     style: Style = "form"
     explode: bool = True
     media_type: MediaType | None = None
-    """The type of each of its parts; without it a text has none, an object is JSON, and a file bytes."""
+    """The media type of each part of the field; None: a text has none, an object is JSON, and a file is bytes."""
     is_file: bool = False
     """The argument is `{"base64": …, "filename": …}`, or a list of these, and its bytes are sent."""
 
 
 class BodyPlace(Model):
-    """The argument that is the body of the request; without `argument`, all those that are no parameters are its
-    members. `fields` says how fields of a form are written that are not in the usual way, which is JSON for an object.
-    A body that is no JSON, form or text is bytes, and its argument is their base64.
+    """The argument that is the body of the request. Without `argument`, all arguments that are not parameters are the
+    members of the body. `fields` has the fields of a form that are not written in the default way. A body that is not
+    JSON, a form or a text is bytes, and its argument is their base64.
     """
 
     argument: Name | None
@@ -126,7 +126,7 @@ class BodyPlace(Model):
 
 
 class ExpectedAnswer(Model):
-    """An answer of success: a status such as `200` or `2XX`. `body`: how its body is read, or that it is dropped. Bytes
+    """A successful answer: its status, such as `200` or `2XX`, and how its body is read, or that it is dropped. Bytes
     are read as their base64.
     """
 
@@ -135,23 +135,23 @@ class ExpectedAnswer(Model):
 
 
 class PolledOperation(Model):
-    """How a write that is answered with 202 is asked about: by a GET of the URL in `header`, until it is no 202 and, if
-    the body has a state, that is one of `done`. The answer is then that of the call. States are compared as they are
-    written, and one that is in no list says nothing.
+    """How the result of a write that is answered with 202 is found: by a GET of the URL in `header`, until the answer
+    is not a 202 and its state, if `state` names one, is in `done`. That is the answer of the call. States are compared
+    exactly, and a state that is in no list decides nothing.
     """
 
     header: Literal["location", "operation-location"]
     """The header of the 202 with the URL, at the endpoint of the server."""
     query: bool = False
-    """The URL can have a query. It is on record, so a person states that no query of this server is a signature."""
+    """The URL can have a query. The URL is on record, so a person states that no query of this server is a secret."""
     state: Annotated[str, Field(pattern=r"^/")] | None = None
-    """A JSON Pointer to the state in the body; without it the status alone says whether it still runs."""
+    """A JSON Pointer to the state in the body. None: the status alone says whether the operation still runs."""
     running: Seq[Name] = ()
     """The states of an operation that still runs."""
     done: Seq[Name] = ()
-    """The states of one that is done."""
+    """The states of an operation that is done."""
     failed: Seq[Name] = ()
-    """The states of one that failed without an effect."""
+    """The states of an operation that failed without an effect."""
 
     @model_validator(mode="after")
     def _refuse_half_a_state(self) -> Self:
@@ -174,7 +174,7 @@ class OpenApiOperation(Model):
     body: BodyPlace | None = None
     answers: Seq[ExpectedAnswer]
     output: Literal["answer", "body"] = "answer"
-    """What the output is: `{"status": …, "body": …}`, or the body alone, which then is an object."""
+    """The form of the output: `{"status": …, "body": …}`, or the body alone, which then is an object."""
     credentials: Seq[Name] = ()
     """The credentials of the connection that a call carries."""
     stated_read: bool = False
@@ -182,4 +182,4 @@ class OpenApiOperation(Model):
     idempotency_header: HeaderName | None = None
     """The header in which the server takes the idempotency key, if it honours one."""
     polled: PolledOperation | None = None
-    """How the server is asked what became of a write that it answered with 202."""
+    """How the server is asked for the result of a write that it answered with 202."""

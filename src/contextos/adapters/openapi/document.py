@@ -35,7 +35,7 @@ class OpenApiDocument(SchemaDocument):
 
         Raises:
             MalformedJson: the bytes are neither JSON nor YAML, or exceed a limit.
-            InvalidInput: it is no OpenAPI document of version 3.0 or 3.1.
+            InvalidInput: the value is not an OpenAPI document of version 3.0 or 3.1.
         """
         root = read_openapi(raw)
         version = root.get("openapi") if isinstance(root, dict) else None

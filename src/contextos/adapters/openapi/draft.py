@@ -1,4 +1,4 @@
-"""The draft of an adapter file from an OpenAPI document, for a person to review.
+"""Drafts an adapter file from an OpenAPI document, for a person to review.
 
 It is as strict as possible: every operation is an irreversible write that can reach the mode `destructive`, without
 idempotency, unless a person states that it only reads. A document lowers nothing, not even by its methods: servers
@@ -29,7 +29,7 @@ MAX_SUMMARY_CHARS: Final = 500
 
 @dataclass(frozen=True)
 class OpenApiDraft:
-    """What was drafted, and what was not. `notes` says by capability what of its schemas was cut."""
+    """A draft, with the operations that were refused. `notes` has, by capability, the remarks for its reviewer."""
 
     connection: OpenApiConnection
     definition: AdapterDefinition
@@ -60,12 +60,12 @@ def draft_openapi(
 ) -> OpenApiDraft:
     """Draft the adapter `name` from the bytes of a document.
 
-    `only` and `reads` name operations by their `operationId`, or as `get /path` where they have none. `reads` are those
-    that a person states to change nothing. `bearer_env` is the variable with the token of a server whose document names
-    no security.
+    `only` and `reads` name operations by their `operationId`, or as `get /path` where they have none. `reads` are the
+    operations of which a person states that they change nothing. `bearer_env` is the environment variable with the
+    token of a server whose document names no security.
 
     Raises:
-        InvalidInput: the document, the server or a name is refused, or nothing of it can be used.
+        InvalidInput: the document, the server or a name is refused, or no operation of the document can be used.
     """
     document = OpenApiDocument(raw)
     server = _server(document, server, internal=internal)
@@ -124,7 +124,7 @@ def _connection(
 
 
 def _notes(read: ReadOperation) -> tuple[str, ...]:
-    """What a reviewer of an operation has to know: the header of its key, and what of its schemas was cut."""
+    """Return the remarks for the reviewer of an operation: headers for a key, and parts that were cut or left out."""
     headers = [one.name for one in read.call.parameters if one.place == "header" and "idempotency" in one.name.lower()]
     keys = (f"a model chooses `{name}`, unless it is made the `idempotency_header`" for name in headers)
     return (*keys, *read.notes, *read.arguments.notes, *read.output.notes)
@@ -145,14 +145,14 @@ def _capability(name: str, read: ReadOperation, *, is_read: bool) -> dict[str, A
 
 
 def _named_once(known: Sequence[ReadOperation | RefusedOperation]) -> list[ReadOperation | RefusedOperation]:
-    """Refuse operations that have one name together, since nothing says which of them is meant."""
+    """Refuse operations that share a name, because the name does not say which of them is meant."""
     count = Counter(one.name for one in known)
     why = "another operation of the document has its name"
     return [one if count[one.name] == 1 else RefusedOperation(one.name, why) for one in known]
 
 
 def _shown(one: ReadOperation | RefusedOperation) -> ReadOperation | RefusedOperation:
-    """Refuse an operation with texts that a reviewer does not see: the whole file would be refused because of it."""
+    """Refuse an operation with hidden characters, because of which the whole file would be refused later."""
     if isinstance(one, ReadOperation):
         try:
             refuse_hidden([one.arguments.schema, one.output.schema, one.call.to_json()])
@@ -162,7 +162,7 @@ def _shown(one: ReadOperation | RefusedOperation) -> ReadOperation | RefusedOper
 
 
 def _server(document: OpenApiDocument, stated: str, *, internal: bool) -> str:
-    """Return the server, checked. A document cannot name an internal one: a person has to."""
+    """Return the URL of the server, checked. Only a person can name an internal server, and not the document."""
     if not stated:
         servers = document.root.get("servers")
         first = servers[0] if isinstance(servers, list) and servers else None
@@ -191,7 +191,7 @@ def _refuse_unknown(unknown: Collection[str]) -> None:
 
 
 def _refuse_reads_left_out(reads: Collection[str], refused: Collection[RefusedOperation]) -> None:
-    """Refuse the statement that an operation reads which is not in the draft: it would say nothing."""
+    """Refuse a name in `reads` whose operation is not in the draft, because the statement would have no effect."""
     if reads:
         name = min(reads)
         why = next((one.reason for one in refused if one.name == name), "`--only` names others")

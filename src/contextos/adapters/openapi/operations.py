@@ -1,4 +1,4 @@
-"""What the operations of a document mean: for each its arguments, request and answers, or a reason to refuse it.
+"""Reads the operations of a document: for each its arguments, request and answers, or a reason to refuse it.
 
 The arguments are one closed object: each parameter under its own name, and the body under `body`. The output is
 `{"status": …, "body": …}`. Nothing is guessed: an operation that needs something that is not supported is refused.
@@ -34,7 +34,7 @@ _STYLES: Final = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-"""The styles of each place; the first is the usual one."""
+"""The styles that are allowed for each place of a parameter. The first is the default."""
 _IGNORED_HEADERS: Final = frozenset({"accept", "authorization", "content-type"})
 _RANGES: Final = frozenset(("*/*", "service/*", "text/*"))
 _SUCCESS: Final = re.compile(r"2(?:[0-9]{2}|XX)", re.IGNORECASE)
@@ -51,7 +51,7 @@ class ReadOperation:
     output: MadeSchema
     credentials: Mapping[str, CredentialSource]
     notes: tuple[str, ...] = ()
-    """What the request does not have that the document states."""
+    """The things that the document states and the request leaves out."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RefusedOperation:
 
 @dataclass(frozen=True)
 class _Source:
-    """An operation object with what its path item adds."""
+    """An operation object of the document (`stated`), with its path item (`item`)."""
 
     name: str
     method: str
@@ -74,9 +74,9 @@ class _Source:
 
 
 class Operations:
-    """Reads the operations of one OpenAPI document, as they are called at `server`.
+    """Reads the operations of one OpenAPI document for calls to `server`.
 
-    `has_token`: a person named the token that every call sends. The security schemes of the document are then ignored.
+    `has_token`: a person named a token that every call sends. The security schemes of the document are then ignored.
     """
 
     def __init__(self, document: OpenApiDocument, server: str = "", *, has_token: bool = False) -> None:
@@ -88,7 +88,7 @@ class Operations:
         return frozenset(source.name for source in self._sources())
 
     def read(self, only: frozenset[str] = frozenset()) -> Iterator[ReadOperation | RefusedOperation]:
-        """Yield every operation of the document, or those that `only` names."""
+        """Yield every operation of the document, or only the operations in `only` if it is not empty."""
         for source in self._sources():
             if only and source.name not in only:
                 continue
@@ -233,7 +233,9 @@ class Operations:
         return answers, self._schemas.made("output", schemas, partial(_output, found))
 
     def _read_body(self, source: _Source, response: Mapping[str, Any]) -> tuple[str, Any]:
-        """Return how the body of an answer is read, and its schema."""
+        """Return how the body of an answer is read, and its schema. "" for a body of no supported media type; the
+        second value is then the text that names the types.
+        """
         content = response.get("content")
         if not isinstance(content, dict) or not content or source.method == "head":
             return "none", None
@@ -251,7 +253,7 @@ class Operations:
         return "", plain_text(", ".join(map(str, content)), 100)
 
     def _credentials(self, source: _Source) -> dict[str, CredentialSource]:
-        """Return the credentials of the first alternative that is supported."""
+        """Return the credentials of the first alternative that is supported, by their names in the document."""
         if self._has_token:
             return {}
         stated = source.stated.get("security", self._document.root.get("security", []))
@@ -310,7 +312,7 @@ def _schema_and_style(place: Any, parameter: Mapping[str, Any]) -> tuple[Any, An
 
 
 def _output(found: Mapping[str, tuple[str, Any]], convert: Convert) -> dict[str, Any]:
-    """The schema of `{"status": …, "body": …}`: each status with its own body."""
+    """Return the schema of `{"status": …, "body": …}`, in which each status has its own schema of the body."""
     cases = []
     for code, (kind, schema) in found.items():
         status: dict[str, Any] = {"minimum": 200, "maximum": 299} if code == "2XX" else {"enum": [int(code)]}

@@ -1,4 +1,4 @@
-"""Where an operation of a document is: its server and its path."""
+"""Checks where an operation of a document is: its server and its path."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 
 def refuse_other_server(stated: Any, at_root: Any, server: str) -> None:
     """Refuse an operation whose servers are `stated`, unless one of them is the `server` that is called, or they are
-    those of the document.
+    the servers of the document (`at_root`).
 
     Raises:
-        Inconvertible: it is at another server; the text names it.
+        Inconvertible: the operation is at another server; the text names that server.
     """
     if stated in (None, [], at_root):
         return
@@ -39,10 +39,10 @@ def _urls(servers: Any) -> list[str]:
 
 
 def check_path(path: str, parameters: set[str]) -> None:
-    """Refuse a template whose names are not its parameters, or that does not stay where it is written.
+    """Refuse the template of a path whose names are not its parameters, or that could lead to another place.
 
     Raises:
-        Inconvertible: says which of both.
+        Inconvertible: the text says which of both.
     """
     before, _, query = path.partition("?")
     named = _TEMPLATE.findall(before)

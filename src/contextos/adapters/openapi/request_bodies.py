@@ -1,7 +1,7 @@
-"""What the body of an operation is: its media type, its schema as an argument, and how its fields are written.
+"""Reads the body of an operation: its media type, its schema as an argument, and how its fields are written.
 
-The first kind that can be sent is used, in the order of `_ORDER`. A range of media types (`*/*`) is the type that its
-schema asks for. A file of a multipart form is an argument of its own form, because JSON has no bytes.
+The first media type that can be sent is used, in the order of `_ORDER`. For a range of media types (`*/*`), the schema
+decides which type is sent. A file of a multipart form is an argument of the form `FILE`, because JSON has no bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RANGES: Final = ("*/*", "service/*", "text/*")
 _OF_TEXTS: Final = ("const", "enum", "maxLength", "minLength", "pattern")
 """Keywords of a text that mean nothing for the base64 of bytes."""
 _SAY_A_TYPE: Final = frozenset({"type", "const", "enum", "format", "contentEncoding", *IN_PLACE_LISTS})
-"""Keywords of a field without which a branch of a form says nothing of how it is written."""
+"""Keywords that decide how a field is written. A branch of a form without any of them does not change it."""
 
 
 @dataclass(frozen=True)
 class ReadBody:
-    """The body of an operation: where it goes, its schema in the document's words, and whether it has to be there."""
+    """The body of an operation: where it goes, its schema as the document has it, and whether it is required."""
 
     place: BodyPlace
     schema: Any
@@ -38,7 +38,7 @@ class ReadBody:
 
 
 def read_request_body(document: OpenApiDocument, stated: Any) -> ReadBody | None:
-    """Return what a `requestBody` asks for, or None if it names no media type.
+    """Return the body that a `requestBody` describes, or None if it names no media type.
 
     Raises:
         Inconvertible: none of its media types can be sent.
@@ -90,7 +90,7 @@ def _is_sent_charset(media_type: str) -> bool:
 
 
 def _text(document: OpenApiDocument, schema: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the schema of a body that is a text, and what it does not check: an argument is the text itself."""
+    """Return the schema of a body that is a text, and notes on missing checks. The argument is the text itself."""
     whole = document.whole(schema) if isinstance(schema, dict) else {}
     if whole.get("type") in ("string", ["string"]):
         return schema, ()
@@ -101,7 +101,7 @@ def _text(document: OpenApiDocument, schema: Any) -> tuple[Any, tuple[str, ...]]
 
 
 def _concrete(document: OpenApiDocument, media: str, described: Any) -> str:
-    """Return the media type that is sent where the document names a range of them."""
+    """Return the media type that is sent. It is `media` itself unless that is a range of types."""
     if media not in _RANGES:
         return media
     schema = document.whole(described).get("schema", {})
@@ -114,7 +114,7 @@ def _concrete(document: OpenApiDocument, media: str, described: Any) -> str:
 
 
 def _fields(described: Mapping[str, Any]) -> dict[str, FormField]:
-    """Return how the fields of a form are written that are not in the usual way."""
+    """Return how the fields of a form are written, for the fields that are not written in the default way."""
     fields = {}
     for name, one in _encoding(described).items():
         if body_kind(str(one.get("contentType", ""))) == "json":
@@ -143,7 +143,7 @@ def _multipart(document: OpenApiDocument, described: Mapping[str, Any], is_requi
 
 
 class _Multipart:
-    """Finds the files of one multipart form, and puts the form of their argument into its schema."""
+    """Finds the files of one multipart form, and replaces their schemas by the schema of a file argument (`FILE`)."""
 
     def __init__(self, document: OpenApiDocument, encoding: Mapping[str, Mapping[str, Any]]) -> None:
         self._document, self._encoding = document, encoding
@@ -153,7 +153,7 @@ class _Multipart:
         self.notes: list[str] = []
 
     def rewritten(self, schema: Any, depth: int = 0) -> Any:
-        """Return the schema of the form. What has no file in it stays as it is, with its references."""
+        """Return the schema of the form with files replaced; without files it is unchanged, with its references."""
         whole = self._whole(schema, depth)
         made: dict[str, Any] = dict(whole)
         if isinstance(whole.get("properties"), dict):
@@ -164,7 +164,7 @@ class _Multipart:
         return schema if made == whole else made
 
     def _whole(self, schema: Any, depth: int = 0) -> Mapping[str, Any]:
-        """Return a schema with what it refers to in place, as many times as fit."""
+        """Return a schema with its own `$ref` resolved. Raises `Inconvertible` if the form is too large or too deep."""
         self._left -= 1
         if self._left < 0 or depth > MAX_SCHEMA_DEPTH:
             raise Inconvertible("its form is larger than the profile, or comes back to itself")
@@ -173,7 +173,7 @@ class _Multipart:
         if not isinstance(schema.get("$ref"), str):
             return schema
         whole = self._document.whole(schema)
-        # In version 3.0 nothing beside a reference counts.
+        # In version 3.0 the members beside a `$ref` do not count.
         beside = {} if self._document.is_3_0 else {name: one for name, one in schema.items() if name != "$ref"}
         if beside.keys() <= {"description", "summary"}:
             return {**whole, **beside}
@@ -197,7 +197,7 @@ class _Multipart:
         return made
 
     def _add(self, name: str, field: FormField, schema: Mapping[str, Any]) -> None:
-        """Keep how a branch of the form writes a field, with what the branches before it said."""
+        """Combine how a branch of the form writes a field with the statements of the branches before it."""
         if not (field.is_file or _SAY_A_TYPE & schema.keys()):
             if field.media_type is not None:
                 self.fields.setdefault(name, field)
@@ -215,7 +215,7 @@ class _Multipart:
         if stated is None and has_files:
             stated = whole.get("contentMediaType")
         if stated is None:
-            # The table of default types: text in base64 is bytes to the server, written as that text.
+            # As in OpenAPI's table of default types: a text in base64 is bytes to the server, and is sent as that text.
             encoded = "contentEncoding" in whole or whole.get("format") == "byte"
             return OCTETS if encoded and not has_files else None
         types = [one.strip() for one in str(stated).split(",")]
@@ -231,7 +231,7 @@ class _Multipart:
         return concrete[0]
 
     def _files(self, schema: Any, depth: int = 0) -> tuple[Any, bool]:
-        """Return the schema of a field with files in their place, and whether it has any."""
+        """Return the schema of a field with files replaced, and whether it has files."""
         whole = self._whole(schema)
         if depth > 8:
             return schema, False

@@ -1,7 +1,7 @@
-"""Builds the request of a call: every value in its own place, and nothing that leads out of it.
+"""Builds the request of a call: every value is in its own place and cannot leave it.
 
-A value in the path is percent-encoded, and one that another reader could take for more than one segment is refused. A
-value that has no exact form in its place is refused, never written in a form that is nearly right.
+A value in the path is percent-encoded, and refused if another reader could take it for more than one segment. A value
+that has no exact form in its place is refused, and never written in a form that is nearly right.
 Source: OpenAPI 3.0.4 and 3.1.1, "Style Values"; RFC 3986; RFC 6570; RFC 6265; RFC 9110, 5.6.1.
 """
 
@@ -23,10 +23,10 @@ _TEMPLATE: Final = re.compile(r"\{([^{}]+)\}")
 _LEADS_ELSEWHERE: Final = re.compile(r"[/\\\x00-\x1f\x7f]|%(?:2f|5c|2e|00|25)", re.IGNORECASE)
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,4094}[!-~])?")
 _COOKIE_VALUE: Final = re.compile(r"[!#$'-+\--:<-\[\]-~]{0,4096}")
-"""Without `%` and `&`, which a reader of a form takes for something else (RFC 6265 says nothing of them).
+"""The value of a cookie without `%` and `&`, which a reader of a form would decode (RFC 6265 does not mention them).
 """
 _RESERVED: Final = ":/?@!$'()*,"
-"""What RFC 3986 reserves and a query can hold; without what servers take for delimiters of a query."""
+"""The reserved characters of RFC 3986 that a query can hold and that servers do not take for delimiters of a query."""
 
 
 def build_request(
@@ -41,7 +41,7 @@ def build_request(
     """Return the request of a call with `args`, which satisfy the schema of the capability.
 
     Raises:
-        InvalidInput: an argument has no exact form in its place; the pointer names it.
+        InvalidInput: an argument has no exact form in its place; the pointer names the argument.
     """
     path, query = operation.path.partition("?")[0], _fixed_query(operation.path)
     fixed = {unquote(name) for name, _ in query} | credentials.query_names
@@ -87,7 +87,7 @@ def build_request(
 
 
 def _fixed_query(path: str) -> Pairs:
-    """The query that the path of the document has, as it is written."""
+    """Return the pairs of the query that the path in the document itself has, as they are written."""
     pairs = [one.partition("=") for one in path.partition("?")[2].split("&") if one]
     return [(name, value if equals else None) for name, equals, value in pairs]
 
@@ -101,7 +101,7 @@ def _accepted(operation: OpenApiOperation) -> str:
 
 
 def _segment(place: ParameterPlace, value: Any) -> str:
-    """A value in the path. RFC 6570 for the styles `label` and `matrix`."""
+    """Return a value as it is written in the path. RFC 6570 defines the styles `label` and `matrix`."""
     pairs = list(flat(place.argument, value))
     texts = [part for name, one in pairs for part in ((name, one) if name is not None else (one,))]
     for text in texts:

@@ -1,8 +1,8 @@
-"""The secrets of a connection: put into requests, and taken out of whatever comes back.
+"""Puts the secrets of a connection into requests, and removes them from the answers.
 
 A secret comes from an environment variable or a file, for development, and is read once; or it is a token that was
-issued for one call. It is in no representation of an object here. An answer that holds one is redacted before anybody
-else sees it, in each of the forms in which it was sent.
+issued for one call. No `repr` of an object here shows it. A secret in an answer is redacted before anybody else sees
+the answer, in each of the forms in which the secret was sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ConnectionSecrets:
     """The secrets of one connection, by the names of its credentials.
 
     Raises:
-        InvalidSettings: a variable or file is missing, or holds no secret that a request can carry. It is not quoted.
+        InvalidSettings: a variable or file is missing, or holds no secret that a request can carry. It is never quoted.
     """
 
     def __init__(self, sources: Mapping[str, CredentialSource], env: Mapping[str, str], folder: Path) -> None:
@@ -59,7 +59,7 @@ class ConnectionSecrets:
         return own
 
     def lacks(self, names: Sequence[str]) -> bool:
-        """Return whether one of these credentials is a token that was not issued."""
+        """Return whether one of these credentials is a token of a call for which none was issued."""
         return any(name not in self._secrets for name in names)
 
     def auth(self, names: Sequence[str]) -> Authentication:
@@ -78,7 +78,7 @@ class ConnectionSecrets:
         return f"ConnectionSecrets({sorted(self._sources)})"
 
     def placed(self, names: Sequence[str]) -> PlacedSecrets:
-        """Return what a request carries that needs these credentials."""
+        """Return the headers and other parts with which a request carries these credentials."""
         headers: dict[str, str] = {}
         query: list[tuple[str, str]] = []
         cookies: list[tuple[str, str]] = []
@@ -124,5 +124,5 @@ def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: P
 
 
 def _told(source: CredentialSource, secret: str) -> set[str]:
-    """The secret, and the password in it."""
+    """Return the texts to redact for a secret: the secret itself, and the password in it."""
     return {secret, secret.partition(":")[2]} if source.place == "basic" else {secret}

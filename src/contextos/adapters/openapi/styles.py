@@ -1,4 +1,4 @@
-"""How a value is written in each style of a query or a form, or the refusal of one that has no exact form there.
+"""Writes a value in each style of a query or a form, or refuses a value that has no exact form there.
 
 An empty list and an empty object are written as nothing (RFC 6570, 3.2.1).
 Source: OpenAPI 3.0.4 and 3.1.1, "Style Values" and "Style Examples"; RFC 3986; RFC 6570.
@@ -22,8 +22,8 @@ Pairs = list[tuple[str, str | None]]
 def pairs_of(
     argument: str, name: str, value: Any, style: str, explode: bool, taken: Collection[str], safe: str = ""
 ) -> Pairs:
-    """The pairs of a query or a form that carry one value. No member of an object takes one of the names `taken`. The
-    characters `safe` of a value stay as they are.
+    """Return the pairs of a query or a form that carry one value. A member of an object must not have one of the names
+    `taken`. The characters `safe` are not encoded.
     """
     if style == "json":
         return [(quoted(name), quote(canonical(value).decode(), safe=safe))]
@@ -35,7 +35,7 @@ def pairs_of(
         return []
     if style == "deepObject" and is_object:
         names = [f"{name}[{key}]" for key, _ in parts]
-        # A bracket in a name would be read as an object in the object.
+        # A reader would take a bracket in a name for an object in the object.
         if any(one in taken for one in names) or any("[" in str(key) or "]" in str(key) for key, _ in parts):
             raise unsendable(
                 argument, "the name of a member has a bracket, or is that of another parameter", "rename it"
@@ -48,7 +48,7 @@ def pairs_of(
         if any(key in taken or key.partition("[")[0] in taken for key, _ in parts if key is not None):
             raise unsendable(argument, "a member has the name of another parameter", "leave it out")
         return [(quoted(key if key is not None else name), quote(one, safe=safe)) for key, one in parts]
-    # The separator stays. A comma inside of a value is encoded; readers take the others apart after they decoded.
+    # The separator is not encoded. A comma inside a value is encoded; readers split the other styles after decoding.
     texts = [text for key, one in parts for text in ((key, one) if key is not None else (one,))]
     if style in _SEPARATORS and any(_READ[style] in text for text in texts):
         raise unsendable(argument, "a value of the list has the separator in it", "give it without")
@@ -71,7 +71,7 @@ def claimed(owners: dict[str, str], owner: str, argument: str, pairs: Pairs) -> 
 def flat(argument: str, value: Any) -> Iterator[tuple[str | None, str]]:
     """Yield (name or None, text) of a single value, of the items of a list, or of the members of an object.
 
-    What is nested deeper has no form that OpenAPI defines, and null has none.
+    OpenAPI defines no form for deeper values and for null. They are refused with `InvalidInput`.
     """
     if isinstance(value, dict):
         yield from ((name, written_text(argument, one)) for name, one in value.items())
@@ -82,7 +82,7 @@ def flat(argument: str, value: Any) -> Iterator[tuple[str | None, str]]:
 
 
 def written_text(argument: str, value: Any) -> str:
-    """Return a single value as a text. Raises `InvalidInput` for null and for what is nested."""
+    """Return a single value as a text. Raises `InvalidInput` for null, a list and an object."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, list | dict):

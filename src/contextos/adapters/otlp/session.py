@@ -1,9 +1,9 @@
 """`collector_session`: how telemetry reaches the collector of one tenant, under the rules of every other address.
 
-The exporters of OpenTelemetry send by a session of `requests`. This one hands each request to `OutboundClient`: checked
-addresses, no redirects, no proxies, and a time limit for everything. Only the headers that are given here leave: the
-SDK would add those of `OTEL_EXPORTER_OTLP_HEADERS`, which are the operator's. Of an answer that is no success nothing
-but its status is kept, because the SDK logs the rest, and a collector can send a header back in it.
+The exporters of OpenTelemetry send by a session of `requests`. This session hands each request to `OutboundClient`:
+checked addresses, no redirects, no proxies, and a time limit for everything. Only the headers that are given here are
+sent: the SDK would add the operator's from `OTEL_EXPORTER_OTLP_HEADERS`. Only the status of an unsuccessful answer is
+kept, because the SDK logs the rest, and a collector can send a header back in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTENT_TYPE: Final = "application/x-protobuf"
 def collector_session(url: str, headers: Mapping[str, str], *, internal: bool) -> Session:
     """Return a session that sends to the collector at `url`, with these headers, and to nowhere else.
 
-    `internal` allows that it is at a loopback or private address.
+    `internal` allows the collector to be at a loopback or private address.
 
     Raises:
         InvalidInput: the URL is not valid, or is at an address to which nothing is ever sent.

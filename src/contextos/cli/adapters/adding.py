@@ -1,4 +1,4 @@
-"""`adapters add`: draft the file of an adapter from what describes its tools, every one at its strictest."""
+"""`adapters add`: draft the file of an adapter from a description of its tools, each tool at its strictest."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def add_mcp_command(
 def mcp_connection(
     command: Sequence[str], env: Sequence[str], url: str, token_env: str, *, internal: bool
 ) -> dict[str, Any]:
-    """Return the connection to an MCP server as an adapter file says it."""
+    """Return the `connection` of an adapter file for an MCP server."""
     said: dict[str, Any] = {"kind": "mcp", "command": list(command), "env": list(env), "url": url}
     if internal:
         said["internal"] = True
@@ -153,7 +153,7 @@ def add_a2a_command(
 
 
 def _reached(connection: Mapping[str, Any]) -> list[str]:
-    """Where calls go, and which variables of the environment go with them."""
+    """Return the line that says where calls go and which variables of the environment are sent with them."""
     where = connection.get("server") or connection.get("url") or " ".join(connection.get("command", ()))
     named = [*connection.get("env", ()), connection.get("token_env")]
     named += [one.get("env") for one in connection.get("credentials", {}).values()]
@@ -162,7 +162,7 @@ def _reached(connection: Mapping[str, Any]) -> list[str]:
 
 
 def draft_text(content: Mapping[str, Any]) -> str:
-    """Return a drafted adapter as its file has it."""
+    """Return the text of the file of a drafted adapter."""
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -178,7 +178,7 @@ def draft_lines(content: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -
 
 
 def write_draft(root: Path, file: Path, content: dict[str, Any], rows: list[dict[str, str]], *, as_json: bool) -> int:
-    """Write a drafted file below the workspace `root` and print its table."""
+    """Write a drafted file below the workspace `root` and print its table. Raises `InvalidInput` if it exists."""
     place = root / file
     if place.exists():
         detail, remedy = f"`{displayed(file)}` exists", "name another with --out, compare them, and publish one"

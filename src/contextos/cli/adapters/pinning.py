@@ -1,4 +1,4 @@
-"""`pin-code`: show how the files of function adapters differ from what is pinned, and pin them as they are."""
+"""`pin-code`: show how the files of function adapters differ from the pinned files, and pin the present files."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _shown(one: ChangedFile) -> list[str]:
 
 
 class _NotConfirmed(InvalidInput):
-    """Nobody said yes. `diff` are the lines that a person reads before."""
+    """Nobody confirmed the pins. `diff` are the lines that a person reads before they confirm."""
 
     def __init__(self, problem: Problem, diff: Sequence[str]) -> None:
         super().__init__(problem)
@@ -91,7 +91,7 @@ class _NotConfirmed(InvalidInput):
 
 
 def _confirm(as_json: bool, shown: Sequence[str]) -> None:
-    """Ask at the terminal. Raises `InvalidInput` where there is none, or the person says no."""
+    """Ask for confirmation at the terminal. Raises `InvalidInput` if there is no terminal, or the person says no."""
     if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
         why = "with `--json` nobody is asked" if as_json else "there is no terminal to ask at"
         detail = f"{why}, and nothing was pinned"

@@ -110,8 +110,8 @@ def release_command(
 
 
 def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, Any]]]:
-    """The tools in quarantine by adapter, each with its tenant and the run that found the change. There is none before
-    the store is made.
+    """Return the tools in quarantine by adapter id, each with its tenant, the run that found the change, and the time.
+    Empty before the store is made.
     """
     from contextos.workspace.build import has_store
     from contextos.workspace.settings import Settings

@@ -1,7 +1,7 @@
-"""`init`: a workspace from nothing.
+"""`init`: make a new workspace from a template.
 
-`WORKSPACE_TEMPLATES` is the choice: a new template is a folder in `examples`, which the wheel includes, and a
-line there.
+`WORKSPACE_TEMPLATES` lists the templates. A new template is a folder in `examples`, which the wheel includes, and a
+line in that list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORKSPACE_TEMPLATES: Final[Mapping[str, Callable[[Path], object]]] = {
     "refund": make_workspace,
     "empty": partial(copy_template, "empty"),
 }
-"""By name, the function that makes a workspace in a directory. The first one is the default."""
+"""The functions that make a workspace in a directory, by the name of the template. The first is the default."""
 
 
 def init_command(

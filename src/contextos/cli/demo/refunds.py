@@ -66,7 +66,7 @@ def demo_command(
 
 
 async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
-    """Run the small refund to its end and the large one to its approval question."""
+    """Run the small refund to its end, and the large refund to its approval question. Return their views."""
     from contextos.cli.demo.workspace import example_operator, seed_graph
 
     await context.app.initialise(context.tenant_id, by=example_operator(workspace.path))
@@ -83,7 +83,7 @@ async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Sa
 
 
 def _asked(view: RunView, ask: bool, say: Say) -> bool:
-    """Ask the person at the terminal; without one the demo approves by itself."""
+    """Return whether the person at the terminal approves. With `ask` false the demo approves by itself."""
     from contextos.cli.runs.requests import question_lines
 
     assert view.waiting is not None, "the caller looked"
@@ -131,7 +131,7 @@ async def _from_there(
 async def _audited(
     context: CommandContext, views: tuple[RunView, ...], refunds: list[dict[str, Any]], say: Say
 ) -> dict[str, Any]:
-    """Replay both runs and verify the ledgers. Raises `ReplayMismatch`, `ChainBroken`."""
+    """Replay both runs and verify the ledgers. Raises `ReplayMismatch` or `ChainBroken` for a fault."""
     from contextos.audit.replay import replay
     from contextos.audit.verify import verify_tenant
 
@@ -150,7 +150,7 @@ async def _audited(
 
 
 def _refunds(workspace: Workspace) -> list[dict[str, Any]]:
-    """Every refund in the shop's own database, read past the runtime."""
+    """Return every refund in the shop's own database, read directly and not through the runtime."""
     import sqlite3
 
     with closing(sqlite3.connect(workspace.path / "shop.db")) as shop:

@@ -1,8 +1,8 @@
-"""New workspaces: each is filled from a template beside its place, and moved there in one step.
+"""Makes new workspaces: each is filled from a template in a temporary directory, and moved to its path in one step.
 
-The folder of a template is copied as it is. Then the runtime gets keys, and so does everybody whom `directory.json`
+The folder of a template is copied as it is. Then the runtime gets keys, and so does each person whom `directory.json`
 lists among the approvers.
-Refuses a place that is not empty. After a crash there is no workspace there, and the same command works again.
+Refuses a path that is not empty. After a crash the path has no workspace, and the same command works again.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def example_folder(name: str) -> Path:
 
 @contextmanager
 def new_workspace(path: Path) -> Iterator[Path]:
-    """Yield an empty directory beside `path`, with a `.gitignore`, which becomes `path` when the block ends without an
-    error. An error leaves nothing; directories above `path` are made.
+    """Yield a directory beside `path` with a `.gitignore` alone. It becomes `path` when the block ends without an
+    error; after an error it is removed. Directories above `path` are made.
 
     Raises:
-        InvalidInput: `path` is not empty, is the current directory or no directory, or cannot be written.
+        InvalidInput: `path` is not empty, is the current directory, is not a directory, or cannot be written.
     """
     try:
         place = _resolved(path)
@@ -60,7 +60,7 @@ def new_workspace(path: Path) -> Iterator[Path]:
         try:
             (beside / ".gitignore").write_text(GIT_IGNORED, "utf-8")
             yield beside
-            # Fails if somebody put something there meanwhile.
+            # Fails if `path` got content meanwhile.
             os.rename(beside, place)
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
@@ -73,7 +73,7 @@ def new_workspace(path: Path) -> Iterator[Path]:
 
 
 def _resolved(path: Path) -> Path:
-    """The absolute path without links. Raises `OSError` for links in a circle, as Python does from 3.13 on."""
+    """Return the absolute path without links. Raises `OSError` for links in a circle, as Python does from 3.13 on."""
     try:
         return path.resolve()
     except RuntimeError:
@@ -94,8 +94,8 @@ def _check_place(path: Path, place: Path) -> None:
 
 
 def copy_template(name: str, path: Path, over: str | None = None) -> None:
-    """Make a workspace in `path` from the shipped folder `name`, with the files of `over` in place of its own. Raises
-    as `new_workspace`.
+    """Make a workspace in `path` from the shipped folder `name`. Files of the folder `over` replace those of `name`.
+    Raises as `new_workspace`.
     """
     from contextos.workspace import make_keys
 
@@ -127,7 +127,7 @@ def with_new_keys(listed: Mapping[str, Any], folder: Path, people: Collection[st
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file of a new workspace, and the directory that it is in."""
+    """Write `value` as JSON to a file of a new workspace. Make the directory of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + os.linesep, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Make a workspace from the shipped example: keys, a signed pack, a directory of people, graph, shop and requests.
+"""Makes a workspace from the shipped example: keys, a signed pack, a directory of people, graph, shop and requests.
 
 It has everything that the other commands need. Its keys and its directory are local files, so each record made in it
 names these development stand-ins.
@@ -33,7 +33,7 @@ EXAMPLE_OPERATOR_ID: Final = "user_operator_5"
 PAYMENTS_MODULE: Final = ("keyed", "lookup", "none")
 COPIED_FILES: Final = ("README.md", "shop.py", "graph.json", "pack.json", "request.json")
 DEMO_WITNESS: Final = "witness.jsonl"
-"""The witness of a workspace that is not kept; it goes with the workspace."""
+"""The witness file of a workspace that is not kept. It is removed with the workspace."""
 DEMO_UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys")
 
 EXAMPLE_REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
@@ -44,7 +44,7 @@ EXAMPLE_REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
     "cancel": ("req_cancel", "ord_895", 8000),
     "lost": ("req_lost", "ord_882", 1200),
 }
-"""Under `requests/`: file, request id, order and amount in INR. Above 3000 a finance lead is asked."""
+"""The files in `requests/`, with request id, order and amount in INR. Above 3000 a finance lead is asked."""
 
 HOUSE_POLICY: Final[dict[str, Any]] = {
     "version": "1.0.0",
@@ -111,7 +111,7 @@ def make_workspace(path: Path, payments: str = PAYMENTS_MODULE[0], *, witness: s
 
 
 def example_operator(path: Path) -> Actor:
-    """The example's operator, who signs with the key that `make_workspace` put into the workspace."""
+    """Return the example's operator, who signs with the key that `make_workspace` put into the workspace."""
     from contextos.deployment.acts.act import Actor
     from contextos.workspace import read_seed
 
@@ -136,7 +136,7 @@ def _sealed(payload_type: str, artifact: dict[str, Any], keys: Any) -> dict[str,
 
 
 def _payments_entry(shop: Path, payments: str) -> str:
-    """The entry point of the adapters. For another mode than the shop's own, one is appended to the copied module."""
+    """Return the entry point of the adapters. For another mode than the shop's own, append one to the copied module."""
     if payments == PAYMENTS_MODULE[0]:
         return "shop.py:adapters"
     with shop.open("a", encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 """Commands for authors of packs and for auditors.
 
-Authors: `apply`, `pack`, `policies`, `schemas`, `simulate`, `memory` (review what runs propose to remember). Auditors:
-`verify`, `replay`, `runs export` and `erase`. Tests: `tests/unit/cli/governance`.
+Authors: `apply`, `pack`, `policies`, `facts`, `schemas`, `memory` (review memories that runs propose). Auditors:
+`verify`, `replay`, `runs export` and `runs erase`. Tests: `tests/unit/cli/governance`.
 """

@@ -122,7 +122,7 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
 
 
 def _drift(folder: Path, made: dict[str, str]) -> list[str]:
-    """Files that are missing, that differ, or that nothing makes any more."""
+    """Return the names of schema files that are missing, that differ, or that no contract makes any more."""
     if not os.path.isdir(folder):
         raise InvalidInput(Problem("", "no_directory", f"`{folder}` is not a directory", "name it with --out"))
     there = {path.name for path in folder.glob("*.schema.json")}

@@ -1,4 +1,4 @@
-"""`replay`, `runs export`, `runs erase`: what auditors do, with our store or with nothing but an export and a key."""
+"""`replay`, `runs export`, `runs erase`: commands of auditors, on a store or on an export and its public key alone."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def erase_command(
 
 
 def _numbered(path: Path, number: int) -> Path:
-    """The name of the `number`-th file of an export: `runs.jsonl`, `runs-2.jsonl`, ..."""
+    """Return the name of the `number`-th file of an export: `runs.jsonl`, `runs-2.jsonl`, ..."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
@@ -182,8 +182,9 @@ async def _replayed(run: str, context: CommandContext) -> Any:
 def exported(
     file: Path, trusted: list[str], person: list[str], workspace: Path | None, tenant: str
 ) -> tuple[Export, Persons]:
-    """Return the verified export, by the given public keys or by the workspace's, and the keys given of people. Raises
-    as `read_export`; and `InvalidInput` for that of another tenant than the one named.
+    """Return the export in `file`, verified with the public keys in `trusted` or those of the workspace, and the keys
+    of people in `person`. Raises as `read_export`, and `InvalidInput` for another tenant or a person who signed
+    nothing.
     """
     from contextos.audit.exported import read_export
 
@@ -198,7 +199,7 @@ def exported(
                     raise
                 raise ChainBroken(displayed(file), broken.seq, broken.detail) from None
             if stranger := next((one for one in persons if one not in export.signers), None):
-                # A key by which nothing is checked is a slip, and the output would not show it.
+                # A key that checks no signature is a mistake of the caller, and the output would not show it.
                 detail = f"nobody with the id `{displayed(stranger[:80])}` signs in this export"
                 raise InvalidInput(Problem("", "no_such_person", detail, f"name one of {', '.join(export.signers)}"))
             if tenant and export.tenant != tenant:
@@ -220,7 +221,7 @@ def exported(
 
 
 def proof_document(export: Export, persons: Persons) -> dict[str, Any]:
-    """Return what an export does not prove by signatures that were checked, as JSON."""
+    """Return the parts of an export that no checked signature proves, and the sources of people's keys, as JSON."""
     given = [one for one in export.signers if one in persons]
     listed = [one for one in export.signers if one not in persons]
     signers = {"keys_given": given, "keys_from_operator": listed}
@@ -228,7 +229,7 @@ def proof_document(export: Export, persons: Persons) -> dict[str, Any]:
 
 
 def proof_lines(export: Export, persons: Persons) -> list[str]:
-    """Return what an export does not prove by signatures that were checked, as lines of text."""
+    """Return the parts of an export that no checked signature proves, as lines of text."""
     lines = []
     if export.unproved:
         names = ", ".join(export.unproved)

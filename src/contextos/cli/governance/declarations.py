@@ -1,4 +1,4 @@
-"""`pack expand` and `pack diff`: what the short form of a pack expands to, and what changed."""
+"""`pack expand` and `pack diff`: expand the short form of a pack, and compare two packs."""
 
 from __future__ import annotations
 
@@ -109,8 +109,9 @@ def whole_pack(path: Path, workspace: Path | None) -> Any:
 
 
 def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False) -> tuple[str, Any]:
-    """Return the payload type and the JSON of an artifact or an adapter file that has the form of its kind: a short
-    form is expanded, and an envelope is left off, whose own payload type counts. One `to_sign` is read whole.
+    """Return the payload type and the JSON of an artifact or an adapter file. A short form is expanded; an envelope is
+    opened, and its payload type counts. With `to_sign` every fault is raised, else only a wrong form
+    (`InvalidEnvelope`).
     """
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import canonical

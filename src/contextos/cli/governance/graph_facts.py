@@ -1,4 +1,4 @@
-"""`facts`: what the tenant's graph says of a subject, and the signed acts that set, replace and retract it."""
+"""`facts`: list the facts of a subject in the tenant's graph, and set, replace or retract facts by signed acts."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _written(
     tenant: str,
     as_json: bool,
 ) -> int:
-    """Do one of the acts that begin a fact, and print the fact."""
+    """Do the act `set` or `replace`, which both begin a fact, and print the fact."""
 
     async def operation(context: CommandContext) -> KnownFact:
         facts = context.app.facts

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from contextos.runtime.environment import RunLimits
 
 SESSION_BUDGET: Final = {"max_tool_calls": 200, "wall_clock_ms": 600_000}
-"""The budget of a drafted pack for an MCP client, which makes more calls in a session than a request does in a run.
-Where the deployment allows less, the draft has what it allows.
+"""The budget of a drafted pack for an MCP client, which makes more calls in a session than a request does in a run. If
+the deployment allows less, the draft has the lower limit.
 """
 
 SERVE: Final = "contextos mcp serve --agent AGENT --user USER --delegation TOKEN --session NAME"
@@ -121,7 +121,7 @@ def new_command(
 
 
 def _no_tools(root: Path) -> InvalidInput:
-    """Nothing to write a pack over, and nothing is written: which drafts nobody published, or how tools are made."""
+    """Return the error for a workspace without tools. Its remedy names an unpublished draft, or how to make tools."""
     drafts = sorted(one.relative_to(root).as_posix() for one in root.glob("adapters/*.json"))
     remedy = "list functions under `[[adapters]]` in contextos.toml, or draft the tools of a server with `--from-mcp`"
     if drafts:
@@ -138,7 +138,7 @@ def _draft_both(
     *,
     as_json: bool,
 ) -> int:
-    """Draft the adapter of a server and the pack over its tools, and print what a person does next."""
+    """Draft the adapter of a server and the pack over its tools, and print the next steps of a person."""
     import asyncio
 
     from contextos.contracts.encoding.codec import parse
@@ -159,7 +159,7 @@ def _draft_both(
     content, rows = asyncio.run(draft_mcp(root, adapter_id, connection, **stated))
     definition = parse(AdapterDefinition, content["definition"])
     text = draft_pack(displayed(str(out or pack_file)), body, [definition])
-    # What a person reviews can be published: lint refuses it here, or never.
+    # Lint here, so that the draft that a person reviews can be published.
     expand_content(text.encode(), [definition])
     for file in (root / adapter_file, place):
         file.parent.mkdir(parents=True, exist_ok=True)

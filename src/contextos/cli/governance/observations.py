@@ -1,5 +1,5 @@
-"""`pack observations`, `pack mine` and `pack test`: what sessions recorded, a pack made from it, and what a pack would
-do with it.
+"""`pack observations`, `pack mine` and `pack test`: count what sessions recorded, draft a pack from it, and test a pack
+on it.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ _TOLD: Final[Mapping[BacktestVerdict, str]] = {"allowed": "allowed", "ask": "ask
 
 
 def _by_rule(judged: list[JudgedCall]) -> list[str]:
-    """A line for each rule that asks or denies, with one of its calls."""
+    """Return two lines for each rule that asks or denies: its count, and one of its calls."""
     found: dict[tuple[str, str], list[JudgedCall]] = {}
     for one in judged:
         for rule in one.rules:
@@ -226,6 +226,6 @@ def _recording(
 
 
 def _not_counted(recording: Recording) -> list[str]:
-    """The lines that say which runs are not in a recording."""
+    """Return the lines that say which runs are not in a recording, and why."""
     lines = [line for run, why in recording.faults.items() for line in (f"left out: {run}", *fault_lines(why))]
     return [*lines, "older runs were not read; read more with --limit"] if recording.older else lines

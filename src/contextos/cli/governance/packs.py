@@ -273,7 +273,7 @@ def retire_command(
 
 
 def _note(found: list[tuple[str, Problem]]) -> None:
-    """Say before anything is published what changes by it."""
+    """Print the effects of a publication as notes, before anything is published."""
     for _, one in found:
         print_note(f"note: {displayed(str(one))}")
 

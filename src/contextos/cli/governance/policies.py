@@ -103,7 +103,7 @@ def _changed(
 
 
 async def active_set(context: CommandContext) -> InForce:
-    """Return what is active, and what of the policies in force and the pinned packs cannot match now."""
+    """Return the active set of the tenant, and the problems of policies in force and pinned packs that cannot match."""
     active = await context.deployment.catalog(context.tenant_id).active()
     return active, await context.app.configuration.of_tenant(context.tenant_id)
 
@@ -121,7 +121,7 @@ def _print(in_force: InForce, as_json: bool) -> None:
 
 
 def unmatched_lines(unmatched: Iterable[tuple[str, Problem]]) -> list[str]:
-    """Return a line for each: the ref of the pack or policy, the place, the reason and the remedy."""
+    """Return a line for each problem: the ref of the pack or policy, the place, the reason and the remedy."""
     return [f"{_said(one)}: {displayed(ref)} {displayed(str(one))}" for ref, one in unmatched]
 
 
@@ -130,7 +130,7 @@ def _said(one: Problem) -> str:
 
 
 def unmatched_documents(unmatched: Iterable[tuple[str, Problem]]) -> list[dict[str, str]]:
-    """Return the same as JSON."""
+    """Return the problems of `unmatched_lines` as JSON objects."""
     return [
         {"ref": ref, "pointer": one.pointer, "code": one.code, "detail": one.detail, "remedy": one.remedy}
         for ref, one in unmatched

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from contextos.workspace.verification import Compared
 
 MAX_LISTED: Final = 1000
-"""How many streams are listed by name. The others are counted."""
+"""How many streams are listed by name. The others are only counted."""
 CHECKPOINT_INTERVAL_S: Final = 5.0
-"""How often a checkpoint is written while a verification goes on."""
+"""The least seconds between two writes of the checkpoint file while a verification goes on."""
 BELONGS_TO_NO_RUN: Final = (
     "control, what its acts state, the graph, the witnessed heads, and whether the index names every run"
 )
@@ -46,8 +46,8 @@ _NUMBERS: Final = re.compile(r"([1-9][0-9]{0,15})?:([1-9][0-9]{0,15})?")
 
 
 class Part(NamedTuple):
-    """Which part of a tenant is verified, and where its checkpoints are: `runs` as `A:B`, files to go on from, and the
-    file to write.
+    """The part of a tenant to verify: the range `runs` as `A:B`, the checkpoint files `since` to go on from, and the
+    checkpoint file to write.
     """
 
     runs: str = ""
@@ -106,8 +106,8 @@ def verify_command(
 
 @dataclass(slots=True)
 class _Found:
-    """What verified: the first streams, how many there were with how many entries that were read, and what else to
-    say.
+    """The result of a verification: the listed streams, the number of streams and of entries that were read, and
+    further lines (`said`) and members (`document`) of the output.
     """
 
     listed: list[dict[str, Any]] = field(default_factory=list)
@@ -121,12 +121,12 @@ class _Found:
         return cls(streams[:MAX_LISTED], len(streams), sum(one["entries"] for one in streams))
 
     def say(self, document: Mapping[str, Any], *lines: str) -> None:
-        """Add to the JSON document, and to the readable lines."""
+        """Add members to the JSON document, and lines to the readable output."""
         self.document |= document
         self.said += lines
 
     def add(self, stream: VerifiedStream) -> None:
-        """Count a stream. The tenant's own are always listed, and `index` first."""
+        """Count a stream. Those of the tenant itself are always listed, with `index` first."""
         self.streams += 1
         self.entries += stream.entries - stream.unread
         own = _is_own(stream.stream)
@@ -146,7 +146,7 @@ def _compared_document(compared: Compared) -> dict[str, Any]:
 
 
 def _compared_lines(compared: Compared) -> Iterator[str]:
-    """Whether the index or control stream can have been cut, and what restores left of them."""
+    """Yield the lines on whether `index` or `control` can have been cut, and what restores left of them."""
     unproved = "truncation of index and control cannot be excluded"
     if compared.lengths:
         yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(compared.lengths.items()))
@@ -161,7 +161,7 @@ def _compared_lines(compared: Compared) -> Iterator[str]:
 
 
 async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
-    """The tenant's verified streams, what they were compared with, and what was not read."""
+    """Verify the tenant's streams. Return them, their comparison with the witness, and the parts not read."""
     from contextos.audit.checkpoint import joined, read_checkpoint
     from contextos.audit.verify import Verification
     from contextos.workspace.verification import verify_stored
@@ -199,10 +199,10 @@ async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
 
 
 class _CheckpointFile:
-    """The file in which a verification keeps what it has verified. Nothing is written without a path.
+    """The file in which a verification keeps its checkpoint. Without a path nothing is written.
 
     Raises:
-        InvalidInput: there is a file at `path` that is no checkpoint.
+        InvalidInput: the file at `path` exists and is not a checkpoint.
         InvalidSettings: the workspace has no key to sign a checkpoint with.
     """
 
@@ -219,13 +219,13 @@ class _CheckpointFile:
             self._content()
 
     def write_sometimes(self) -> None:
-        """Write the file if the verification came further and the last writing is `CHECKPOINT_INTERVAL_S` ago."""
+        """Write the file if more lines were verified and the last write is at least `CHECKPOINT_INTERVAL_S` ago."""
         late = time.monotonic() - self._written_at >= CHECKPOINT_INTERVAL_S
         if self._path is not None and late and self._verification.verified_lines > self._lines:
             self.write()
 
     def write(self) -> Checkpoint:
-        """Replace the file. Raises `InvalidInput` where that is impossible."""
+        """Replace the file. Raises `InvalidInput` if it cannot be written."""
         checkpoint, raw = self._content()
         assert self._path is not None, "the caller asks before"
         try:
@@ -272,7 +272,7 @@ def _numbers(runs: str) -> RunNumbers:
 def _refuse_misuse(
     file: Path | None, trusted_key: Sequence[str], person: Sequence[str], witness: str, part: Part
 ) -> None:
-    """Refuse options that do not fit each other."""
+    """Raise `InvalidInput` for options that do not fit each other, or for a witness that is not there."""
     from contextos.workspace.settings import WitnessPlace
     from contextos.workspace.settings.reading import check_value
 
@@ -311,7 +311,7 @@ def _covered(export: Export) -> list[dict[str, Any]]:
 
 
 def _is_own(stream: str) -> bool:
-    """Return whether a stream is the tenant's own, and not a run."""
+    """Return whether a stream belongs to the tenant itself (such as `index`), and not to a run."""
     from contextos.contracts.journal import SHARED_STREAMS
 
     return stream in SHARED_STREAMS

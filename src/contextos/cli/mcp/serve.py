@@ -1,7 +1,7 @@
-"""`mcp serve`: the tools of a pack for any MCP client, each call through policy, approval, budget and record.
+"""`mcp serve`: serve the tools of a pack to any MCP client, each call through policy, approval, budget and record.
 
-Over stdio the person who starts the server states who acts. Over HTTP each request says it with an access token; with
-`--user` they share one user and one development token.
+Over stdio the person who starts the server states the user. Over HTTP each request proves its user with an access
+token; with `--user` all requests share one user and one development token.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ def mcp_serve_command(
             assert bound is not None, "stdio has a user"
             await _serve_tokens(context, sessions, agent, bound)
 
-    # Bound before a session is opened, which an address that cannot be bound would leave behind.
+    # Bind before a session is opened: an address that cannot be bound then leaves no session behind.
     with listen(http) if http else nullcontext() as bound, nullcontext() if http else private_stdio() as wire:
         with_context(workspace, tenant, operation)
     return 0
 
 
 def _check_options(user: str, session: str, delegation: str, http: str, token_file: Path | None) -> None:
-    """Refuse options that would say nothing, or contradict each other."""
+    """Raise `InvalidInput` for options that have no effect, are missing, or contradict each other."""
     if user and not session:
         raise _usage("--user names whose session it is, and no --session names it", "add --session NAME")
     if not user and not http:

@@ -1,6 +1,6 @@
 """Commands for operators of a deployment.
 
-`worker`, `runs dead-letters` and `runs retry` (runs that failed for good), `breakers list` (tools that are not called
-after failures), `key`, `store migrate` (database schemas), `store restored` (record a restore from a backup).
+`worker`, `serve`, `runs dead-letters`, `runs retry` (runs that failed for good), `breakers list` (tools that failed too
+often), `key`, `token`, `models`, `ops`, `ask`, `store migrate` (schemas), `store restored` (record a restore).
 Tests: `tests/unit/cli/operations`.
 """

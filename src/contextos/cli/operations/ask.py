@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from contextos.service.operations.operation import Operation
 
 _STATED: Final = ("at_us", "observed_at_us")
-"""When the caller states what they send: now."""
+"""The fields for the time of a statement. `ask` fills them in with the present time."""
 
 
 def ask_command(
@@ -88,7 +88,7 @@ def ask_command(
 
 
 def _sent(operation: Operation, words: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """The name of the thing that it is about, and the fields of its input."""
+    """Return the name of the thing that the operation is about ("" if none), and the fields of its input."""
     named, given = list(words[: operation.about is not None]), words[operation.about is not None :]
     if operation.about is not None and not named:
         detail = f"`{operation.name}` lacks its `{operation.about.name}`"
@@ -123,7 +123,7 @@ def _value(field: str, text: str, model: type[Model]) -> Any:
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """An answer for people: each item of a list, or the answer itself, with its first field as the heading."""
+    """Yield an answer as lines: each item of a list, or the answer itself, with its first field as the heading."""
     items = document.get("items")
     for item in items if isinstance(items, list) else [document]:
         (_, head), *rest = item.items()

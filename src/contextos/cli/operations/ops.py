@@ -1,4 +1,4 @@
-"""`ops`: print the table of operations, or what one of them takes."""
+"""`ops`: print the table of operations, or the input of one operation."""
 
 from __future__ import annotations
 

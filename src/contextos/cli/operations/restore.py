@@ -52,7 +52,7 @@ def restored_command(
             except ContextOSError as error:
                 if not every:
                     raise
-                # One tenant must not keep the others from working.
+                # A failure for one tenant must not stop the work for the others.
                 made.append((name, error))
         return made
 

@@ -1,4 +1,4 @@
-"""`serve`: the HTTP API of a workspace, with its workers inside."""
+"""`serve`: serve the HTTP API of a workspace, with its workers in the same process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def serve_command(
     async def operation(context: CommandContext) -> None:
         await _serve(context, bound, tls, hosts, drives=not no_worker, drain_s=drain)
 
-    # Bound first: a client that connects before the server is ready waits and is not refused.
+    # Bind first: a client that connects before the server is ready then waits and is not refused.
     with listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", reachable=True) as bound:
         with_context(workspace, None, operation)
     return 0

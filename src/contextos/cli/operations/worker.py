@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contextos.workspace import App
 
 COLLECTED_AFTER: Final = (50_000, 2, 2)
-"""How many more objects begin a collection (a run holds about 700), and how often it is also one of older objects."""
+"""The thresholds of `gc.set_threshold`: new objects (a run holds about 700), then collections of younger objects."""
 
 
 def worker_command(workspace: WorkspaceOption = None) -> int:
@@ -118,7 +118,7 @@ async def _work(context: CommandContext) -> None:
 
 
 async def note_warnings(app: App) -> None:
-    """Say on the terminal that a service has no witness, and what is configured and cannot be in force."""
+    """Print warnings: that the service has no witness, and each policy or pack that is configured and cannot match."""
     if app.lacks_witness:
         print_note("warning: this service has no witness, so nobody finds a cut end of its journals; set `witness`")
     for line in unmatched_lines(await app.configuration.check()):
@@ -127,8 +127,8 @@ async def note_warnings(app: App) -> None:
 
 @asynccontextmanager
 async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool = False) -> AsyncIterator[None]:
-    """Drive due runs and send notices in this process until the block ends, or without `drives` leave both to workers
-    elsewhere. What cannot be driven is noted on the terminal.
+    """Drive due runs and send notices in this process until the block ends; without `drives` leave both to other
+    workers. The failure of a run is noted on the terminal.
 
     Raises:
         InvalidSettings: the settings ask for metrics that nobody could read from this process.
@@ -153,8 +153,8 @@ async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool 
 
 
 def spare_collections() -> None:
-    """Exclude what exists now from garbage collection, because it mostly lives until the end, and collect seldom: a run
-    leaves nothing to collect, and a collection while runs go on looks at everything that they hold.
+    """Exclude all present objects from garbage collection, because most of them live until the end. Collect seldom,
+    because a run leaves no garbage, and a collection looks at all objects of the runs in progress.
     """
     import gc
 

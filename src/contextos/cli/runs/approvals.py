@@ -1,6 +1,6 @@
 """`approvals approve`, `deny` and `reask`, `runs settle` and `cancel`: answers of people to a run.
 
-An approver sees the whole question before anything is signed, and names the digest of its binding or says yes to it.
+An approver sees the whole question before anything is signed, and confirms it by its binding digest or at the terminal.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settl
 
 
 def _shown(vouch: Any, as_json: bool) -> Any:
-    """Return `vouch` after it printed the settlement to stderr: all that is signed."""
+    """Return `vouch` as a function that first prints to stderr the whole settlement that it signs."""
     from contextos.contracts.statements.settlements import settlement_text
 
     def show(statement: Any) -> Any:
@@ -243,7 +243,7 @@ def _answer(
         question = await open_question(context.deployment, context.tenant_id, run_id)
         _show(question, as_json)
         if verdict == "approved":
-            # Before anybody says yes to it.
+            # Refuse a void question before anybody confirms it.
             await refuse_void(context.deployment, context.tenant_id, question)
         if not binding:
             _confirm(verdict, question.binding_digest, as_json)
@@ -266,7 +266,7 @@ def _answer(
 
 def _show(question: OpenQuestion, as_json: bool) -> None:
     """Print the question to stderr before it is answered: as lines, or as one JSON document."""
-    # Late: what only prints help is not to load the contracts.
+    # Imported late, so that a command that only prints help does not load the contracts.
     from contextos.contracts.statements.questions import shown_text
 
     content, binding = question.content, question.binding_digest
@@ -278,7 +278,7 @@ def _show(question: OpenQuestion, as_json: bool) -> None:
 
 
 def _confirm(verdict: str, binding: str, as_json: bool) -> None:
-    """Ask at the terminal whether to give this verdict. Raises where there is no terminal, or the person says no."""
+    """Ask at the terminal whether to sign. Raises `InvalidInput` without a terminal, `ApprovalRefused` after a no."""
     if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
         detail = "there is no terminal to confirm the question at"
         raise InvalidInput(Problem("", "usage", detail, f"read it, then pass --binding {binding}"))

@@ -1,4 +1,4 @@
-"""`runs resolve`, `runs reopen` and `runs close`: what a person does about a run that ended."""
+"""`runs resolve`, `runs reopen` and `runs close`: acts of a person on the decision of a run that ended."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ def _print_decision(run_id: str, decision: DecisionView, *, as_json: bool) -> in
 
 
 def decision_document(decision: DecisionView) -> dict[str, str | None]:
-    """Return where a decision stands as a JSON object."""
+    """Return the status of a decision, with its author and reason, as a JSON object."""
     return {"status": decision.status, "by": decision.by, "reason": decision.reason}
 
 
 def decision_line(decision: DecisionView) -> str:
-    """Return where a decision stands as one line, with the person who resolved or closed it."""
+    """Return the status of a decision as one line, with the person who resolved or closed it."""
     if decision.by is None:
         return f"the decision is {decision.status or 'erased'}"
     return f"the decision is {decision.status} by {displayed(decision.by)}: {displayed(decision.reason or '')}"

@@ -1,4 +1,4 @@
-"""How commands that show runs say what of them does not verify."""
+"""The output and the exit code of commands that show runs, for runs that do not verify."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextos.errors import Integrity
 
 
 def fault_lines(fault: str | None) -> list[str]:
-    """Return the lines that say what does not verify; none if `fault` is None."""
+    """Return the lines that state a fault of verification; no line if `fault` is None."""
     return [] if fault is None else list(folded("  DOES NOT VERIFY: ", f"{displayed(fault)}; see `contextos verify`"))
 
 
 def exit_code_of_faults(faults: Iterable[str | None]) -> int:
-    """Return the exit code of a command that shows runs: 3 if one of them does not verify, as `verify` has it."""
+    """Return the exit code of a command that shows runs: 3 (as in `verify`) if one run has a fault, else 0."""
     return 0 if all(fault is None for fault in faults) else Integrity.exit_code

@@ -1,4 +1,4 @@
-"""`invoke`, `compile` and `runs resume`: run a request, show what it is compiled to, drive the runs that are due."""
+"""`invoke`, `compile` and `runs resume`: run a request, show its compiled context, drive the runs that are due."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:
 
 
 def _of_tenant(file: Path, raw: bytes, tenant: str) -> bytes:
-    """The request in a file, unchanged. Refuses what is not one, and one of another tenant than `--tenant` names."""
+    """Return `raw` unchanged. Raises `InvalidInput` if it is not a request, or not one of the tenant in `--tenant`."""
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.run import InvokeRequest
 

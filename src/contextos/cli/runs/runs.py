@@ -70,7 +70,7 @@ def runs_list_command(
 
 
 def _listed(run: Run) -> dict[str, Any]:
-    """Return what a list says of a run. What cannot be read of its request was erased, or the run was altered."""
+    """Return the fields of a run in a list. A missing part of the request was erased, or the run was altered."""
     untold = "(unreadable)" if run.fault else "(erased)"
     return {
         "run_id": run.run_id,

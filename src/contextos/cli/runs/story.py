@@ -24,7 +24,7 @@ def story_lines(story: Story) -> Iterator[str]:
 
 
 def _offset(after_us: int) -> str:
-    """The time since the run began, in the unit that fits."""
+    """Return the time since the run began, in the unit that fits."""
     if after_us < 1_000_000:
         return f"{after_us / 1000:.1f} ms"
     if after_us < 60_000_000:

@@ -206,7 +206,7 @@ def _curate(
     key: Path | None,
     operation: Callable[[Deployment, str, Actor], Awaitable[Any]],
 ) -> Any:
-    """Let the named or proved actor change the artifacts of the tenant."""
+    """Run `operation`, which changes the artifacts of the tenant, as the actor of `--by` and `--key`."""
 
     async def inside(context: CommandContext) -> Any:
         return await operation(context.deployment, context.tenant_id, named_actor(by, key))

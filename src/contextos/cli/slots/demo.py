@@ -41,7 +41,7 @@ DEMO_ARTIFACTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What every scene needs: the actor, the agent's slot and package, the store, and where to say what happens."""
+    """The parts that every scene needs: the actor, the agent's slot and package, the store, and the output."""
 
     context: CommandContext
     actor: SlotActor

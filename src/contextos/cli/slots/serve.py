@@ -63,10 +63,10 @@ def slots_serve_command(
 
 
 def read_token(path: Path) -> str:
-    """Return the bearer token that a file holds which only its owner can read, or stdin for `-`.
+    """Return the bearer token in a file that only its owner can read, or in stdin for `-`.
 
     Raises:
-        InvalidSettings: it holds none, or others can read the file.
+        InvalidSettings: the token is not ASCII, or others can read the file.
         InvalidInput: as `read_file`.
     """
     try:

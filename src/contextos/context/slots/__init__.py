@@ -11,7 +11,7 @@ Invariants, with the tests that prove them:
 
 - A project that is not the actor's resolves to nothing, without a query: `tests/unit/context/slots/test_gate.py`.
 - Candidates are in a total order, so `override` is deterministic: `tests/differential/test_slots.py`.
-- Only the ref triples of a person's answer are read, and each is looked up among what the actor can see now:
+- Only the ref triples of a person's answer are read, and each is looked up among the artifacts the actor can see now:
   `tests/unit/context/slots/test_select.py`.
 - Every selection leaves a header, also an empty one; an old pin reads the same bytes for ever:
   `tests/unit/context/slots/test_append_only.py`.

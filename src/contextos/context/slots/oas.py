@@ -1,4 +1,4 @@
-"""The slots that an Open Agent Spec document declares, and the problems of the declarations.
+"""Read the slots that an Open Agent Spec document declares, and list the problems of the declarations.
 
 Slots are in `metadata.cinatra.contextSlots` of the root component. A document without slots is fine, and so is a
 document that is not an agent. An invalid slot is left out, and its problems are listed.
@@ -25,9 +25,9 @@ MAX_SLOTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSlots:
-    """The valid context slots that a document declares, each with its path, and the problems of the others.
+    """The valid context slots that a document declares, each with its path, and the problems of the invalid slots.
 
-    `names` holds the ids of all slots that have one, also of invalid slots.
+    `names` holds the ids of all slots that have an id, also of invalid slots.
     """
 
     slots: tuple[tuple[AgentContextSlot, DocumentPath], ...] = ()

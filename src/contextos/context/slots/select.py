@@ -1,8 +1,9 @@
 """Make the selection for a context slot: automatically, or as a person answered.
 
-Of an answer only the artifacts' ids are read. Each is looked up among what the actor can see at that moment, so scope,
-owner and type always come from the server. An invalid answer is returned as a `PickRefused` value: the reason is shown,
-the person is asked again, and the run keeps waiting. Source: docs/design/contracts.md, "Context slots".
+Only the artifact ids of an answer are read. Each is looked up among the artifacts that the actor can see at that
+moment, so scope, owner and type always come from the server. For an invalid answer `PickRefused` is returned: its
+reason is shown, the person is asked again, and the run keeps waiting.
+Source: docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _UNKNOWN: Final[dict[PickFault, str]] = {
 async def choose_autonomously(
     slot: AgentContextSlot, resolution: SlotResolution, origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
 ) -> SelectionAct | PickRefused:
-    """Return the selection for a slot that needs no person: the first in `override`, all up to `maxItems` in
+    """Return the selection for a slot that needs no person: the first artifact in `override`, all up to `maxItems` in
     `accumulate`. Nothing is written.
 
-    Refuses fewer than `minItems`, and more than a selection can pin.
+    Refuses fewer artifacts than `minItems`, and more than a selection can pin.
     """
     taken = resolution.refs[: 1 if slot.resolution_mode == "override" else slot.max_items]
     return _too_few(slot, len(taken)) or await _chosen(slot, taken, origin, at_us=at_us, artifacts=artifacts)
@@ -62,8 +63,8 @@ async def choose_interactively(
     at_us: int,
     artifacts: Artifacts,
 ) -> SelectionAct | PickRefused:
-    """Return the selection that a person's answer makes. `resolution` must be current: what was offered earlier can be
-    gone. Nothing is written.
+    """Return the selection that a person's answer makes. `resolution` must be current, because artifacts that were
+    offered earlier can be gone. Nothing is written.
 
     An empty answer is valid, unless `minItems` requires more.
     """
@@ -76,7 +77,7 @@ async def choose_interactively(
 async def select_autonomously(
     slot: AgentContextSlot, resolution: SlotResolution, origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
 ) -> Selected | PickRefused:
-    """Record the selection of `choose_autonomously`. What is refused is not recorded.
+    """Record the selection of `choose_autonomously`. A refusal is not recorded.
 
     Raises:
         RepeatedAct: the act key was used before for a different selection.
@@ -185,7 +186,7 @@ def _too_few(slot: AgentContextSlot, count: int) -> PickRefused | None:
 async def _too_much(
     slot: AgentContextSlot, refs: Sequence[ArtifactRef], org_id: str, artifacts: Artifacts
 ) -> PickRefused | None:
-    """Why the refs are too many or too large to pin, or None. No content is read."""
+    """Return why the references are too many or too large to pin, or None. No content is read."""
     remedy = (
         "pick fewer" if slot.selection_mode == "interactive" else "set a lower `maxItems` or accept fewer extensions"
     )
@@ -230,7 +231,7 @@ async def record_selection(act: SelectionAct, *, artifacts: Artifacts) -> bool |
 
     Raises:
         RepeatedAct: the act key was used before for a different selection.
-        InvalidInput: the selection is of a governed run, and its journal does not hold it.
+        InvalidInput: the selection belongs to a governed run whose journal does not hold it.
     """
     try:
         return await artifacts.insert_selection(act)

@@ -1,9 +1,9 @@
-"""`ArtifactSlots` implements the port `SlotSteps` over a tenant's artifacts. Every selection for a slot is made here.
+"""Make every selection for a context slot: `ArtifactSlots` implements the port `SlotSteps` over a tenant's artifacts.
 
-A selection is recorded before it is used. A governed run chooses, has the choice in its journal, and then records it in
-the audit; outside of such a run `take` and `answer` do both. If a selection is already recorded under its act key, they
-return it, whatever has changed since: a caller that lost the reply can ask again and gets the same one. For a project
-that is not the actor's, nothing is read.
+A selection is recorded before it is used. A governed run calls `choose`, writes the choice to its journal, and then
+calls `record`, which writes it to the audit. Outside of a governed run, `take` and `answer` choose and record. If a
+selection is already recorded under its act key, they return it, whatever has changed since: a caller that lost the
+reply asks again and gets the same selection. For a project that is not the actor's, nothing is read.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from contextos.errors import Problem, RepeatedAct
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSlots:
-    """Fills the context slots of runs of one tenant. `include_broader` adds artifacts without a project after the
-    project's.
+    """Fills the context slots of runs of one tenant. `include_broader` adds artifacts without a project, after those
+    of the project.
     """
 
     artifacts: Artifacts
@@ -75,7 +75,7 @@ class ArtifactSlots:
         origin: SelectionOrigin,
         answer: bytes | None,
     ) -> SelectionAct | PickRefused:
-        """Return the selection for a slot: automatic, or what a person's answer makes. Nothing is written.
+        """Return the selection for a slot: automatic, or by a person's answer if one is given. Nothing is written.
 
         Raises:
             InvalidInput: the actor belongs to no organisation.
@@ -90,8 +90,8 @@ class ArtifactSlots:
         """Record a selection that is in the journal of its run. Recording it again changes nothing.
 
         Raises:
-            InvalidInput: the journal of the run does not hold it.
-            RepeatedAct: the audit has another selection under its id.
+            InvalidInput: the journal of the run does not hold the selection.
+            RepeatedAct: the audit has a different selection under the same act key.
         """
         refused = await record_selection(selection, artifacts=self.artifacts)
         return refused if isinstance(refused, PickRefused) else None
@@ -150,7 +150,7 @@ class ArtifactSlots:
         return await replay_selection(selection, artifacts=self.artifacts)
 
     def rehearsed(self) -> ArtifactSlots:
-        """Return the same steps in a mode that records nothing."""
+        """Return these steps over artifacts that accept every selection and record nothing."""
         return replace(self, artifacts=_UnrecordedArtifacts(self.artifacts))
 
     async def withdrawn(

@@ -87,7 +87,7 @@ class Collection(Generic[BodyT]):
                 yield key
 
     async def key_pages(self, store: Store, *, prefix: str = "") -> AsyncIterator[list[str]]:
-        """As `keys`, in lists of at most 1,000, of the keys that begin with `prefix`."""
+        """Yield the keys that begin with `prefix`, in order, in lists of at most 1,000. No body is decoded."""
         after = ""
         while found := await store.scan(self.name, prefix=prefix, after=after):
             yield [document.key for document in found]
@@ -128,12 +128,12 @@ class FoundDocuments:
         return self._found == other._found
 
     def one(self, collection: Collection[BodyT], key: str) -> StoredDocument[BodyT] | None:
-        """The document of `collection` with this key, or None. Raises `Integrity`."""
+        """Return the document of `collection` with this key, or None. Raises `Integrity` if its body is not valid."""
         document = self.stored(collection, key)
         return None if document is None else collection.read(document)
 
     def stored(self, collection: Collection[Any], key: str) -> Document | None:
-        """The document of `collection` with this key as it is stored, or None. Its body is not decoded."""
+        """Return the document of `collection` with this key as it is stored, or None. Its body is not decoded."""
         return self._found.get(collection.place(key))
 
     def has(self, collection: Collection[Any], key: str) -> bool:
@@ -161,9 +161,9 @@ async def find_documents(
     lines: Sequence[tuple[str, int]] = (),
 ) -> FoundDocuments:
     """Read the documents at `places`, pairs of (collection name, key), and the others of `Store.look`, in one call of
-    the store. Absent ones are left out.
+    the store. Absent documents are left out.
     """
-    # Of one key only the earliest is asked, or each of its lines would be found twice.
+    # Each key is asked once, from its lowest number on, or each of its lines would be found twice.
     first = dict(sorted(lines, reverse=True)) if len(lines) > 1 else dict(lines)
     return FoundDocuments(await store.look(places, prefixes=prefixes, lines=[*first.items()]))
 
@@ -171,8 +171,8 @@ async def find_documents(
 def stored(name: str, model: type[BodyT], encode: Callable[[BodyT], bytes] = orjson.dumps) -> Collection[BodyT]:
     """Return the collection `name`, whose bodies are the frozen dataclass `model` as JSON.
 
-    Its decoder converts no value to another type and refuses unknown fields. `encode` is for a body that leaves out
-    members which have their default.
+    Its decoder converts no value to another type and refuses unknown fields. `encode` is for bodies that leave out the
+    members with default values.
     """
 
     def decode(raw: bytes) -> BodyT:

@@ -21,9 +21,9 @@ DATABASE_PLACE_KEY: Final = "place"
 class Epoch:
     """The store's epoch, the period since a restore that can have lost something.
 
-    `id` names the epoch (empty before the first such restore); approvals of another one are void. `at_us` is when the
-    last restore was recorded (Unix microseconds), also one that lost nothing: runs that began earlier reconcile what
-    they send. `by` is the person who recorded it.
+    `id` names the epoch (empty before the first such restore); approvals of another epoch are void. `at_us` is when the
+    last restore was recorded (Unix microseconds), also a restore that lost nothing: runs that began earlier reconcile
+    their calls before they send them. `by` is the person who recorded it.
     """
 
     id: str
@@ -41,7 +41,7 @@ class DatabasePlace:
 
 @dataclass(frozen=True, slots=True)
 class PublishedHeads:
-    """By the name of a stream at a witness, the last entry whose head (length and last hash) was published there."""
+    """The number of the last entry whose head (length and last hash) was published to a witness, by stream."""
 
     last: dict[str, int]
 
@@ -53,7 +53,7 @@ DATABASE_PLACES: Final = stored("epoch", DatabasePlace)
 """The one document `DATABASE_PLACE_KEY`, in the same collection."""
 
 PUBLISHED_HEADS: Final = stored("published", PublishedHeads)
-"""Key: the name of the witness."""
+"""By the name of the witness."""
 
 
 def is_epoch_write(write: Write) -> bool:

@@ -1,5 +1,5 @@
-"""Documents about people who are signed in: what their verified tokens say, their login sessions, and the passkeys that
-they registered, sealed by the runtime.
+"""Documents about people who are signed in: the users and delegations in their verified tokens, their login sessions,
+and the passkeys that they registered, all sealed by the runtime.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ def subject_prefix(entity_ceid: str) -> str:
 
 
 def promoted_key(entity_ceid: str, predicate: str) -> str:
-    """The key of a promoted memory: `<ceid>|<digest of the predicate>`, so that recall reads one range per subject."""
+    """Return the key of a promoted memory, `<ceid>|<digest of the predicate>`: recall reads one range per subject."""
     return subject_prefix(entity_ceid) + content_address(predicate)[7:39]
 
 
 def review_key(entity_ceid: str, predicate: str) -> str:
-    """The key of every act `memory.reviewed` about one entity and predicate. It does not show which these are."""
+    """Return the key of each act `memory.reviewed` about one entity and predicate, which the key does not reveal."""
     return content_address(promoted_key(entity_ceid, predicate))
 
 

@@ -57,7 +57,7 @@ class Denial:
 
 @final_fields
 class PasskeyCount:
-    """How often a passkey had signed when it proved the last answer, as it counts itself."""
+    """The number of signatures that a passkey itself had counted when it proved the last answer."""
 
     count: int
 
@@ -90,8 +90,8 @@ class DriftIncident:
 
 @final_fields
 class BucketEnd:
-    """Where the chain of a history bucket ends: how many effects it counts, and the time (Unix microseconds) and digest
-    of the last one.
+    """The end of the chain of a history bucket: the number of effects that it counts, and the time (Unix microseconds)
+    and digest of the last effect; 0 and "" for an empty bucket.
     """
 
     number: int = 0
@@ -115,7 +115,7 @@ class CountedEffect:
     """One effect in a history bucket: the operation (`operation_key`), when it was dispatched (Unix microseconds), and
     its numeric arguments. It counts while its operation is not released.
 
-    `number` is its place in the bucket, from 1, and `before` where the bucket ended until then.
+    `number` is its place in the bucket, from 1, and `before` is the end of the bucket before this effect.
     """
 
     operation: str
@@ -125,21 +125,24 @@ class CountedEffect:
     before: BucketEnd
 
     def end(self) -> BucketEnd:
-        """Return where the bucket ends with this effect."""
+        """Return the end of the bucket after this effect."""
         return BucketEnd(self.number, self.at_us, content_address(asdict(self)))
 
 
 @final_fields
 class OpenPlace:
-    """What one place was taken for: the id of a question, or of the run of a session. It can be closed since."""
+    """A place in a limited number of places, and the id of the question, or of the session's run, that took it. The
+    question or session can be closed since.
+    """
 
     held: str
 
 
 @final_fields
 class UnvouchedWrite:
-    """What a write sent that nothing trusted had, as digests by which it is known when it is read again; None: more
-    than is kept, or erased. The key `kid` of the runtime signed it (`signature`, hex) at `at_us` (Unix microseconds).
+    """The values in a write that no trusted source had, as digests by which they are recognised when they are read
+    again. None: there were too many to keep, or they were erased. The key `kid` of the runtime signed the document
+    (`signature`, hex) at `at_us` (Unix microseconds).
     """
 
     digests: tuple[str, ...] | None
@@ -173,22 +176,22 @@ def denial_key(capability_id: str, definition_digest: str, idempotency_key: str 
 
 
 def bound_denial(binding: Mapping[str, Any]) -> str:
-    """Return the document key of a denial of what a question binds (`denial_key`)."""
+    """Return the document key of a denial of the operation in the binding of a question (`denial_key`)."""
     return denial_key(binding["capability_id"], binding["definition_digest"], binding["idempotency_key"])
 
 
 def denial_place(key: str, number: int) -> str:
-    """Return the document key of a denial of the operation with this denial key, behind `number` that do not count."""
+    """Return the document key of the denial that follows `number` denials which do not count; `key` is `denial_key`."""
     return f"{key}#{number}" if number else key
 
 
 def kept_digest(digests: tuple[str, ...] | None) -> str:
-    """Return the digest by which a run states what is kept of one of its calls."""
+    """Return the digest by which a run states the digests that are kept of one of its calls."""
     return content_address({"digests": None if digests is None else list(digests)})
 
 
 def unvouched_key(adapter_id: str, run_id: str, call: str) -> str:
-    """Return the document key of what a run wrote through an adapter by the call with this key."""
+    """Return the document key of the `UnvouchedWrite` of one call of a run, by its adapter and the call's key."""
     return f"{adapter_id}/{run_id}/{call}"
 
 
@@ -198,20 +201,20 @@ def counted_key(bucket: str, effect: CountedEffect) -> str:
 
 
 def counted_numbers(args: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the arguments of a call that a history fact can add up."""
+    """Return the numeric arguments of a call, which a history fact can add up."""
     return {
         name: value for name, value in args.items() if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
 
 def circuit_key(adapter_id: str, capability: str) -> str:
-    """The key of a circuit breaker: `<adapter>.<capability>`."""
+    """Return the key of a circuit breaker: `<adapter>.<capability>`."""
     return f"{adapter_id}.{capability}"
 
 
 def quarantine_key(capability_id: str, definition_digest: str, code_digest: str) -> str:
-    """Return what the keys of the incidents of one published version of a capability begin with. The version is the
-    definition and the code of its adapter; the code of a foreign one is its published file.
+    """Return the prefix of the keys of all incidents of one published version of a capability. The version is the
+    definition and the code of its adapter; the code of a foreign adapter is its published file.
     """
     version = content_address({"definition": definition_digest, "code": code_digest})
     return f"{capability_id}/{version}/"

@@ -19,9 +19,9 @@ class Lease:
     """The lease on a run: the driver `owner` is the only process that is allowed to append to the run.
 
     The lease expires at `until_us` (0: the run has no driver). The document's version is the fencing token, by which
-    the store refuses an earlier driver. `at_us` is when it was written. A driver of a `long_running` run also writes
-    when it counts as dead without a heartbeat (`silent_until_us`). Times are Unix microseconds. `deaths` counts the
-    drivers before this one that died in a row without a new entry.
+    the store refuses an earlier driver. `at_us` is when the lease was written. A driver of a `long_running` run also
+    states from when on it counts as dead without a heartbeat (`silent_until_us`). Times are Unix microseconds. `deaths`
+    counts the drivers before this one that died in a row without a new entry.
     """
 
     owner: str
@@ -68,8 +68,8 @@ class CancelRequest:
 
 @final_fields
 class DeadLetterDocument:
-    """A dead letter: a run that failed so often that it is no longer driven. Error code and detail, the time of the
-    last failure (Unix microseconds) and the number of failures so far.
+    """A dead letter: a run that failed so often that it is no longer driven. It has error code and detail, the time of
+    the last failure (Unix microseconds) and the number of failures so far.
 
     It is in force while `rests` is true and the run's journal has exactly `entries` entries.
     """
@@ -117,12 +117,12 @@ HOP_CLAIMS: Final = stored("hop_claims", HopUse)
 
 
 def hop_key(issuer: str, jti: str) -> str:
-    """Return the key of the use of a partner's claim: the digest of both."""
+    """Return the key of the use of a partner's claim: the digest of its issuer and its id."""
     return content_address({"iss": issuer, "jti": jti})
 
 
 def request_key(request_id: str, correction: int) -> str:
-    """Return the key of the claim of a request: the first (1) with this id, or one that corrects a refused one.
+    """Return the key of the claim of a request: the first with this id (`correction` 1), or a later correction of it.
 
     >>> request_key("req_1", 1), request_key("req_1", 2)
     ('req_1', 'req_1#2')
@@ -140,4 +140,4 @@ BLOCKED_RUNS: Final = stored("blocked_runs", BlockedRun)
 """By run id."""
 
 BLOCKED_BY: Final = stored("blocked_by", BlockedRun)
-"""By operation and run id, `OPERATION/RUN`: what is settled finds those that waited for it."""
+"""By operation and run id, `OPERATION/RUN`: so a settled operation finds the runs that waited for it."""

@@ -22,9 +22,9 @@ class HeldRun:
 
 @final_fields
 class Subscription:
-    """A subscription to `events`. Everything up to the event with `cursor` ("": none) is delivered, except what `held`
-    names. The process `owner` delivers until `until_us` (Unix microseconds; 0: no process does). `ended` is why nothing
-    is delivered any more, or empty.
+    """A subscription to `events`. Every event up to the one with `cursor` ("": none) is delivered, except the events of
+    the runs in `held`. The process `owner` delivers until `until_us` (Unix microseconds; 0: no process does). `ended`
+    is why nothing is delivered any more, or empty.
     """
 
     events: tuple[str, ...]
@@ -53,7 +53,7 @@ class Reminder:
 @final_fields
 class UndeliveredEvent:
     """An event of the run `run` that a subscriber did not take in `failures` attempts, so that it was given up at
-    `at_us` (Unix microseconds). `sequence` is the number of the event, and `detail` what the last attempt said.
+    `at_us` (Unix microseconds). `sequence` is the number of the event, and `detail` the error of the last attempt.
     """
 
     run: str

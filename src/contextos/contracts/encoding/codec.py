@@ -275,7 +275,7 @@ def problems_of(error: ValidationError, value: Any = MISSING, model: type[BaseMo
     input.
 
     With `value`, the input that was validated, each pointer names a place in that input, without pydantic's union
-    tags. With `model` too, a problem says what the model takes there.
+    tags. With `value` and `model`, a problem also says which values the model accepts there.
     """
     problems: dict[tuple[str, str], Problem] = {}
     for item in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
@@ -290,7 +290,7 @@ def problems_of(error: ValidationError, value: Any = MISSING, model: type[BaseMo
         if model is not None and value is not MISSING:
             words, better = explained(model, path, kind, value) or ("", "")
             detail, remedy = words or detail, str(item.get("ctx", {}).get("remedy", "")) or better or remedy
-        # Each branch of a union has the same to say of a value that is none of them.
+        # A value that fits no branch of a union has the same problem in each of them.
         problems.setdefault((pointer(path), detail), Problem(pointer(path), kind, detail, remedy))
     return list(problems.values())
 

@@ -23,13 +23,14 @@ from contextos.errors import InvalidInput, Problem
 _LEAVES: Final[frozenset[type]] = frozenset({str, int, float, bool, type(None)})
 
 MAX_FILLED_BYTES: Final = 262_144
-"""How much the defaults of one call can add, in bytes of JSON; a list of empty objects could add any amount."""
+"""The most bytes of JSON that the defaults of one call can add; a list of empty objects could add any amount."""
 
 
 def with_defaults(schema: Mapping[str, Any], args: Mapping[str, Any], later: Collection[str] = ()) -> dict[str, Any]:
-    """Return `args` with the defaults of `schema`, an input schema, at every depth. `later` are known later.
+    """Return `args` with the defaults of `schema`, an input schema, at every depth. `later` names arguments whose value
+    is not known yet.
 
-    Among several objects that a value could be, the one that it fits is taken; nothing is filled in where two fit.
+    If a value can have one of several alternatives, the defaults of the one that fits are filled in; none if two fit.
 
     >>> with_defaults({"properties": {"amount": {"default": 500}, "note": {}}}, {})
     {'amount': 500}
@@ -72,14 +73,14 @@ def _default_of(schema: bytes, name: str) -> Any:
 
 
 def without_null_defaults(schema: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without those that are null by default: limits and evidence take them as left out."""
+    """Return the arguments without those that are null by default: limits and evidence treat them as left out."""
     return {name: one for name, one in args.items() if one is not None or not is_default(schema, name, one)}
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What tells an alternative apart: whether it takes objects and lists, the members that it requires, the names that
-    it takes where it takes no others, and the values of members that list them.
+    """The features that tell an alternative apart: whether it accepts objects and lists (`kinds`), its `required`
+    members, the names of members if it accepts no others (`closed`), and the listed values of members (`stated`).
     """
 
     kinds: frozenset[str]
@@ -108,7 +109,7 @@ def shape_of(root: Mapping[str, Any], alternative: Any) -> Shape:
 
 @dataclass(slots=True)
 class _Filler:
-    """Fills in one value. `root` is the whole schema, in which references look."""
+    """Fills in one value. `root` is the whole schema, in which references are resolved."""
 
     root: Mapping[str, Any]
     added: int = 0
@@ -146,7 +147,7 @@ class _Filler:
         return made
 
     def default(self, schema: Any) -> Any:
-        """The default that a schema or what it refers to states, or `MISSING`."""
+        """Return the default that a schema, or a schema that it refers to, states; else `MISSING`."""
         return next((part["default"] for part in self._parts(schema, MISSING) if "default" in part), MISSING)
 
     def _added(self, default: Any, at: tuple[str | int, ...]) -> Any:
@@ -157,7 +158,7 @@ class _Filler:
         return own_copy(default)
 
     def _parts(self, schema: Any, value: Any) -> Iterator[Mapping[str, Any]]:
-        """What describes a value in place: the schema, what it refers to, and of alternatives the one that fits."""
+        """Yield the schemas that describe a value: `schema`, those it refers to, and the only alternative that fits."""
         if not isinstance(schema, dict):
             return
         yield schema
@@ -173,7 +174,7 @@ class _Filler:
                 yield from self._parts(fitting[0], value)
 
     def shape(self, schema: Any) -> Shape:
-        """What `_fits` looks at."""
+        """Return the shape of a schema: the features at which `_fits` looks."""
         kinds, required = {"object", "array"}, set[str]()
         closed, stated = list[frozenset[str]](), dict[str, list[Any]]()
         for part in self._parts(schema, MISSING):
@@ -198,7 +199,7 @@ class _Filler:
         return Shape(frozenset(kinds), frozenset(required), tuple(closed), stated)
 
     def _fits(self, schema: Any, value: Any) -> bool:
-        """Whether a value can be meant by an alternative: its type, its names, and the members that choose."""
+        """Return whether a value fits an alternative by its type, its names, and its members with listed values."""
         for part in self._parts(schema, MISSING):
             kinds = part.get("type", ())
             if kinds and ("object" if isinstance(value, dict) else "array") not in (
@@ -219,7 +220,7 @@ class _Filler:
         return True
 
     def _could_be(self, schema: Any, value: Any) -> bool:
-        """Whether a member has one of the values that its schema lists, if it lists any."""
+        """Return whether a member has one of the values that its schema lists, if it lists any."""
         for part in self._parts(schema, MISSING):
             if "enum" in part or "const" in part:
                 return any(same_json(one, value) for one in _stated(part))
@@ -227,6 +228,6 @@ class _Filler:
 
 
 def _stated(part: Mapping[str, Any]) -> list[Any]:
-    """The values that a schema lists."""
+    """Return the values that a schema lists."""
     values: list[Any] = part.get("enum", [part.get("const")])
     return values

@@ -18,10 +18,10 @@ INVISIBLE: Final = (
     r"\U000e0080-\U000e0fff"
 )
 BLANK: Final = "\u2800\U0001d159"
-"""Symbols that are drawn as nothing and whose category does not say so."""
+"""Symbols that are drawn as nothing although their Unicode category is not that of a blank."""
 
 MAX_UNSEEN: Final = 4
-"""How many soft hyphens a text of prose has at most, and how many variants of ideographs: each hides something."""
+"""The most soft hyphens in a text of prose that count as ordinary; a caller limits variants of ideographs likewise."""
 
 _SYMBOL: Final = r"[\u00a9\u00ae\u203c\u2049\u2100-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001fbff]"
 _SOFT_HYPHEN: Final = re.compile(
@@ -44,9 +44,10 @@ ORDINARY_WRITING: Final = re.compile(
     rf"|(?<={_JOINING})[\u200c\u200d](?![{BIDI}{TAGS}{INVISIBLE}{BLANK}])|(?<=[\u1820-\u18aa])[\u180b-\u180f]"
     rf"|(?<=[\u2801-\u28ff])\u2800(?=[\u2801-\u28ff])|(?<=\U0001f3f4)(?:{_FLAGS})\U000e007f"
 )
-"""What ordinary writing has of these, each in its place: joiners and selectors of emoji, the flags of England, Scotland
-and Wales, a break between Thai words, a joiner after an Arabic or Indic letter, a variant of a Mongolian letter, a
-blank between Braille cells. By code point, and not by the tables of the interpreter, so that every build decides alike.
+"""The invisible characters that ordinary writing has in these places: joiners and selectors of emoji, the flags of
+England, Scotland and Wales, a break between Thai words, a joiner after an Arabic or Indic letter, a variant of a
+Mongolian letter, a blank between Braille cells. They are listed by code point, and not by the tables of the
+interpreter, so that every build decides alike.
 """
 
 _PERHAPS: Final = re.compile(r"[\\\x00-\x1f\x7f]|[^\x00-\x7f]")
@@ -68,7 +69,9 @@ def escape_for_display(text: str) -> str:
 
 
 def _is_escaped(character: str) -> bool:
-    """Marks, blanks and line ends, and what is unassigned, private or half a character; a space never comes here."""
+    """Return whether a character is escaped: a mark, a blank, a line end, or unassigned, private or half a character.
+    A space is never passed to this function.
+    """
     return _ALWAYS.match(character) is not None or unicodedata.category(character)[0] in "MZC"
 
 
@@ -80,8 +83,7 @@ def _escape(character: str) -> str:
 def hidden_character(text: str, *, prose: bool = False) -> str:
     r"""Return the first character, escaped, that a reader does not see or that moves others; "" if there is none.
 
-    A line end, a tab and a combining character are seen, and so is a backslash. In `prose` so is
-    `ORDINARY_WRITING`.
+    Line ends, tabs, combining characters and backslashes count as seen; in `prose` also `ORDINARY_WRITING`.
 
     >>> hidden_character("read\u200b me"), hidden_character("read\tme"), hidden_character("co\u00adop", prose=True)
     ('\\u200b', '', '')
@@ -95,8 +97,8 @@ def hidden_character(text: str, *, prose: bool = False) -> str:
 
 def without_ordinary(text: str, variants: int = 0) -> str:
     """Return prose without `ORDINARY_WRITING`, without the first `MAX_UNSEEN` soft hyphens within words of one script,
-    and without the first `variants` selectors of ideographs. One of 256 follows an ideograph, so that each can carry a
-    byte of hidden text: a text of others may have none.
+    and without the first `variants` selectors of ideographs. There are 256 such selectors, so each of them can carry a
+    byte of hidden text: in a text of others none counts as ordinary.
     """
     text = _VARIANT.sub("", text, count=variants) if variants else text
     return ORDINARY_WRITING.sub("", _SOFT_HYPHEN.sub("", text, count=MAX_UNSEEN))
@@ -120,7 +122,7 @@ def without_hidden(text: str) -> str:
 
 
 def _is_hidden(character: str) -> bool:
-    """Hidden by itself, unassigned or private: nobody knows what the latter look like."""
+    """Return whether a character is hidden by itself, or unassigned or private, so that its look is not known."""
     return _HIDDEN.match(character) is not None or unicodedata.category(character) in ("Cn", "Co")
 
 

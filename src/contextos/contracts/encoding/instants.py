@@ -21,7 +21,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def utc_time(text: str) -> str | None:
-    """Return a time in its one form, in UTC with `Z`; None for a text that is not one. A fraction stays as it is.
+    """Return a time in its one form, in UTC with `Z`; None if the text is not a time. A fraction stays unchanged.
 
     >>> utc_time("2026-05-03T09:30:00.5+02:00"), utc_time("2026-05-03T09:30:00")
     ('2026-05-03T07:30:00.5Z', None)
@@ -34,7 +34,7 @@ def utc_time(text: str) -> str | None:
 
 
 def unix_us(text: str) -> int | None:
-    """Return a time as Unix microseconds; None for a text that is not one. What is less than a microsecond is cut.
+    """Return a time as Unix microseconds; None if the text is not a time. Parts of a microsecond are cut off.
 
     >>> unix_us("1970-01-01T00:00:01.5Z"), unix_us("1970-01-01")
     (1500000, None)
@@ -47,7 +47,7 @@ def unix_us(text: str) -> int | None:
 
 
 def _read(text: str) -> tuple[datetime, str] | None:
-    """The second in UTC and the digits of its fraction."""
+    """Return the second in UTC and the digits of its fraction; None if the text is not a time."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None

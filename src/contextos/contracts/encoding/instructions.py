@@ -1,7 +1,7 @@
-"""A marker for content that speaks to an agent where data was declared: a tool's answer, or a file of the request.
+"""Marks content that speaks to an agent where data was declared: a tool's answer, or a file of the request.
 
-It is found by common phrases, so that it can be missed, and that innocent text can have it. It is shown and counted,
-and permits and forbids nothing.
+Such content is found by common phrases, so it can be missed, and innocent text can be marked. The mark is shown and
+counted, and permits and forbids nothing.
 Source: docs/adr/0040-where-arguments-come-from.md.
 """
 
@@ -35,7 +35,7 @@ _OPTIONS: Final = re2.Options()
 _OPTIONS.case_sensitive = False
 _SPEAKS: Final = re2.compile("|".join(_PHRASES), _OPTIONS)
 _PERHAPS_SPEAKS: Final = re2.compile("|".join((*_PHRASES, "  ")).replace(r"(?:^|\n)", '"').encode(), _OPTIONS)
-"""What the JSON of a value has where a text of it speaks to an agent: there a text begins with a quotation mark."""
+"""The pattern for the JSON of a value in which a text speaks to an agent: there a text begins with a quotation mark."""
 
 
 def instructs(value: Any) -> bool:
@@ -64,8 +64,8 @@ def instructs(value: Any) -> bool:
 
 
 def instructing(entries: Iterable[tuple[str, Any]]) -> list[str]:
-    """Return which content of a run speaks to an agent, of the kinds and bodies of its entries: `tool:<id>` or
-    `attachment`, each once, in order.
+    """Return which content of a run speaks to an agent: `tool:<id>` or `attachment`, each once, in order. `entries` has
+    the kind and the body of each entry of the run.
     """
     found: dict[str, None] = {}
     for kind, body in entries:

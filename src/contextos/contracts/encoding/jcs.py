@@ -24,7 +24,7 @@ MAX_INT: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exact (RFC 7493)."""
 
 MAX_CANONICAL_DEPTH: Final = 254
-"""The deepest nesting that `canonical` accepts, which is orjson's own limit; `loads` has a lower one."""
+"""The deepest nesting that `canonical` accepts, which is orjson's own limit; `loads` has a lower limit."""
 
 _dumps: Final = orjson.dumps
 _FAST: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
@@ -69,7 +69,7 @@ def canonical(value: Any) -> bytes:
 
 
 def read_canonical(raw: bytes) -> Any:
-    """Return the JSON value whose canonical form is exactly `raw`. So no member stands twice, and no text, number or
+    """Return the JSON value whose canonical form is exactly `raw`. So no member occurs twice, and no text, number or
     order of members has a second spelling.
 
     Raises:
@@ -157,7 +157,7 @@ def _exact(value: Any) -> bytes:
 def _normal(value: Any, path: tuple[str | int, ...], trusted: frozenset[type]) -> Any:
     """Return an equal value whose plain orjson output is canonical.
 
-    Leaves of a `trusted` type are left to orjson, which refuses the same ones but does not say where.
+    Leaves of a `trusted` type are left to orjson, which refuses the same values but does not say where.
     """
     if isinstance(value, float):
         return _number(value, path)

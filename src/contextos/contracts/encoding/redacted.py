@@ -1,4 +1,4 @@
-"""The mark that redaction leaves where something was, and where a JSON value holds such marks."""
+"""The marks that redaction leaves in place of removed content, and the search for such marks in a JSON value."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SECRET_ARGUMENT: Final = re.compile(r"\[redacted:argument:[a-p]{32}\]")
 """The mark that replaces a secret argument of a call."""
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 MARK_BEGINS: Final = b"[redacted:"
-"""What the canonical JSON of a value has in which something was redacted."""
+"""The bytes that begin every mark: the canonical JSON of a redacted value contains them."""
 
 
 def unused_name(name: str, used: Container[str], original: Container[str], numbers: dict[str, int]) -> str:
-    """Return the name of a member after redaction, with a number if another was redacted to the same text.
+    """Return the name of a member after redaction, with a number if another name was redacted to the same text.
 
-    `used` are the names so far, and `original` those before redaction. `numbers` has the last number of each name, so
-    that no number is tried twice.
+    `used` are the names so far, and `original` the names before redaction. `numbers` has the last number of each name,
+    so that no number is tried twice.
 
     >>> unused_name("[credential]", {"[credential]"}, (), {})
     '[credential]~2'
@@ -37,7 +37,7 @@ def unused_name(name: str, used: Container[str], original: Container[str], numbe
 
 
 def redacted_places(value: Any) -> dict[str, list[str]]:
-    """Return the JSON Pointer of each text of `value` that something was removed from, with the kinds of what it was.
+    """Return the JSON Pointer of each redacted text in `value`, with the kinds of the removed content.
 
     >>> redacted_places({"note": "card [redacted:pan]"})
     {'/note': ['pan']}
@@ -52,9 +52,9 @@ def redacted_places(value: Any) -> dict[str, list[str]]:
 
 
 def secret_argument_mark(digest: bytes) -> str:
-    """Return the mark of a secret argument with this keyed digest, of which 128 bits count.
+    """Return the mark of a secret argument with this keyed digest, of which the first 128 bits count.
 
-    It is of letters only: digits could look like a card number, which is redacted.
+    It writes the digest in letters only: digits could look like a card number, which is redacted.
     """
     return f"[redacted:argument:{digest[:16].hex().translate(_LETTERS)}]"
 

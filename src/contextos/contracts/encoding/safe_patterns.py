@@ -36,7 +36,7 @@ def safe_pattern(pattern: str) -> Any | None:
 
 @lru_cache(maxsize=256)
 def pattern_example(pattern: str) -> str | None:
-    """Return a short text that a pattern takes, or None where none can be derived.
+    """Return a short text that matches a pattern, or None if none can be derived.
 
     >>> pattern_example(r"^(0|[1-9][0-9]*)[.][0-9]+$"), pattern_example("ord_[0-9]{4}"), pattern_example("(?=a)b")
     ('1.1', 'ord_1111', None)
@@ -73,7 +73,7 @@ def _made(items: Iterable[tuple[Any, Any]]) -> str:
 
 
 def _first(items: Iterable[tuple[Any, Any]]) -> str:
-    """The first character that a class names, or an empty text."""
+    """Return the first character that a class names, or an empty text."""
     named = [one if isinstance(one, int) else one[0] for kind, one in items if str(kind) in ("LITERAL", "RANGE")]
     return chr(named[0]) if named else ""
 

@@ -51,19 +51,19 @@ SECRET_SHAPES: Final[Mapping[str, str]] = {
     ),
     "password in a URL": r"(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[\",?]*:[^\s/\[\",?][^\s/\",?]*@",
 }
-"""Patterns of texts that are secrets, by what they are."""
+"""Patterns of texts that are secrets, by the kind of secret."""
 
 _LABEL: Final = (
     r"(?:secret|secret[_-]?(?:access[_-]?)?key|(?:client|app|webhook|signing|shared)[_-]?secret"
     r"|(?:api|access|account|private|signing|encryption)[_-]?key|(?:access|auth|refresh|api|bearer|session)[_-]?token)"
 )
 _TEXT_LABEL: Final = rf"(?:{_LABEL}|token)"
-"""The words of a text. As the name of a member, `token` alone is also that of a choice, so its value is longer."""
+"""The words before a secret in a text. A member named only `token` can hold a choice, so only a long value counts."""
 _NO_SECRET_TOKEN: Final = (
     r"(?i:(?:page|next|prev|previous|continue|continuation|sync|skip|delta|resume|start|starting|pagination|paging|cursor"
     r"|marker|idempotency)[_.-]?token)"
 )
-"""How names end whose token says where a list goes on, or which request this is."""
+"""The ends of names whose token is not a secret: it says where a list goes on, or which request this is."""
 _PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|pwd|_pass)"
 _IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
 _LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_TEXT_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
@@ -73,7 +73,7 @@ _IN_TAG: Final = rf"{_TAG_END}\s*(?:<!\[CDATA\[)?\s*"
 _TAGGED: Final = rf"<(?i:[A-Z0-9_.:-]*{_TEXT_LABEL}){_IN_TAG}[A-Za-z0-9+/_.~-]{{16,}}=*"
 _BASIC: Final = r"(?i:\bbasic)[ \t]{1,4}[A-Za-z0-9+/]{8,}={0,2}"
 _MODEL_KEY: Final = r"\bsk-[A-Za-z0-9_-]{20,}"
-"""How keys of many models begin, and some names."""
+"""The form of the keys of many model providers, which some names have too."""
 _BEARER: Final = r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
 _TOKEN: Final = r"(?i:\btoken)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -105,7 +105,7 @@ def shortened(text: str, max_chars: int) -> str:
 
 
 def is_secret_member(name: str, value: str) -> bool:
-    """Return whether a member of an object holds a secret: its name is one of secrets, and its value looks like one.
+    """Return whether a member of an object holds a secret: it is named like a secret, and its value looks like one.
 
     >>> is_secret_member("password", "hunter2"), is_secret_member("password", "required")
     (True, False)
@@ -128,19 +128,19 @@ def linear_pattern(source: str | bytes) -> Any:
 
 
 def _checked(found: Any) -> str:
-    """A text with a word before it, or its mark if it is a secret."""
+    """Return the matched text, or the mark `SECRET_MARK` if its check says that it is a secret."""
     text = str(found.group())
     name = str(found.lastgroup)
     return SECRET_MARK if _CHECKS[name](text) else text
 
 
 def _value(text: str) -> str:
-    """What is behind the word of a labelled text."""
+    """Return the value in a labelled text: the part after the word."""
     return str(linear_pattern(f"^.*?(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL})(?:{_IS}|{_IN_TAG})").sub("", text))
 
 
 def _is_random(value: str) -> bool:
-    """Whether a value is no word, name or path: hexadecimal, or of both cases with a digit."""
+    """Return whether a value is not a word, name or path: it is hexadecimal, or has both cases and a digit."""
     bare = value.replace("-", "").rstrip("=")
     if len(bare) >= 16 and not bare.strip("0123456789abcdefABCDEF"):
         return len(bare) >= 32 or not (bare.isdigit() or bare.isalpha())
@@ -153,7 +153,7 @@ def _is_random(value: str) -> bool:
 
 
 def _is_labelled(text: str) -> bool:
-    """Whether a word and its value are a secret. An access key that is a UUID is the id of something."""
+    """Return whether a word and its value are a secret. An access key that is a UUID is the id of something."""
     is_id = "secret" not in text.lower() and linear_pattern(_KEY_ID).fullmatch(text) is not None
     value = _value(text)
     if is_id or linear_pattern(f"^<?[A-Za-z0-9_.:-]*{_NO_SECRET_TOKEN}(?:{_IS}|{_TAG_END})").search(text) is not None:
@@ -164,13 +164,15 @@ def _is_labelled(text: str) -> bool:
 
 
 def _is_of_one_case(value: str) -> bool:
-    """Whether a token is long, and has letters of one case only among its digits, as Base32 and Base36 write it."""
+    """Return whether a token is long, alphanumeric and has at least four digits, as Base32 and Base36 write it."""
     digits = sum(map(str.isdigit, value))
     return len(value) >= _MIN_TOKEN_CHARS and value.isalnum() and 4 <= digits < len(value)
 
 
 def _is_password(value: str) -> bool:
-    """Whether a value is more than a word: it has a digit, a letter and no blank, and is no path or name in code."""
+    """Return whether a value is more than a word: it has a digit, a letter and no blank, and is not a path or a name in
+    code.
+    """
     short = len(value) < 6 or value.split() != [value]
     if short or value.startswith("/") or linear_pattern(_NAME).fullmatch(value) is not None:
         return False
@@ -178,7 +180,7 @@ def _is_password(value: str) -> bool:
 
 
 def _is_basic(text: str) -> bool:
-    """Whether what follows is Base64 of `user:password`."""
+    """Return whether the part after `basic` is Base64 of `user:password`."""
     encoded = text.split()[1]
     try:
         return b":" in base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)

@@ -1,6 +1,6 @@
-"""What a model takes at a place of a document, in words for who writes it: derived from the JSON Schema of the model.
+"""Says in words, for the author of a document, what a model accepts at a place: derived from the model's JSON Schema.
 
-Nothing here repeats a value of the document; the names of its members are those that its pointers have too.
+No text here repeats a value of the document. Names of its members occur, as they do in pointers.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _CHARACTERS: Final = re.compile(r"\^(?:\(\?:)?\[(?P<each>[^]\\^]+)\]\{(?P<least>
 _CLASSES: Final = {"A-Za-z": "letters", "A-Z": "capital letters", "a-z": "small letters", "0-9": "digits"}
 _LARGEST: Final = 10**9
 _LONGEST: Final = 512
-"""Bounds from these on protect the reader, and say nothing to an author."""
+"""Bounds from these values on only protect the reader, so an author does not see them."""
 
 
 def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, document: Any) -> tuple[str, str] | None:
     """Return what is wrong at the path `path` of `document`, and the remedy; None for a fault of another kind.
 
-    `kind` is pydantic's name of the fault. Without words those of pydantic say it.
+    `kind` is pydantic's name of the fault. If the first text is empty, pydantic's own words describe the fault.
     """
     if kind == "extra_forbidden":
         names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in _written(one)))
@@ -87,7 +87,7 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def name_of(value: Any) -> str:
-    """Return what a JSON value is, such as `a list`."""
+    """Return the type of a JSON value in words, such as `a list`."""
     if isinstance(value, bool):
         return "a truth value (true or false)"
     found = {str: "string", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}
@@ -95,7 +95,7 @@ def name_of(value: Any) -> str:
 
 
 def words_for(schemas: Sequence[Mapping[str, Any]], root: Any) -> str:
-    """Return what schemas want, such as ``a text like `1.0.0` ``; empty if it is open. References are into `root`."""
+    """Return what schemas accept, such as ``a text like `1.0.0` ``; empty if anything. References are into `root`."""
     every = dict.fromkeys(text for one in schemas if (text := _words(one, root)))
     plain = [one for one in every if one != "null" and not (one == "a whole number" and "a number" in every)]
     return " or ".join(plain or every)
@@ -128,7 +128,7 @@ def _words(schema: Mapping[str, Any], root: Any) -> str:
 
 
 def _entries(items: Sequence[Mapping[str, Any]]) -> str:
-    """What the entries of a list are; nothing where they can be anything else than texts, numbers or objects."""
+    """Return in words the type of the items of a list; empty if they are not texts, numbers or objects."""
     kinds = {one.get("type") for one in items}
     if kinds == {"object"}:
         return f" of objects{_members(items[0]) if len(items) == 1 else ''}"
@@ -136,14 +136,14 @@ def _entries(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _members(schema: Mapping[str, Any]) -> str:
-    """The members of an object that an author has to write, or those that can be there if none has to."""
+    """Return in words the members that an author has to write, or the optional members if none is required."""
     written = _written(schema)
     names = [one for one in written if one in schema.get("required", ())] or written
     return f" with {', '.join(f'`{one}`' for one in names[:MAX_NAMES_SHOWN])}" if names else ""
 
 
 def _written(schema: Mapping[str, Any]) -> list[str]:
-    """The names of the members that an author can write: those that are not `readOnly`."""
+    """Return the names of the members that an author can write: those that are not `readOnly`."""
     return [name for name, one in schema.get("properties", {}).items() if not one.get("readOnly")]
 
 
@@ -152,7 +152,7 @@ def _allowed(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def schemas_at(model: type[BaseModel], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
-    """Return the schemas that a model has for the place `path`, without references and unions; none for an open one."""
+    """Return the schemas that a model has for the place `path`, with references and unions resolved; empty if open."""
     root = _schema(model)
     found = list(branches_of(root, root))
     for step in path:
@@ -169,7 +169,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def branches_of(root: Any, node: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the schemas that `node` is made of: what it refers to, and the branches of its unions."""
+    """Yield the schemas of which `node` consists: the schema it refers to, and the branches of its unions."""
     waiting, seen = [node], set[int]()
     for one in waiting:  # grows while it is walked
         if not isinstance(one, Mapping) or id(one) in seen:

@@ -59,11 +59,11 @@ def read_document(raw: bytes) -> JsonValue:
 def read_yaml(text: str, *, max_depth: int, max_nodes: int, foreign: bool = False) -> Any:
     """Return the JSON value of a document; None for an empty one.
 
-    `foreign`: the document is not the author's to change, so aliases and keys that are no texts are taken, and a scalar
-    is what version 1.2 says. An alias counts as many values as it means.
+    `foreign`: the document cannot be changed by its reader, so aliases and keys that are not texts are accepted, and a
+    scalar is read as version 1.2 says. An alias counts as many values as the value it refers to.
 
     Raises:
-        MalformedJson: it is no YAML of this kind, or exceeds a limit; names line and column, and each value that could
+        MalformedJson: it is not YAML of this kind, or exceeds a limit; names line and column, and each value that could
             be read in two ways.
     """
     import yaml
@@ -108,7 +108,7 @@ def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
         root = yaml.compose(raw.decode(), Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError):
         return listed
-    # Nobody sees the lines of what is in an envelope.
+    # The content of an envelope is encoded, so its lines are not visible.
     if isinstance(root, yaml.MappingNode) and any(key.value == "payloadType" for key, _ in root.value):
         return listed
     placed = []
@@ -130,7 +130,7 @@ def lines_in(raw: bytes) -> Iterator[None]:
 
 
 def _mark(node: Any, steps: Sequence[str]) -> Any:
-    """Where the value at a pointer begins, or its name; for one that is missing, where it would be; else None."""
+    """Return where the value at a pointer, or its name, begins; for a missing value where its parent does; or None."""
     import yaml
 
     mark = node.start_mark if node is not None else None
@@ -148,7 +148,7 @@ def _mark(node: Any, steps: Sequence[str]) -> Any:
 
 
 def write_yaml(value: Any, *, width: int = 120) -> str:
-    """Return a JSON value as YAML. A text that a reader could take for anything else is in quotes."""
+    """Return a JSON value as YAML. A text that a reader could take for a value of another type is in quotes."""
     import yaml
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -246,7 +246,7 @@ class _Builder:
         return lambda value, event: into.append(self.value(value, event))
 
     def value(self, value: Any, event: Any) -> Any:
-        """Return what is no key. A letter is a common name, and as a value it can be a truth value."""
+        """Return a value that is not a key. A plain `y` or `n` is noted as a fault: version 1.1 reads a truth value."""
         if not self.foreign and value in _LETTERS and not event.style:
             detail = f"`{value}` is a text in YAML 1.2, and a truth value in version 1.1"
             self.faults += _at(event, "ambiguous", detail, f'write `"{value}"`, or `true` or `false`').problems
@@ -267,7 +267,7 @@ class _Builder:
         return value
 
     def _core(self, text: str, event: Any) -> Any:
-        """A plain scalar as the core schema of version 1.2 reads it."""
+        """Return a plain scalar as the core schema of version 1.2 reads it."""
         if text in _WORDS:
             return _WORDS[text]
         if text[0] not in "+-.0123456789":
@@ -291,7 +291,7 @@ class _Builder:
         import yaml
 
         tag = self.older.resolve(yaml.ScalarNode, text, (True, False))
-        # Version 1.1 reads digits with colons as one number, and a long one of them for hours.
+        # Version 1.1 reads digits with colons as one number, which takes hours if it is long.
         if tag not in _JSON_TAGS or (tag != _TEXT_TAG and len(text) > MAX_NUMBER_CHARS):
             return False
         try:

@@ -1,8 +1,8 @@
-"""`RunAccount`: what the entries of one run add up to, kept entry by entry as they are appended.
+"""Defines `RunAccount`, the sum of the entries of one run, kept entry by entry as they are appended.
 
-It is the same fold live, in a replay and for a stored run (`kinds`), so all who read a run read one account: the
-budget guard, the guards of calls, the rule of every end, the DecisionRecord and views. An effect whose outcome nobody
-knows counts as one that can have happened. Time in which a run waits is not counted: for a person, for the agent of its
+It is the same fold live, in a replay and for a stored run (`kinds`), so all readers of a run use one account: the
+budget guard, the guards of calls, the rule of every end, the DecisionRecord and views. An effect of unknown outcome
+counts as an effect that can have happened. Time in which a run waits is not counted: for a person, for the agent of its
 session, for a driver, or for its turn (`waited_us` of an answer).
 Source: Reference Architecture, "The three ledgers"; API Contracts, "run_budget"; docs/design/journal.md, "The account".
 """
@@ -22,8 +22,8 @@ from contextos.contracts.model import UNITS_PER_CENT, final_fields
 
 @final_fields
 class Usage:
-    """What a run has used: tokens, calls, cost in 1/10,000 US cent, and wall clock time without waiting, in
-    microseconds. `tokens` are those of the prompts that the compiler made; `model_tokens` are those that models billed
+    """The resources that a run has used: tokens, calls, cost in 1/10,000 US cent, and wall clock time without waiting,
+    in microseconds. `tokens` are the tokens of the compiled prompts, and `model_tokens` the tokens that models billed
     in `model_calls` calls.
     """
 
@@ -42,11 +42,11 @@ class Usage:
 
 @dataclass(slots=True)
 class RoutedCall:
-    """One route, and what became of its call so far. `profile` is None where no profile was eligible.
+    """One route, and the state of its call so far. `profile` is None if no profile was eligible.
 
-    `outcome` is None until the call is answered, and `not_taken` where its answer was not taken. `cost_units` is what
-    the call reserves until its answer says what it cost; `is_unpriced` then says that it is still what was reserved.
-    `tokens` has the tokens that the provider bills, by kind.
+    `outcome` is None until the call is answered, `not_taken` if its answer was not taken, and `no_route` without a
+    profile. `cost_units` is the reserved cost until the answer states the cost; `is_unpriced` says that the answer
+    stated none, so that the reserved cost counts. `tokens` has the tokens that the provider bills, by kind.
     """
 
     operation: str
@@ -68,7 +68,7 @@ class LedgerSoFar:
         self._entries, self._hashed = 0, sha256(b"[")
         self._new: list[str] = []
         self.add = self._new.append
-        """Adds the hash of its next entry."""
+        """Adds the hash of the ledger's next entry."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the ledger as a record names it. Its head is the content address of the list of hashes."""
@@ -82,12 +82,13 @@ class LedgerSoFar:
 
 
 class RunAccount:
-    """What the entries of one run up to now add up to. Only `fold_entry` changes it, and nobody what it holds.
+    """The sum of the entries of one run so far. Only `fold_entry` changes it; nothing else may change its values.
 
-    `effects` has what the run did to other systems by call, in the order of the calls; the last word about a call
-    counts. `decisions` has the policy decisions in order, `controls` what they raised by name, and `matched_rules` the
-    rules that matched in any of them. `instructing` names the content that speaks to an agent: `tool:<id>` or
-    `attachment`, each once, in order. `routes` has the routes to models by the key of their entries, in order.
+    `effects` has the effects of the run on other systems by call, in the order of the calls; the last entry about a
+    call counts. `decisions` has the policy decisions in order, `controls` the values that they raised by name, and
+    `matched_rules` the rules that matched in any of them. `instructing` names the sources whose text addresses an
+    agent: `tool:<id>` or `attachment`, each once, in order. `routes` has the routes to models by the key of their
+    entries, in order.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -135,24 +136,23 @@ class RunAccount:
         return {name: ledger.as_json() for name, ledger in self.ledgers.items()}
 
     def raised(self, name: str) -> list[str]:
-        """Return what the policy decisions of the run raised under this name, in order of the alphabet."""
+        """Return the values that the policy decisions of the run raised under this name, sorted."""
         return sorted(self.controls.get(name, ()))
 
     def evidence_refs(self) -> list[str]:
-        """Return the references in the order of their use; that of an answer is the order in which the calls were
-        dispatched. They include the memories in the compiled contexts, and the attachments and artifacts that the run
-        got.
+        """Return the references of the evidence in the order of its use, each once. Answers of tools are in the order
+        in which their calls were dispatched. Memories in compiled contexts, attachments and artifacts are included.
         """
         return list(dict.fromkeys(ref for refs in self.evidence.values() for ref in refs))
 
     def void_answers(self) -> dict[int, str]:
-        """Return the answers to approvals that the run found void (`void_answers`)."""
+        """Return the reason for each answer to an approval that the run found void, by the number of its entry."""
         voided = "approval.voided" in self.by_kind
         return void_answers(self.of("approval.asked", "approval.answered", "approval.voided")) if voided else {}
 
     def undone_call(self, tools: Set[str]) -> tuple[str, str] | None:
-        """Return the last call of one of `tools` that the agent of a session asked for and that was not done, if no
-        later call of its tool was: the tool, and why.
+        """Return (tool, reason) of the last call of one of `tools` that the agent of a session asked for and that was
+        not done; None if there is no such call. A later call of the same tool that was done makes up for it.
         """
         asked = {one.key: one.body["tool"] for one in self.of("call.asked") if one.body["tool"] in tools}
         undone: dict[str, str] = {}
@@ -178,7 +178,7 @@ def cents(units: int) -> float | int:
 
 
 def answered_call(account: RunAccount, entry: Logged) -> None:
-    """Note what the answer of a call, or its refusal, says of its effect."""
+    """Note the effect of a call, as its answer or its refusal states it."""
     call, effects, envelope = _call(entry), account.effects, entry.body["envelope"]
     made_by = envelope["metadata"].get("made_by")
     happened = made_by is not None or bool(entry.body.get("happened"))
@@ -199,7 +199,7 @@ def answered_call(account: RunAccount, entry: Logged) -> None:
 
 
 def settled_call(account: RunAccount, entry: Logged) -> None:
-    """Note what an operator says became of a call whose outcome nobody knew."""
+    """Note the finding of an operator about a call of unknown outcome."""
     call, effects = _call(entry), account.effects
     if call not in effects:
         return
@@ -210,14 +210,14 @@ def settled_call(account: RunAccount, entry: Logged) -> None:
 
 
 def _call(entry: Logged) -> str:
-    """The call that an entry is about: its plan and its step."""
+    """Return the call that an entry is about, as `<plan revision>/<step id>`."""
     return "/".join(entry.key.split("/", 2)[:2])
 
 
 def void_answers(log: Iterable[Logged]) -> dict[int, str]:
-    """Return by the number of its entry each answer to an approval that its run found void, with the reason.
+    """Return the reason for each answer to an approval that its run found void, by the number of the answer's entry.
 
-    Such an answer is nobody's approval and nobody's denial: a process that can append to the run can have made it up.
+    Such an answer neither approves nor denies: a process that can append to the run can have made it up.
     """
     answered, void = dict[str, int](), dict[int, str]()
     for entry in log:

@@ -1,8 +1,8 @@
 """The body type of each kind of journal entry, and a check of a body against its type.
 
-A recorded entry's body is `{"request_digest", "answer"}`, without the first where kind and key say what was asked. The
-type listed here is that of the answer. The journal does not check what it writes, for speed; tests and the simulator
-call `body_fault` on every entry instead.
+A recorded entry's body is `{"request_digest", "answer"}`, without `request_digest` if kind and key state the question.
+The type listed here is the type of the answer. For speed the journal does not check the bodies that it writes; tests
+and the simulator call `body_fault` on every entry instead.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ACT_ARGUMENTS: Final[dict[str, Any]] = {
 """The type of the arguments of each kind of operator act."""
 
 LISTED_BODIES: Final[dict[str, Any]] = {PERSON_LISTED: ListedPerson, DIRECTORY_USED: UsedDirectory}
-"""The type of the body for each kind of `control` that states, sealed, what the directory says."""
+"""The type of the body for each kind of `control` by which the runtime states, sealed, data of the directory."""
 
 CONTROL_BODIES: Final[dict[str, Any]] = {
     "effect.settled": shared.SettledEffect,

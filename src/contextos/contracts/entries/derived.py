@@ -27,7 +27,7 @@ class ResolvedIntentBody(Model):
 
 
 class StatedContext(Model):
-    """Body of `run.context`: of the RunContext what neither the request nor the identity of the run states."""
+    """Body of `run.context`: the parts of the RunContext that neither the request nor the run's identity states."""
 
     agent_id: Name
     safety_mode: ApprovalMode
@@ -35,7 +35,7 @@ class StatedContext(Model):
 
 
 class TakenParameters(Model):
-    """Body of `parameters.taken`: the values that were taken, and the names of those that nothing has."""
+    """Body of `parameters.taken`: the parameters that have a value, and the names of those without any source."""
 
     parameters: Seq[TakenParameter]
     missing: Seq[Name] = ()
@@ -57,7 +57,7 @@ class VerifiedPlan(Model):
 
 
 class ObservedFinding(Model):
-    """What enforcing would have done with a call of an observed session, and why.
+    """The effect that enforcing would have had on a call of an observed session, and why.
 
     `deny`: the call would not have been made. `ask`: a person would have been asked, by the gate `gate_id`. `rule_ids`
     are the policy rules behind it; without one, `code` names the check.
@@ -73,7 +73,7 @@ class ObservedFinding(Model):
 
 
 class ObservedCall(Model):
-    """Body of `call.observed`: what one check (`by`) found in a session whose pack observes. The call went on."""
+    """Body of `call.observed`: the findings of one check (`by`) in a session whose pack observes. The call went on."""
 
     by: Name
     findings: Seq[ObservedFinding]
@@ -91,7 +91,7 @@ class OpenedSession(Model):
 
 
 class AnsweredCall(Model):
-    """Body of `call.answered`: what an agent's call came to, and why it was refused.
+    """Body of `call.answered`: the result of an agent's call, and why it failed or was refused.
 
     The output of a call that is `done` is in the entry `tool.returned` or `tool.refused` with the key `step`
     (`<revision>/<step id>`). `failed`: the tool answered with an error.
@@ -105,8 +105,8 @@ class AnsweredCall(Model):
 class RefusedCall(Model):
     """Body of `tool.refused`: why the tool gateway refused a call. Nothing was sent.
 
-    `call` is the call as it would have been sent, as far as the guards had decided about it. It is absent for a tool
-    that is not registered, and for a call that was dispatched before.
+    `call` is the call as it would have been sent, as far as the checks had come. It is absent if the tool is not
+    registered, or if the call had been dispatched before.
     """
 
     envelope: StatedResult
@@ -125,8 +125,8 @@ class ScheduledRetry(Model):
 
 
 class DispatchedCall(Model):
-    """Body of `tool.dispatching`: a call that is about to be sent. `reserved_cents` of the run's budget are set aside
-    for it, and `credentials` says where the static secrets come from with which it is sent.
+    """Body of `tool.dispatching`: a call that is about to be sent, not after `not_after_us` (Unix microseconds). It
+    reserves `reserved_cents` (US cents) of the run's budget. `credentials` names the places of its static secrets.
     """
 
     envelope: StatedCall
@@ -138,8 +138,8 @@ class DispatchedCall(Model):
 
 
 class CheckedCheckpoint(Model):
-    """Body of `checkpoint.checked`: the evidence that a decision requires, by name, and the names that are not
-    available.
+    """Body of `checkpoint.checked`: the references of the evidence that a decision requires, by name (`satisfied`), and
+    the names of the evidence that is not available (`unresolved`).
     """
 
     decision_key: Name
@@ -149,9 +149,9 @@ class CheckedCheckpoint(Model):
 
 
 class TracedArguments(Model):
-    """Body of `arguments.traced`: where the arguments of a call come from, by name. A run that has seen nothing
-    untrusted has no such entry, unless a rule reads it. `kept` is the digest of what is kept of the call for later
-    runs, if anything is.
+    """Body of `arguments.traced`: where the arguments of a call come from, by name. A run that has seen no untrusted
+    content has no such entry, unless a rule reads these facts. `kept` is the digest of the data about the call that is
+    kept for later runs; None if none is kept.
     """
 
     arguments: Map[TracedArgument]
@@ -173,8 +173,8 @@ class FrozenEvidence(Model):
 
 
 class AskedEvidence(Model):
-    """Evidence for a call that a person is asked about. `digest` is that of the statement that the run froze, and
-    `volatile` says by how much numbers in it can differ when the answer is used.
+    """Evidence for a call that a person is asked about. `digest` is the digest of the statement that the run froze.
+    `volatile` says, by JSON Pointer, by how much a number in the value can differ when the answer is used.
     """
 
     name: Name
@@ -186,11 +186,12 @@ class AskedEvidence(Model):
 
 
 class ApprovalBinding(Model):
-    """What an approval is bound to: one call, for whom it is made, its deadline, and by whom.
+    """The exact object of an approval: one call, for whom it is made, who has to approve, and by when.
 
-    `untrusted` names the arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with
-    where it was found, or `planner` if nowhere. `instructions` is what the run has seen that speaks to an agent:
-    `tool:<id>` or `attachment`. `nonce` is the head of the run's journal when the question was asked.
+    `untrusted` names the arguments whose value no trusted source has, and `secrets` the arguments whose value nobody is
+    shown, each with the places where it was found, or `planner` if nowhere. `instructions` names the sources whose text
+    addresses an agent: `tool:<id>` or `attachment`. `nonce` is the hash of the last entry of the run's journal when the
+    question was asked. `deadline_us` is Unix time in microseconds.
     """
 
     tenant_id: Name
@@ -264,16 +265,16 @@ class EndedRun(Model):
 
 
 class RecheckedValue(Model):
-    """Volatile evidence as it is now."""
+    """The present digest and value of volatile evidence."""
 
     digest: Name
     value: Any
 
 
 class RecheckedEvidence(Model):
-    """Body of `evidence.rechecked`: how many pins and facts an approval was bound to, and those that are another now.
+    """Body of `evidence.rechecked`: the number of pins and facts to which an approval was bound, and those that differ.
 
-    `other` has by name the digest now, None for what was withdrawn, and of volatile evidence the value too.
+    `other` has, by name, the new digest (None: withdrawn), and for volatile evidence also the new value.
     """
 
     bound: Count

@@ -1,6 +1,6 @@
-"""`KINDS`, the row of every kind of entry that a run can have, and the fold of a run by these rows.
+"""Defines `KINDS`, the rows of all kinds of entries that a run can have, and the fold of a run by these rows.
 
-Each entry changes the account as the row of its kind says, live, in a replay and when stored.
+Each entry changes the account as the row of its kind says: in a live run, in a replay and in a stored run alike.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 UNSIGNED_KINDS: Final = frozenset(kind for kind, row in KINDS.items() if row.appended)
-"""Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers,
-settlements and selections for slots are signed by a person's key; a cancel request, and that a question is asked again,
-count with their sealed act.
+"""The kinds of entries that are appended outside the loop and that no head signs until the loop's next commit. Approval
+answers, settlements and selections for slots have a person's own proof; a cancel request and the request to ask a
+question again count only with their sealed act.
 """
 
 
@@ -35,7 +35,7 @@ class LedgerHeads:
         self._ledgers = {name: LedgerSoFar() for name in LEDGERS}
 
     def add(self, entry: Logged | Entry) -> None:
-        """Add the next entry of the run. Raises `KeyError` for one of no known kind."""
+        """Add the next entry of the run. Raises `KeyError` for an entry of an unknown kind."""
         if (ledger := self._ledgers.get(KINDS[entry.kind].ledger)) is not None:
             ledger.add(entry.hash)
 
@@ -53,7 +53,7 @@ def account_of(run_id: str, log: Iterable[Logged]) -> RunAccount:
 
 
 def fold_entry(account: RunAccount, entry: Logged) -> None:
-    """Add the next entry of the run to its account. Of an erased one only that it was there, and when, is known."""
+    """Add the next entry of the run to its account. An erased entry counts only by its kind, time and hash."""
     _, kind, _, at_us, _, body, entry_hash = entry
     if not account.by_kind:
         account.began_us = account.now_us = at_us

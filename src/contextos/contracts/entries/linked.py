@@ -1,7 +1,7 @@
-"""The streams that this process linked or verified, so that it verifies nothing stored twice.
+"""Keeps the streams that this process linked or verified, so that it verifies no stored entry twice.
 
-They are found by content, bounded in bytes, and another content is never found. `verify`, an export and a replay
-compute every hash of a run anew all the same.
+The kept entries are bounded in bytes. They count only for stored entries with exactly the same content. `verify`, an
+export and a replay compute every hash of a run anew all the same.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from contextos.contracts.journal import Entry
 V = TypeVar("V")
 
 KEPT_BYTES: Final = 32 << 20
-"""How much a table holds."""
+"""The size of a table, in bytes."""
 ASKED_BYTES: Final = 4_096
-"""What a key counts that holds some short texts, so that a table of small values is bounded too."""
+"""The bytes that count for a key of some short texts, so that a table of small values is bounded too."""
 _ENTRY_BYTES: Final = 800
-"""What an entry takes beside its body."""
+"""The bytes of an entry without its body, about."""
 
 
 class RecentlyUsed(Generic[V]):
-    """A table of values of at most about `most` bytes, or in all; what was not used for longest is dropped first.
+    """A table of values of about `most` bytes, or `most` values of size 1. Values not used for longest go first.
 
-    Two halves: what is used moves to the new one, and a new one that is full becomes the old one. So threads need no
-    lock: what one of them loses is computed again.
+    It has two halves: a value that is used moves to the new half, and a full new half replaces the old half. Threads
+    need no lock: a value that a thread loses is computed again.
     """
 
     def __init__(self, most: int = 1024) -> None:
@@ -41,7 +41,7 @@ class RecentlyUsed(Generic[V]):
         return found[0] if found is not None else None
 
     def keep(self, key: Any, value: V, size: int = 1) -> V:
-        """Keep a value of `size` bytes, or one among as many as the table holds, and return it."""
+        """Keep a value of `size` bytes (by default it counts as 1), and return it."""
         if self._bytes + size > self._half:
             self._old, self._new, self._bytes = self._new, {}, 0
         self._bytes += size - self._new.get(key, (None, 0))[1]
@@ -60,20 +60,20 @@ _body: Final = attrgetter("body")
 
 
 def know(tenant: str, stream: str, entries: Sequence[Entry]) -> None:
-    """Note entries of a stream from its first that this process linked itself, or whose chain it verified."""
+    """Note entries of a stream, from its first on, that this process linked itself or whose chain it verified."""
     _LINKED.keep((tenant, stream), tuple(entries), entries_size(entries))
 
 
 def known(tenant: str, stream: str, entries: Sequence[Entry], before: int = 0) -> int:
-    """Return how many of these entries, which are behind the first `before`, are known to be linked: all that are in
-    the noted part of the stream, or none.
+    """Return how many of these entries, which follow the first `before` entries of the stream, are known to be linked.
+    It is 0 if one of them differs from the noted part of the stream.
     """
     noted = (_LINKED.get((tenant, stream)) or ())[before : before + len(entries)]
     return len(noted) if noted == tuple(entries[: len(noted)]) else 0
 
 
 def forget(tenant: str, stream: str) -> None:
-    """Drop what is noted of a stream of which an entry was erased."""
+    """Drop the noted entries of a stream, because one of its entries was erased."""
     _LINKED.drop((tenant, stream))
 
 

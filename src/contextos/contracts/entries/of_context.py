@@ -74,7 +74,7 @@ def _rules_of(entry: Logged) -> Because:
 
 
 def _slot_selected(entry: Logged, read: StoryReader) -> Lines:
-    """What a slot holds and who selected it."""
+    """Yield a line with the artifacts in a slot and who selected them, or why there are none."""
     slot_id = displayed(entry.key.partition("/")[2])
     pinned = [one.body for one in read.run.of("slot.pinned") if one.key == entry.key]
     filled: Mapping[str, Any] = next(iter(pinned), {}) or {}

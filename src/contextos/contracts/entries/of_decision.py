@@ -27,11 +27,11 @@ from contextos.contracts.envelopes.record import DecisionRecord, Scorecard
 from contextos.contracts.journal import DECISION, Logged
 
 RECORD_SHOWN: Final = ("record_id", "status", "outcome", "decision_key", "decision_version", "record_hash")
-"""The members of a record that who watches the run gets to see."""
+"""The members of a record that people who watch the run see."""
 _LISTS: Final = ("gates", "matched_rule_ids", "denying_rule_ids")
 _POLICY: Final = ("capability_id", "point", "allowed", "reason", "effective_approval_mode", *_LISTS)
 _RAISED: Final = frozenset({"must_refuse", "must_escalate", "gates", "asserted"})
-"""What a decision raises: lists, of which it states those that are not empty."""
+"""The lists of a decision that raise something for the run; a decision states only those that are not empty."""
 
 
 def _decided(account: RunAccount, entry: Logged) -> None:
@@ -50,8 +50,8 @@ def _checked(account: RunAccount, entry: Logged) -> None:
 
 
 def _verdict(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
-    """The verdict in words: allowed or denied, the approval mode, the gates it needs, the rules that matched, and why
-    those that deny exist.
+    """Return the verdict in words: allowed or denied, the approval mode, the required gates, the rules that matched,
+    and the rationales of the rules that deny.
     """
     words = ["allowed" if decision["allowed"] else f"denied ({decision['reason']})"]
     if decision["allowed"] and decision.get("effective_approval_mode"):
@@ -77,14 +77,14 @@ def _verdicts(entry: Logged, read: StoryReader) -> Lines:
 
 
 def _decision_grade(body: Any) -> Severity:
-    """What a compile denies is a tool that is not shown."""
+    """Return the severity: `warn` for a denied tool, `info` otherwise. At `compile` a denied tool is only not shown."""
     decided = body.get("decisions", (body,))
     denied = any(one.get("capability_id") and not one.get("allowed") for one in decided)
     return "warn" if denied and decided[0].get("point") != "compile" else "info"
 
 
 def _decision_noted(body: Any) -> Mapping[str, Any]:
-    """What a policy decided about one call, or about every tool at once."""
+    """Return the policy's decision about one call, or about every tool at once, for the log of an operator."""
     decided = body.get("decisions", (body,))
     lists = {"rule_ids": "matched_rule_ids", "denying_rule_ids": "denying_rule_ids", "gates": "gates"}
     return {
@@ -139,7 +139,7 @@ def _is_answered(entry: Logged, _: StoryReader) -> Lines:
 
 
 def _answered_because(entry: Logged) -> Because:
-    """A call that was made is never called refused, whatever followed from its answer."""
+    """Yield the failures as reasons. A call that was made is never called refused, whatever its answer led to."""
     what = {"done": "the call was made", "failed": "the call failed"}.get(entry.body["status"], "the call was refused")
     return listed_failures(what)(entry)
 

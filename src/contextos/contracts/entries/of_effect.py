@@ -36,7 +36,7 @@ def _dispatched(account: RunAccount, entry: Logged) -> None:
 
 
 def _retried(account: RunAccount, entry: Logged) -> None:
-    # Under one key a call happens once, however often it is sent: it counts once, at the cost of its last try.
+    # Under one key a call happens once, however often it is sent: it counts once, at the cost of its last attempt.
     account.tool_calls -= 1
     account.cost_units.pop(entry.key, None)
 
@@ -70,7 +70,7 @@ def _asked(body: Any) -> Mapping[str, Any]:
 
 
 def _refusal_noted(body: Any) -> Mapping[str, Any]:
-    # What was done before is not sent again, and has no error.
+    # An operation that was done before is not sent again, and its entry has no error.
     envelope, error = body["envelope"], body["envelope"]["error"]
     call = picked("capability_id", "tool_call_id")(envelope)
     return {**call, "error_code": error.get("code")} if error else call
@@ -142,7 +142,7 @@ def _answer(entry: Logged, _: StoryReader) -> Lines:
 
 
 def _said(envelope: Mapping[str, Any]) -> str:
-    """What a tool answered, or why nobody reads it."""
+    """Return the answer of a tool as text, or why it is withheld."""
     if withheld := envelope.get("withheld"):
         return f"(its answer is withheld: {withheld['code']}, {displayed(withheld['detail'])})"
     made = "".join(f", and made {displayed(one['name'])}" for one in envelope.get("artifacts", ()))

@@ -1,7 +1,7 @@
-"""The kinds of entries about calls of models: which route was taken and why, what was asked, and what came back.
+"""The kinds of entries about calls of models: the chosen route and the reasons, the question, and the answer.
 
-They belong to the ledger of the context: a route is never a decision of the run. What a call can cost at most is
-reserved when it is asked, and settled when it is answered; one without an answer stays reserved.
+They belong to the ledger of the context: a route is never a decision of the run. The highest possible cost of a call is
+reserved when the model is asked, and settled when it answers; without an answer the cost stays reserved.
 Source: Runtime Architecture, "AI Gateway / LLM Router"; docs/design/models.md.
 """
 
@@ -66,11 +66,12 @@ _STATES: Final = "compiled open planning executing scoring"
 
 
 class UnavailableModels(Model):
-    """Body of `model.unavailable`: the profiles that cannot be called now, each with the time when it can (Unix
-    microseconds): those that failed too often in a row, and those whose rate or number of calls at once is used up; and
-    those that were withdrawn after the run was admitted. `vectors_lost`: the process that got the vectors of the
-    attempt before ended and had not used them. `tokens` has the count of the prompt, or of each text to embed, for each
-    profile that names a tokenizer; those in `uncounted` name one that is not installed.
+    """Body of `model.unavailable`: the profiles that cannot be called now. `failed` profiles failed too often in a row,
+    and the rate or the number of parallel calls of `busy` profiles is used up; both have the time when they can be
+    called again (Unix microseconds). `withdrawn` profiles were withdrawn after the run was admitted. `vectors_lost`:
+    the process that got the vectors of the previous attempt ended before it used them. `tokens` has the count of the
+    prompt, or of each text to embed, for each profile that names a tokenizer. The tokenizer of `uncounted` profiles is
+    not installed.
     """
 
     failed: Map[Count] = {}
@@ -82,12 +83,12 @@ class UnavailableModels(Model):
 
 
 class AskedModel(Model):
-    """Body of `model.asked`: what the model of the route before was asked, and what it can cost.
+    """Body of `model.asked`: the question to the model of the route before, and what it can cost.
 
-    `request_digest` is that of the messages, the tools and the schema, which follow from the entries before and the
-    pins. `wire` and `model` are those of the profile. `input_tokens` is the estimate and `most_input_tokens` what the
-    prompt can have at most. `reserved_units` is the cost at the worst, in 1/10,000 US cent. A call that embeds has the
-    number of `texts`, and its digest is theirs. `tokenizer` made the estimate; absent, it is that of the run.
+    `request_digest` is the digest of the messages, the tools and the schema, which follow from earlier entries and the
+    pins. `wire` and `model` are from the profile. `input_tokens` is the estimate, and `most_input_tokens` the most that
+    the prompt can have. `reserved_units` is the highest possible cost, in 1/10,000 US cent. A call that embeds has the
+    number of `texts`, and its digest is of them. `tokenizer` made the estimate; absent, the estimator of the run did.
     """
 
     request_digest: Digest
@@ -109,7 +110,7 @@ class StatedCallOfModel(Model):
 
 
 class BilledUsage(Model):
-    """What the provider says that it bills, by kind, with its service tier and its own object."""
+    """The usage that the provider says it bills, by kind, with its service tier, and its own object as it was sent."""
 
     counts: Map[Count]
     tier: Text = ""
@@ -119,10 +120,10 @@ class BilledUsage(Model):
 class AnsweredModel(Model):
     """Body of `model.answered`: what became of one call of a model. Its key is that of `model.asked`.
 
-    `cost_units` is what it cost, in 1/10,000 US cent: by the usage that the provider reports, or what was reserved
-    where it reports none that has a price (`unpriced`). `retry_at_us` is when the provider can be asked again.
-    `waited_us` is how long the run waited for its turn after the answer, in microseconds. `vectors` has the digest of
-    each vector, whose numbers are nowhere on record.
+    `cost_units` is the cost in 1/10,000 US cent: by the usage that the provider reports, or the reserved cost if it
+    reports no usage that has a price (`unpriced`). `retry_at_us` is when the provider can be asked again (Unix
+    microseconds). `waited_us` is how long the run waited for its turn after the answer, in microseconds. `vectors` has
+    the digest of each vector; the numbers of vectors are never recorded.
     """
 
     outcome: AskedOutcome
@@ -171,7 +172,7 @@ def _judged(account: RunAccount, entry: Logged) -> None:
 
 
 def _settle(account: RunAccount, key: str, cost_units: int) -> RoutedCall | None:
-    """Note what a call costs, and return its route; None if that was erased."""
+    """Note the cost of a call, and return its route; None if the entry of the route was erased."""
     account.cost_units[f"model/{key}"] = cost_units
     if (call := account.routes.get(key)) is not None:
         call.cost_units = cost_units

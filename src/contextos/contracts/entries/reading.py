@@ -15,12 +15,12 @@ from contextos.errors import Integrity
 _REFUSED_ENDS: Final = ("refused", "rejected")
 _SOMETHING_CAME: Final = ("tool.", "approval.", "slot.", "agent.", "call.", "session.finished")
 MAX_REFUSED_ENTRIES: Final = 64
-"""Of a run with more entries something came."""
+"""A run with so many entries or more counts as a run of which something came (see `is_refused`)."""
 
 
 def read_body(entry: Entry) -> Any:
-    """Return the parsed body of an entry, or its answer if the kind is recorded; None if it was erased, and if it is a
-    malformed one that any process with store access could append: it states nothing.
+    """Return the parsed body of an entry, or its answer if the kind is recorded; None if the body was erased. It is
+    also None if the body is malformed and any process with store access could append the entry: it states nothing.
 
     The value has the type that `bodies` lists for the kind. It is not validated, because folds read every entry.
 

@@ -36,7 +36,7 @@ class DescribedDeployment(Model):
 class ReceivedRun(Model):
     """Body of `run.received`: the request as JSON, its digest, and the facts of the deployment that accepted it.
 
-    `correction` counts the requests with this id, each of which corrects a refused one; absent for the first.
+    `correction` counts the requests with this id that each correct a refused request; absent for the first request.
     """
 
     request: OpenObject
@@ -66,13 +66,13 @@ class RequestedCancel(Model):
 
 class UnprovedCancel(Model):
     """Body of `run.cancel_unproved`, which is empty: somebody stored or appended a cancel request of this run, and no
-    sealed act proves it. Of a stored one it is recorded once, and the run goes on.
+    sealed act proves it. The run goes on. A stored request is recorded so only once.
     """
 
 
 class ReopenedRun(Model):
     """Body of `run.reopened`: an operator lets an escalated run go on, with `to` as the new value of the exhausted
-    `limit`. Both are None where nothing was exhausted.
+    `limit`. Both are None if no limit was exhausted.
     """
 
     by: Name
@@ -83,7 +83,7 @@ class ReopenedRun(Model):
 
 class ResolvedIdentity(Model):
     """Body of `identity.resolved`, at the start of a run and before a slot is filled: the user and the agent as the
-    directory knows them, or None if it does not know both. `claim_fault` is why the claim that the request states is
+    directory knows them, or None if it does not know both. `claim_fault` says why the identity claim in the request is
     refused.
     """
 
@@ -93,8 +93,8 @@ class ResolvedIdentity(Model):
 
 
 class RedeemedIdentity(Model):
-    """Body of `identity.resolved` when an approval or a person's selection is used: requester and the person who
-    answered as the directory knows them then; `late` if the approval's deadline has passed.
+    """Body of `identity.resolved` when an approval or a person's selection is used: user, agent, and the person who
+    answered (`approver`), as the directory knows them then. `late`: the approval's deadline has passed.
     """
 
     principals: SamePrincipals | Principals | None
@@ -153,9 +153,9 @@ class OneOf(Model):
 
 
 class PinnedRun(OneOf):
-    """Body of `run.pinned`: the exact reference and content digest of everything that the run uses, or why pinning
-    failed: `failure`, and `further` what else is wrong. `snapshot_line` is the entry of `control` that wrote the
-    snapshot of the graph; 0 for an empty graph.
+    """Body of `run.pinned`: the exact reference and content digest of everything that the run uses, or the `failure`
+    to pin it, with `further` failures. `snapshot_line` is the number of the `control` entry that wrote the snapshot of
+    the graph; 0 for an empty graph.
     """
 
     snapshot: Name
@@ -178,7 +178,7 @@ class PinnedRun(OneOf):
 
 class FetchedAttachment(OneOf):
     """Body of `attachment.fetched`: an attachment of the request whose tenant, digest and media type were checked, or
-    why it cannot be used. `text` is its content without what is redacted, if it is a text; other content is not kept.
+    the `failure`, why it cannot be used. `text` is the redacted content of a text; other content is not kept.
     """
 
     evidence_ref: EvidenceRef
@@ -199,8 +199,8 @@ class AnsweredSlot(Model):
 
 
 class SelectedForSlot(OneOf):
-    """Body of `slot.selected`: the artifacts selected for a context slot, or why there are none. Only such an entry
-    lets a row into the audit of its run.
+    """Body of `slot.selected`: the artifacts selected for a context slot, or `refused`, why there are none. Without
+    such an entry in its run, the audit of slots accepts no row.
     """
 
     act: SelectionAct | None = None
@@ -211,7 +211,7 @@ class SelectedForSlot(OneOf):
 
 
 class PinnedForSlot(OneOf):
-    """Body of `slot.pinned`: the selection is in the audit, and these are its contents; or why it is not."""
+    """Body of `slot.pinned`: the contents of a selection that is in the audit of slots, or why the audit refused it."""
 
     pinned: Seq[PinnedContent] | None = None
     refused: Text | None = None
@@ -237,9 +237,9 @@ class MadeBy(Model):
 
 
 class OperationLookup(Model):
-    """Body of `act.looked_up`: the state of an operation in the idempotency table, and who did it if it is done.
-    `unproved_cancel` is the version of a stored cancel request that no sealed act proves, and
-    `unproved_denials` how many stored denials of the operation count in no run.
+    """Body of `act.looked_up`: the state of an operation in the idempotency table, and the run and call that did it
+    (`made_by`). `unproved_cancel` is the version of a stored cancel request that no sealed act proves.
+    `unproved_denials` is the number of stored denials of the operation that count in no run.
     """
 
     cancelled: bool
@@ -255,7 +255,9 @@ class OperationLookup(Model):
 
 
 class CountedUpto(Model):
-    """Where a history bucket ended: how many effects it counts, and time and digest of the last one."""
+    """The end of a history bucket: the number of effects that it counts, and the time (Unix microseconds) and digest of
+    the last effect.
+    """
 
     number: Count
     at_us: Count
@@ -264,8 +266,8 @@ class CountedUpto(Model):
 
 class HistoryRead(Model):
     """Body of `history.read`: the history facts about one call, the time for which they are true (Unix microseconds),
-    and where each bucket ended that they were read from. `clock` is that time by the clocks that rules about the call
-    read, by the name of their business hours.
+    and the end of each bucket from which they were read. `clock` has the same time as the facts of each clock that
+    rules about the call read, by the name of the business hours.
     """
 
     facts: Map[Number]
@@ -275,16 +277,16 @@ class HistoryRead(Model):
 
 
 class ComparedAnswer(Model):
-    """Body of `answer.compared`: which texts and numbers of a trusted answer an earlier run wrote out of untrusted
-    content, by their place in the answer; None if all can be.
+    """Body of `answer.compared`: the positions of the texts and numbers in a trusted answer that an earlier run wrote
+    from untrusted content; None if all of them can be such.
     """
 
     repeats: Seq[Count] | None
 
 
 class AnsweredPlanner(OneOf):
-    """Body of `planner.answered`: the plan as a foreign planner sent it, why its answer cannot be recorded, or the
-    limit of the run by which it was too late.
+    """Body of `planner.answered`: the plan as a foreign planner sent it (`proposal`), why its answer cannot be recorded
+    (`refused`), or the limit of the run that had passed when it came (`late`).
     """
 
     proposal: OpenObject | None = None
@@ -296,8 +298,8 @@ class AnsweredPlanner(OneOf):
 
 class AskedSecrets(Model):
     """What is recorded of the secret arguments of a call beside their marks. `held_by` is the process that has their
-    values, and `traced` says where these were found. `fault` says why the arguments do not fit their schema, and
-    `pointer` where.
+    values, and `traced` says where the values were found. `fault` says why the arguments do not fit their schema, and
+    `pointer` at which place.
     """
 
     held_by: Name
@@ -308,7 +310,7 @@ class AskedSecrets(Model):
 
 class AskedCall(Model):
     """Body of `call.asked`: the call that an agent asks for in its session. The key of the entry is the agent's id of
-    the call. In `args` a mark replaces each secret argument; `secrets` says of these what else is known.
+    the call. In `args` a mark replaces each secret argument; `secrets` has what else is recorded of such arguments.
     """
 
     tool: Name
@@ -345,10 +347,11 @@ class IssuedCredential(Model):
 
 
 class ExchangedCredential(OneOf):
-    """Body of `credential.exchanged`: the credential that was issued for an attempt of a call, or the reason why none
-    was.
+    """Body of `credential.exchanged`: the credential that was issued for an attempt of a call, or the `failure` to
+    issue one.
 
-    `retry_at_us` is when an open circuit admits the next call (Unix microseconds). Then the issuer was not asked.
+    `retry_at_us` is when an open circuit admits the next call (Unix microseconds); then the issuer was not asked. 0
+    without an open circuit.
     """
 
     credential: IssuedCredential | None = None
@@ -360,7 +363,7 @@ class ExchangedCredential(OneOf):
 
 class QuarantinedCapability(Model):
     """Body of `capability.quarantined`: a call of this capability is refused. `incidents` is the number of calls that
-    found another definition than the published one, and that nobody released.
+    found another definition than the published one, and that nobody has released since.
     """
 
     capability_id: Name
@@ -371,12 +374,12 @@ class ReturnedCall(Model):
     """Body of `tool.returned`: the outcome of one attempt of a call.
 
     `happened` says whether an effect took place. `waited_us` is how long the run waited for its turn, in
-    microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system answered, and
-    its answer does not say what the call did: it knows no such call, or refused it when it was sent again. `drifted`:
-    nothing was sent, because the tool is not as it was published. `done_before`: nothing was sent, because a run that
-    the store lost in a restore had done it. `definition_age_ms`: how long before the call the server was asked for the
-    list in which its tool was compared with what was published; 0 if it was asked for this call. `operation`: the write
-    was accepted and runs on under this name, by which it is looked up.
+    microseconds. `retry_at_us` is when an open circuit admits the next call (Unix microseconds). `no_record`: the
+    system answered without saying what the call did: it does not know the call, or refused to receive it again.
+    `drifted`: nothing was sent, because the tool is not as it was published. `done_before`: nothing was sent, because a
+    run that the store lost in a restore had done it. `definition_age_ms`: the age of the server's list of tools in
+    which the tool was compared with its published definition; 0 if the server was asked for this call. `operation`: the
+    write was accepted and is still executed under this name, by which it is looked up.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -400,7 +403,7 @@ class DueRetry(Model):
 
 class ReaskedApproval(Model):
     """Body of `approval.reasked`: a person had a void question asked again. `changed` names the pins and the evidence
-    (`<reference>#<name>`) that were found changed; such evidence is not used again.
+    (`<reference>#<name>`) that had changed; such evidence is not used again.
     """
 
     by: Name

@@ -1,4 +1,4 @@
-"""What is fixed for a kind of journal entry: the columns of its row, and small makers of what a row tells."""
+"""Defines what is fixed for a kind of journal entry: the columns of its row, and helpers that make their functions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Severity = Literal["info", "warn", "error"]
 Fold = Callable[[RunAccount, Logged], None]
 Telling = Callable[[Any], Mapping[str, Any]]
 Naming = Callable[[Any], Iterator[tuple[str, str]]]
-"""Yields the terms of a body, by which a search finds its run: the name of a criterion, and a value."""
+"""A function that yields the terms of a body, by which a search finds its run: (name of a criterion, value)."""
 Chapter = Literal["asked", "knew", "allowed", "did", "approved", "came"]
 """A part of the story of a run."""
 Topic = Literal["shown", "policy", "gate", "fact", "authority", "model", "call"]
-"""What a reason is about (`deployment.why`)."""
+"""The subject of a reason (`deployment.why`)."""
 Because = Iterator[tuple[Topic, str | None, str]]
 """Reasons of one entry: the topic, the tool that it is about or None for the whole run, and the sentence."""
 
@@ -29,7 +29,7 @@ class Aside(str):
 
 
 class StoryReader(NamedTuple):
-    """What a sentence can look up: the account of the whole run, and why rules exist, by rule id."""
+    """The data that a sentence can look up: the account of the whole run, and why rules exist, by rule id."""
 
     run: RunAccount
     rationales: Mapping[str, str]
@@ -37,12 +37,12 @@ class StoryReader(NamedTuple):
 
 Lines = Iterator[str]
 Sentence = str | Callable[[Logged, StoryReader], Lines]
-"""One line with members of the body in braces, each of which is escaped; or a function that yields the lines. One
-without braces needs no body, so an erased entry has it too.
+"""One line with members of the body in braces, each of which is escaped; or a function that yields the lines. A line
+without braces needs no body, so it is shown for an erased entry too.
 """
 
 BY_RUNTIME: Final = "runtime"
-"""The author of what the loop of a run writes."""
+"""The author of the entries that the loop of a run writes."""
 ANY_AUTHOR: Final = "*"
 
 TOOL_GATEWAY: Final = "action.tool_gateway"
@@ -54,25 +54,26 @@ AGENT_SESSION: Final = "decision.session"
 class Kind(NamedTuple):
     """One kind of entry. Everything that reads a journal by kind reads this row.
 
-    `body` is the type of the body; of a `recorded` kind, which is an answer from outside, that of the answer. Other
-    kinds are derived: the runtime computed them. `author` is who writes it: a name, `*` for any, or the JSON Pointer of
-    the name in the body. An `appended` one is written outside the loop, and no head is signed over it until the next
-    commit of the loop. The time before one that `wakes` was spent waiting: for a person, an agent or a driver.
+    `body` is the type of the body; for a `recorded` kind, which is an answer from outside, it is the type of the
+    answer. Other kinds are derived: the runtime computed them. `author` is who writes the entry: a name, `*` for any,
+    or the JSON Pointer of the name in the body. An `appended` entry is written outside the loop, and no head is signed
+    over it until the next commit of the loop. The time before an entry that `wakes` was spent waiting: for a person, an
+    agent or a driver.
 
-    `moves` says what it does to the state of a run, one word for each state in which it is allowed: `waiting` (nothing
-    changes), `waiting>executing`, `open,waiting>scoring`, or `planning>resolved:replan` where this is so for one value
-    of the member `decides` of the body.
+    `moves` says how the entry changes the state of a run, with one word for each state in which the entry is allowed:
+    `waiting` (nothing changes), `waiting>executing`, `open,waiting>scoring`, or `planning>resolved:replan` if the state
+    changes only for this value of the body's member `decides`.
 
-    `component` is the `plane.component` that writes it, and `component_by_key` another one by the first part of the
-    key; an empty one is the run itself. With a `severity` it is an event in the log of an operator, and a run with an
-    `always_kept` one is always exported as a trace. `told` is what who watches the run gets to see of its body; without
-    it nothing. `fold` changes the account of the run.
+    `component` is the `plane.component` that writes the entry, and `component_by_key` another component by the first
+    part of the key; an empty text is the run itself. An entry with a `severity` is an event in the log of an operator,
+    and a run with an `always_kept` entry is always exported as a trace. `told` returns the part of the body that people
+    who watch the run see; without it they see nothing. `fold` changes the account of the run.
 
-    `story` has its lines by the part of the story that `contextos runs show` tells, and `why` its reasons: a topic with
-    one line about the whole run, or a function. `graded` says of a body the severity of its event (None: no event) if
-    not all have the same, and `noted` the ids, names and numbers of the event; no text of anybody. `noticed` is what a
-    person learns of it from outside. `terms` are those by which a search finds the run. `asks` and `answers` name what
-    a run waits for from this entry on, or no longer: `approval`, `slot` or `settlement`, or `*` for any.
+    `story` has the lines for each part of the story that `contextos runs show` prints, and `why` the reasons: a topic
+    with one line about the whole run, or a function. `graded` returns the severity of the event for a body (None: no
+    event), if not all entries have the same. `noted` returns the ids, names and numbers of the event, without free
+    text. `noticed` returns the part for people outside. `terms` yields the terms by which a search finds the run.
+    `asks` and `answers` name the wait that begins or ends with this entry: `approval`, `slot`, `settlement` or `*`.
     """
 
     ledger: str
@@ -105,12 +106,12 @@ def picked(*names: str) -> Telling:
 
 
 def counted(body: Any) -> Mapping[str, Any]:
-    """Tell how many items a body has."""
+    """Return the number of items of a body, as `count`."""
     return {"count": len(body)}
 
 
 def filled(line: str, body: Mapping[str, Any]) -> str:
-    """Return a line with the members of a body that it names, escaped."""
+    """Return `line` with each member of the body that it names in braces filled in, texts escaped."""
     return line.format_map(
         {name: displayed(value) if isinstance(value, str) else value for name, value in body.items()}
     )

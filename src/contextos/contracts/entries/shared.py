@@ -74,7 +74,7 @@ class SettledEffect(Model):
 
 
 class CancelledRun(Model):
-    """Body of `run.cancelled`: a person asked to cancel a run, which the request `request_id` made."""
+    """Body of `run.cancelled`: a person asked to cancel the run that the request `request_id` began."""
 
     run: Name
     request_id: Name | None
@@ -82,7 +82,7 @@ class CancelledRun(Model):
 
 
 class ReaskedQuestion(Model):
-    """Arguments of `approval.reasked`: a person has the question with this digest asked again under the pins of now."""
+    """Arguments of `approval.reasked`: a person has the question with this digest asked again, under present pins."""
 
     run: Name
     binding_digest: Name
@@ -161,7 +161,7 @@ class CheckedModelProfile(Model):
 class ErasedEntry(Model):
     """Body of `entry.erased`: the content of one entry of a run was deleted, for example on legal grounds.
 
-    `body_digest` is that of the entry.
+    `body_digest` is the digest of the deleted body, which the entry keeps.
     """
 
     run: Name
@@ -202,8 +202,8 @@ class PublishedArtifact(Model):
 
 
 class WithdrawnArtifact(Model):
-    """Body of `artifact.withdrawn`: new runs can no longer use the artifact with this reference. `active_digest` is
-    that of the active set that the act left.
+    """Body of `artifact.withdrawn`: new runs can no longer use the artifact with this reference. `active_digest` is the
+    digest of the active set after the act.
     """
 
     ref: Name
@@ -222,8 +222,8 @@ class WrittenFacts(Model):
 
 
 class WithdrawnFact(Model):
-    """Body of `graph.withdrawn`: an edge that a commit withdrew from the graph, the digest of what it said, and the
-    evidence for that.
+    """Body of `graph.withdrawn`: an edge that a commit withdrew from the graph, the digest of its statement, and the
+    evidence for the withdrawal.
     """
 
     edge_id: Name
@@ -234,7 +234,7 @@ class WithdrawnFact(Model):
 
 class ActivatedPolicies(Model):
     """Body of `policies.activated`: the policies that apply from now on, as [level, reference], strongest level
-    first. `active_digest` is that of the active set that the act left.
+    first. `active_digest` is the digest of the active set after the act.
     """
 
     policies: Seq[Annotated[tuple[Level, Name], Strict(False)]]
@@ -242,16 +242,16 @@ class ActivatedPolicies(Model):
 
 
 class PinnedPacks(PackPin):
-    """Body of `packs.pinned` and `packs.withdrawn`: a tenant pin. `active_digest` is that of the active set that the
-    act left.
+    """Body of `packs.pinned` and `packs.withdrawn`: a tenant pin. `active_digest` is the digest of the active set after
+    the act.
     """
 
     active_digest: Digest
 
 
 class RevisedArtifact(Model):
-    """Arguments of `slots.artifact_revised`: the digest of the content that was appended to an artifact, and when. Its
-    text is in the store of artifacts alone.
+    """Arguments of `slots.artifact_revised`: the digest of the content that was appended to an artifact, and when (Unix
+    microseconds). The text is only in the store of artifacts.
     """
 
     org_id: Name

@@ -1,4 +1,4 @@
-"""The terms by which a search finds a run: what its entries state, and where the run and its decision are.
+"""Computes the terms by which a search finds a run: the values in its entries, its state, and its decision's status.
 
 A term is a number of 64 bits, the beginning of the SHA-256 of a criterion and its value. So a term has one size
 whatever the value is, and a value can only be guessed and compared. Two values with the same term only make a search
@@ -41,7 +41,7 @@ def stated_terms(entries: Iterable[Logged]) -> set[int]:
 
 
 def standing_terms(state: str, status: str | None, *, ended: bool) -> tuple[int, ...]:
-    """Return the terms of where a run is, and its decision; `status` is None where the record was erased."""
+    """Return the terms of an ended run's state and status (None: its record was erased); else only `LIVE`."""
     if not ended:
         return (LIVE,)
     return (term("state", state), term("status", status)) if status else (term("state", state),)

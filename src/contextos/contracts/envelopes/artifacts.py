@@ -197,12 +197,12 @@ class PinnedContent(Model):
 class ToolArtifact(Model):
     """Something that a tool made and returns beside its output, such as a file.
 
-    Bytes that are text (UTF-8) are taken as that text, so that whatever is looked for in texts is found there too.
-    In others it is looked for as far as they are text; an artifact in which it is found is withheld.
+    Bytes that are text (UTF-8) are read as this text, so that every search in texts covers them too. Other bytes are
+    searched as far as they are text; if something is found in them, the artifact is withheld.
     """
 
     name: Name
-    """What the tool calls it: a file name or a URI; nobody opens it."""
+    """The tool's name for the artifact: a file name or a URI, which is never opened."""
     media_type: Name
     """The media type of the content, as the tool states it."""
     content: Any = None
@@ -222,12 +222,12 @@ class ToolArtifact(Model):
         return {name: one for name, one in value.items() if name != "encoding"} | {"content": text}
 
     def hidden_texts(self) -> tuple[str, str]:
-        """Return what a reader finds in the bytes of the content that is text, also where nobody said that it is
-        base64, as UTF-8 and as UTF-16: (all of it, without what is not of it; what stands together of it, `MIN_RUN`
-        characters and more). In the first, short forms such as an e-mail address appear by chance.
+        """Return the text in the bytes of the content, read as UTF-8 and as UTF-16, also if the content is base64
+        without saying so: (all readable characters; only runs of at least `MIN_RUN` readable ASCII characters). In the
+        first text, short forms such as an e-mail address can appear by chance.
 
         Raises:
-            ValueError: it says that it is base64 and is not, or that it is a text and has other bytes.
+            ValueError: the content states base64 and is not, or states a text and is not UTF-8.
         """
         try:
             found = _bytes_of(self.content) if isinstance(self.content, str) else b""
@@ -243,15 +243,15 @@ class ToolArtifact(Model):
 
 
 def _bytes_of(text: str) -> bytes:
-    """The bytes of base64 of either alphabet, in lines or not, padded or not. Raises `ValueError`: it is not base64."""
+    """Decode base64 of either alphabet, in lines or not, padded or not. Raises `ValueError` if it is not base64."""
     text = "".join(text.split()).translate(_URL_SAFE)
     return base64.b64decode(text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True)
 
 
 class Withheld(Model):
-    """Why what a tool answered reaches nobody. Of an unsafe answer nothing else is kept.
+    """Why the answer of a tool is withheld from everybody. Nothing else is kept of an unsafe answer.
 
-    `digest` and `size` (bytes) are those of the answer as canonical JSON, after redaction; null where it is not JSON.
+    `digest` and `size` (bytes) are of the answer as canonical JSON, after redaction; null if the answer is not JSON.
     """
 
     code: WithheldCode
@@ -268,12 +268,12 @@ class RecordedArtifact(ToolArtifact):
     """An artifact of a result: its content as it was kept, or why it is withheld."""
 
     artifact_id: Name
-    """The id of the artifact, derived from that of its call."""
+    """The id of the artifact, derived from the id of its call."""
     evidence_ref: EvidenceRef | None = None
-    """The reference under which a result and a record cite it; absent where the content is withheld."""
+    """The reference under which a result and a record cite it; absent if the content is withheld."""
     digest: Digest | None = None
     """The digest of the content as canonical JSON, after redaction."""
     size: Count | None = None
-    """The size of this JSON in bytes."""
+    """The size of the content as canonical JSON, after redaction, in bytes."""
     withheld: Withheld | None = None
     """Why there is no content: it is unsafe, or the artifacts of the answer are too large together."""

@@ -42,7 +42,7 @@ class ContextBlock(Model):
     content: Text
     """The text of the block."""
     priority: Whole
-    """The rank of the block when tokens are short; a larger one is kept first, and ties go by `block_id`."""
+    """The rank of the block when tokens are short: larger numbers are kept first, equal ones by `block_id`."""
     provenance_refs: Seq[EvidenceRef] = ()
     """References to the evidence that the text was made from."""
     truncated: bool = False
@@ -55,11 +55,11 @@ class CompiledPrompt(Model):
     """The prompt of a run, one of the compiler's outputs. No decision of the runtime depends on it."""
 
     system: Text
-    """How the agent reads and writes."""
+    """The instructions on how the agent reads and writes."""
     developer: Text
-    """What the pack says about the workflow and its rules."""
+    """The pack's text about the workflow and its rules."""
     task: Text
-    """The intent, the template and what is asked of the planner."""
+    """The intent, the template and the task of the planner."""
     context_blocks: Seq[ContextBlock]
     """The blocks that fit the token budget."""
 
@@ -94,9 +94,9 @@ class ToolManifestEntry(Model):
     capabilities: Seq[Name]
     """The names of its tools that the run can see."""
     constraints: Map[Map[Seq[ArgConstraint]]] = {}
-    """By the name of a tool and of an argument, the limits that each call has to meet."""
+    """The limits that each call has to meet, by the name of the tool and then of the argument."""
     capability_metadata: Map[CapabilityMetadata] = {}
-    """By the name of a tool, its risk and approval mode."""
+    """The risk and approval mode of each tool, by its name."""
 
 
 class EvidenceManifestEntry(Model):
@@ -109,7 +109,7 @@ class EvidenceManifestEntry(Model):
     hash: Digest | None = None
     """The digest of the evidence."""
     name: Name | None = None
-    """The name by which requirements ask for the evidence, if they do."""
+    """The name by which requirements can ask for the evidence; absent if it has none."""
 
 
 class Omission(Model):
@@ -139,16 +139,16 @@ class SurfaceEntry(Model):
 
 
 class TraceHeaders(Model):
-    """The place of a run in the caller's trace, and what the run is, in the form of the W3C trace headers. No decision
-    uses them, and they are sent to nobody (API Contracts, "Trace context propagation").
+    """The place of a run in the caller's trace and the ids of the run, in the form of the W3C trace headers. No
+    decision uses these headers, and they are never sent (API Contracts, "Trace context propagation").
     """
 
     traceparent: HeaderText
     """The header `traceparent` of the caller."""
     tracestate: HeaderText | None = None
-    """`tenant` and `ctxpack` of the run, and behind them the well-formed members that the caller sent."""
+    """`tenant` and `ctxpack` of the run, followed by the well-formed members that the caller sent."""
     baggage: HeaderText | None = None
-    """`session_id`, `decision_id` and `run_id`, and behind them the well-formed members that the caller sent."""
+    """`session_id`, `decision_id` and `run_id`, followed by the well-formed members that the caller sent."""
 
 
 class PreservedTrace(Model):
@@ -158,19 +158,16 @@ class PreservedTrace(Model):
 
 
 class Redaction(Model):
-    """A place that something was redacted from before it was recorded, the kinds of what it was, and the rules of the
-    pack and the tenant that say so. Secrets need no rule.
-
-    `place` is `request:<pointer>`, or `<evidence_ref>:<pointer>` into the value of the evidence.
+    """A place from which content was removed before it was recorded, the kinds of this content, and the rules of the
+    pack and the tenant by which it was removed.
     """
 
     place: Text
-    """Where something was removed: `request:<pointer>`, or `<evidence_ref>:<pointer>` into the value of the evidence.
-    """
+    """Where the content was: `request:<pointer>`, or `<evidence_ref>:<pointer>` into the value of the evidence."""
     kinds: Seq[Name]
-    """The kinds of what was removed, such as `email`."""
+    """The kinds of the removed content, such as `email`."""
     rules: Seq[Name]
-    """The redaction rules that say so; a secret needs none."""
+    """The redaction rules by which it was removed; a secret is removed without a rule."""
 
 
 class Manifests(Model):
@@ -187,22 +184,21 @@ class Manifests(Model):
     surface_report: Seq[SurfaceEntry] = ()
     """Every registered tool, with the reason why the run can see it or not."""
     redactions: Seq[Redaction] = ()
-    """What was removed before it was recorded."""
+    """The places from which content was removed before it was recorded."""
     trace_context: TraceHeaders | None = None
-    """The caller's place in its trace, and what the run is."""
+    """The caller's place in its trace, and the ids of the run."""
 
 
 class RuntimeControls(Model):
     """The controls that apply to the run: refusals, escalations, approval gates and redaction rules.
 
     The DecisionRecord, which is the result of the run, contains a copy.
-
     """
 
     must_refuse: Seq[Text]
-    """The guardrails that refuse."""
+    """The guardrails by which calls are refused."""
     must_escalate: Seq[Text]
-    """The guardrails that escalate."""
+    """The guardrails by which the run is escalated."""
     approval_gates_active: Seq[GateId]
     """The ids of the gates at which a person has to approve."""
     redaction_rules_active: Seq[Name]
@@ -210,14 +206,14 @@ class RuntimeControls(Model):
 
 
 class RecordedReport(Model):
-    """A `BudgetReport` as the journal states it: without what `run.context` states."""
+    """A `BudgetReport` as the journal states it: without `tokens_allocated`, which follows from `run.context`."""
 
     tokens_used_at_compile: Count
     """The tokens of the whole prompt, as estimated."""
     tokens_used_by_bucket: dict[Bucket, Count]
     """The tokens that each part of the prompt uses."""
     bucket_truncations: dict[Bucket, bool]
-    """True for each part of the prompt of which a block was left out."""
+    """By part of the prompt: true if a block of this part was left out."""
     dropped_block_ids: dict[Bucket, Seq[Name]]
     """The names of the blocks of each part that were left out."""
     warnings: Seq[Text]
@@ -241,7 +237,7 @@ class LedgerBudget(Model):
 
 
 class RecordedLedger(Model):
-    """A `ContextLedger` as the journal states it: without what request, pins and budget report state."""
+    """A `ContextLedger` as the journal states it: without the fields that follow from request, pins and budget."""
 
     policy_bundles: Seq[BundleId]
     """The ids of the policy bundles that applied."""
@@ -254,8 +250,8 @@ class RecordedLedger(Model):
     compiled_context_hash: Digest
     """The digest of prompt, manifests, runtime controls and budget report; a replay has to reproduce it."""
     stage_digests: Map[Digest] | None = None
-    """By the name of a stage of the compiler, the digest of what it made; in the journal without that of the last one,
-    which is `compiled_context_hash`.
+    """The digest of the output of each stage of the compiler, by the stage's name. The journal leaves out the last
+    stage, whose digest is `compiled_context_hash`.
     """
 
 
@@ -292,7 +288,7 @@ class CompiledContext(Model):
 
 
 class RecordedManifests(Model):
-    """Of the manifests of a compiled context what no other entry of its run states; what is absent is empty."""
+    """The parts of a compiled context's manifests that no other entry of its run states; absent parts are empty."""
 
     policy_manifest: Seq[PolicyManifestEntry] = ()
     """The policy bundles that applied, and which of their rules were announced."""
@@ -301,12 +297,12 @@ class RecordedManifests(Model):
     surface_report: Seq[SurfaceEntry] = ()
     """The registered tools that the run cannot see, with the reason."""
     redactions: Seq[Redaction] = ()
-    """What was removed before it was recorded."""
+    """The places from which content was removed before it was recorded."""
 
 
 class RecordedContext(Model):
-    """Body of `context.compiled` where no planner reads the text: what identifies a compiled context, and why it is as
-    it is. The text and the other manifests follow from the entries before and what the run pins; the digest in
+    """Body of `context.compiled` if no planner reads the text: the identity of a compiled context and the reasons for
+    its content. The text and the other manifests follow from the earlier entries and the pins of the run; the digest in
     `context_ledger` covers them.
     """
 
@@ -324,7 +320,7 @@ class SurfaceCapability(Model):
     """One registered tool (capability) as this tenant, user and agent see it now: an input of the compiler.
 
     `granted` is true if the pack lists the tool and permits it to the caller's roles and scopes. Otherwise `withheld`
-    is the reason: `not_in_pack`, `no_permission`, `prohibited`, `scope_missing` or `platform_scope_missing`.
+    is the reason, such as `not_in_pack`, `no_permission`, `prohibited`, `scope_missing` or `platform_scope_missing`.
     `constraints` come from the permission.
     """
 

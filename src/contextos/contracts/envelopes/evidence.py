@@ -54,7 +54,7 @@ _NO_DIGEST: Final = {"__all__": {"digest"}}
 
 
 def items_from(stated: Sequence[Mapping[str, Any]]) -> tuple[EvidenceItem, ...]:
-    """Return items from what the journal states of them (`StatedItem`). Raises `pydantic.ValidationError`."""
+    """Return the items that the journal states as `stated` (`StatedItem`); raises `pydantic.ValidationError`."""
     return _ITEMS.validate_python(
         [
             {**one, "digest": fact_digest(one.get("subject", ""), one.get("predicate", ""), one.get("value"))}
@@ -66,15 +66,15 @@ def items_from(stated: Sequence[Mapping[str, Any]]) -> tuple[EvidenceItem, ...]:
 
 
 def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:
-    """Return what the journal states of items, each a `StatedItem` as JSON."""
+    """Return items as the journal states them, each a `StatedItem` as JSON."""
     return list(_ITEMS.dump_python(items, mode="json", exclude=_NO_DIGEST, exclude_unset=True, by_alias=True))
 
 
 @dataclass(frozen=True, slots=True)
 class GraphCommit:
-    """What a commit would change in a graph, by edge id: the digests of the edges that it appends, and for each edge
-    that it withdraws the evidence and (`ended`) the digest of what it said. `changes` is false if the graph contains
-    all of it already.
+    """The changes of a graph by a commit, by edge id: `appended` has the digest of each new edge. For each edge that is
+    withdrawn, `withdrawn` has the evidence and `ended` the digest of its statement. `changes` is false if the graph
+    already is as the commit wants it.
     """
 
     number: int
@@ -104,7 +104,7 @@ _READ_WITH_AN_EDGE: Final = ("hop", "commit")
 
 
 def crowded_nodes(edges: Sequence[Mapping[str, Any]], fan_out: int) -> frozenset[str]:
-    """Return the nodes that `fan_out` or more of these edges touch, so that a walk can have left others out."""
+    """Return the nodes that `fan_out` or more of these edges touch, so that a walk can have left out further edges."""
     if len(edges) < fan_out:
         return frozenset()
     touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
@@ -127,7 +127,7 @@ def derived_edge_id(body: bytes, ordinal: int) -> str:
 
 
 def value_of_edge(edge: Mapping[str, Any]) -> Any:
-    """Return what an edge of a graph says of its subject: its value, or the entity at which it ends."""
+    """Return the value that an edge of a graph states: its `value`, or else the entity at which it ends."""
     return edge["value"] if "value" in edge else edge["dst"]
 
 
@@ -155,7 +155,7 @@ class EvidencePath(Model):
     path: NonEmpty[Name]
     """The predicates to follow from the seed, at least one; the value at the end is the evidence."""
     max_age_s: Positive | None = None
-    """The highest age of the value in seconds; an older one is not used, and by default any age counts."""
+    """The highest age of the value in seconds; an older value is not used. By default any age counts."""
 
 
 class RetrievalQuery(Model):
@@ -170,11 +170,11 @@ class RetrievalQuery(Model):
 
 
 class TracedArgument(Model):
-    """Where the values of one argument were found in what the run has seen: `request`, `pack`, `evidence:<name>`,
-    `memory`, `slot`, `tool:<capability id>`, or `planner` for what is found nowhere.
+    """The places where the run has seen the values of one argument: `request`, `pack`, `evidence:<name>`, `memory`,
+    `slot`, `tool:<capability id>`, or `planner` for a value that was found nowhere.
 
-    `untrusted`: only untrusted content has it. `unknown`: nothing has it. `classification` is the highest of what has
-    it; if nothing has, that of the pack's data.
+    `untrusted`: only untrusted content has the value. `unknown`: no content has it. `classification` is the highest of
+    the contents that have the value; if none has, the classification of the pack's data.
     """
 
     origins: NonEmpty[Name]

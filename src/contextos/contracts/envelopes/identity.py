@@ -18,9 +18,9 @@ from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, 
 from contextos.contracts.refs import EvidenceRef
 
 MAX_TOKEN_CHARS: Final = 16_384
+"""The longest token of a login or of a claim that is read, in characters."""
 MAX_SIGNED_CHARS: Final = 1_400_000
 """The longest token of a statement that a person signs. It has the call in clear: 1 MiB of JSON, in Base64url."""
-"""The longest compact JWS that is read."""
 
 Base64Url = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=4_096)]
 """Bytes as Base64url without padding."""
@@ -40,7 +40,7 @@ class Principal(Model):
     display: str | None = Field(default=None, max_length=256)
     """A name for people; it decides nothing."""
     issuer: Name | None = None
-    """The partner of which the principal is; absent, the directory here knows it."""
+    """The partner to which the principal belongs; absent, the principal is in this deployment's directory."""
 
 
 Chain = Annotated[tuple[Principal, ...], Strict(False), Field(max_length=32), ListOnly()]
@@ -55,12 +55,12 @@ class UserDelegation(Model):
     auth_type: Literal["oauth2", "saml", "oidc", "service"]
     """The kind of the login behind the delegation, as the caller states it; it grants nothing."""
     scopes: Seq[Name] = ()
-    """The scopes that the user delegates; they are compared with those that the directory knows."""
+    """The scopes that the user delegates; they are compared with the scopes in the directory."""
     subject: Name | None = None
-    """The user who delegates: the id, or the subject that the directory has of the user."""
+    """The user who delegates: by the user's id, or by the user's `subject` in the directory."""
     token_ref: Name | None = None
-    """A reference to the token, such as its hash; one that the directory does not know is not kept. Absent, the one
-    delegation of the user to the agent that the directory lists.
+    """A reference to the token, such as its hash; a reference that the directory does not know is not kept. If it is
+    absent, the only delegation of the user to the agent in the directory is meant.
     """
 
 
@@ -70,11 +70,11 @@ class UserClaims(Model):
     model_config = ConfigDict(extra="allow")
 
     user_id: str = Field(min_length=1, max_length=256)
-    """The id of the user, by which the directory is asked."""
+    """The id by which the user is looked up in the directory."""
     delegation: UserDelegation | None = None
     """What the user delegates to the agent; absent, the agent has its own scopes and acts for nobody."""
     role: Name | None = None
-    """The role of the user as the caller states it; another one than in the directory refuses the request."""
+    """The role of the user as the caller states it; if the directory has another role, the request is refused."""
     tenure_days: Count | None = None
     """For how many days the user is known, as the caller states it; it grants nothing."""
 
@@ -119,35 +119,35 @@ class IdentityClaim(Model):
 
 
 class HopClaim(Model):
-    """What the claim of a partner (`ctxhop+jwt`) proved: which agents called one another for the user, and then us."""
+    """What the claim of a partner (`ctxhop+jwt`) proved: which agents called one another, and at last this runtime."""
 
     issuer: Name
     """The partner that signed the claim."""
     jti: Name
-    """The id of the claim, which counts for one request."""
+    """The id of the claim; a claim counts for one request only."""
     claim_hash: Digest
     """The digest of the signed token; the token itself is not kept."""
     chain: Chain
-    """The agents, from the first one that called to the one that called us, each with the partner of which it is."""
+    """The agents from the first caller to the agent that called this runtime, each with the partner it belongs to."""
 
 
 class AgentIdentity(Model):
     """The agent as the request or the RunContext describes it."""
 
     agent_id: str = Field(min_length=1, max_length=256)
-    """The id of the agent, by which the directory is asked."""
+    """The id by which the agent is looked up in the directory."""
     agent_urn: AgentUrn | None = None
-    """The name and version of the agent; another one than in the directory refuses the request."""
+    """The name and version of the agent; if the directory has others, the request is refused."""
     workload_identity: SpiffeId
-    """The SPIFFE id of the workload; another one than in the directory refuses the request."""
+    """The SPIFFE id of the workload; if the directory has another id, the request is refused."""
     role: Name | None = None
-    """The role of the agent; another one than in the directory refuses the request."""
+    """The role of the agent; if the directory has another role, the request is refused."""
     token_ref: Name | None = None
-    """A reference to the agent's token: that of the directory, or the request is refused. Another one is not kept, and
-    none is part of the request's fingerprint.
+    """A reference to the agent's token. If the directory has another reference, the request is refused and this one is
+    not kept. It is never part of the request's fingerprint.
     """
     lifecycle: Lifecycle | None = None
-    """Whether the agent is active; another state than in the directory refuses the request."""
+    """Whether the agent is active; if the directory has another state, the request is refused."""
     principal_chain: Chain | None = None
     """The principals from the one who made the request to the one who executes it."""
     identity_claim: IdentityClaim | None = None
@@ -155,7 +155,7 @@ class AgentIdentity(Model):
 
 
 class KnownUser(Model):
-    """A user as the directory knows them. `scopes` are delegated to agents while `delegation_live` is true.
+    """A user as the directory knows them. The user's `scopes` are delegated to agents while `delegation_live` is true.
 
     Organisation, teams and projects decide which artifacts the user sees. A user without an organisation sees none.
     `subject` is the name of the user at the issuer of their delegations, where it differs from `user_id`.
@@ -174,7 +174,7 @@ class KnownUser(Model):
 
 
 class DirectoryLimits(Model):
-    """Upper limits that the directory sets for the runs of an agent or of a tenant. An absent one limits nothing."""
+    """Upper limits that the directory sets for the runs of an agent or of a tenant. An absent limit limits nothing."""
 
     total_tokens: Positive | None = None
     max_tool_calls: Count | None = None
@@ -195,9 +195,9 @@ DEFAULT_PLATFORM_SCOPES: Final[frozenset[PlatformScope]] = frozenset({"tools:rea
 class KnownAgent(DirectoryLimits):
     """An agent as the directory knows it. `ceiling` is the highest approval mode that it is allowed to use.
 
-    `platform_scopes` are all that it is allowed to do with tools, whatever `scopes` a user delegates to it. Absent,
-    they are `DEFAULT_PLATFORM_SCOPES`; an empty list allows nothing. `token_ref` is the one reference to the agent's
-    token that a request can state. It is not the token.
+    `platform_scopes` are all that the agent is allowed to do with tools, whatever `scopes` a user delegates to it.
+    Absent, they are `DEFAULT_PLATFORM_SCOPES`; an empty list allows nothing. `token_ref` is the only reference to the
+    agent's token that a request can state. It is not the token itself.
     """
 
     agent_id: Name
@@ -219,7 +219,7 @@ class KnownAgent(DirectoryLimits):
 
 class KnownDelegation(Model):
     """A delegation that is in force, as the issuer of its token knows it: by whom (`subject`), for which agent and
-    scopes. `expires_at` is Unix time in seconds, of the years to 9999: one in milliseconds would never end.
+    scopes. `expires_at` is Unix time in seconds before the year 10000: so a time in milliseconds by mistake is refused.
     """
 
     subject: Name
@@ -231,9 +231,9 @@ class KnownDelegation(Model):
 class Principals(Model):
     """The user and the agent of a request as the directory knows them, and the limits of their tenant.
 
-    `delegation` is the one whose token the request refers to, or None. `unsafe` names the development stand-ins that
-    answered; it is empty in production. `directory_version` is that of a directory which has versions. `approver_ids`
-    are the ids under which the user or the agent's owner is an approver: the same people, with another name.
+    `delegation` is the delegation to whose token the request refers, or None. `unsafe` names the development stand-ins
+    that answered; it is empty in production. `directory_version` is None if the directory has no versions.
+    `approver_ids` are the ids that the user or the agent's owner, the same people, have as approvers.
     """
 
     user: KnownUser
@@ -245,8 +245,8 @@ class Principals(Model):
     approver_ids: Seq[Name] = ()
 
     def same_as(self, other: Principals) -> bool:
-        """Return whether both are the same identities; another version of the directory can state the same ones, and a
-        delegation that is renewed until another time is the same one.
+        """Return whether `other` has the same identities. The version of the directory and the time at which the
+        delegation expires do not count.
         """
         if self is other:
             return True
@@ -256,25 +256,25 @@ class Principals(Model):
         return self.model_copy(update=same) == other
 
     def looked_up_again(self, now: Principals | None) -> dict[str, Any] | None:
-        """Return how an entry states who a later look-up found: a `SamePrincipals` if these, or in full."""
+        """Return `now`, which a later look-up found, as an entry states it: `SamePrincipals` if equal, else in full."""
         if now is None:
             return None
-        # Values that differ in form alone are the same, and are compared only then.
+        # The values are compared only if their JSON differs: values that differ in form alone are equal.
         if (stated := now.to_json()) != self.to_json() and now != self:
             return stated
         version = self.directory_version
         return {"same": True} | ({"directory_version": version} if version is not None else {})
 
     def of_later(self, stated: Mapping[str, Any] | None) -> Principals | None:
-        """Return whom `looked_up_again` stated."""
+        """Return the principals that `looked_up_again` stated as `stated`; None if it stated None."""
         if stated is None:
             return None
         return self if "same" in stated else Principals.model_validate(stated)
 
 
 class SamePrincipals(Model):
-    """That a later look-up found exactly the user and the agent that the run was admitted with. The version of the
-    directory is stated again, because it counts for the time of its entry.
+    """The result of a later look-up that found exactly the user and the agent with which the run was admitted.
+    `directory_version` is the version at the time of the entry; None if the directory has no versions.
     """
 
     same: Literal[True]
@@ -296,9 +296,8 @@ class ApproverLogin(Model):
 
 
 class ApproverPasskey(Model):
-    """A passkey (WebAuthn credential) of an approver: its id, its public key as a COSE key, and the handle of its user,
-    each as unpadded Base64url. It counts for answers that were given on a page of `origin` for the relying party
-    `rp_id`.
+    """A passkey (WebAuthn credential) of an approver: its id, its public key as a COSE key, and its user's handle, each
+    as unpadded Base64url. It counts for answers that were given on a page of `origin` for the relying party `rp_id`.
     """
 
     credential_id: Base64Url
@@ -417,8 +416,9 @@ class Settled(Model):
 class HeldRoles(Model):
     """The roles of a tenant that at least one person holds: as a user of agents, and as an approver.
 
-    Who is listed, for lint: the `people` who approve, the `agents`, the `requesters` and the `delegations`; None where
-    the directory lists none of them, as users whom tokens describe. `limits` are those of the tenant.
+    Lint also reads the entries of the directory: `people` (the approvers), `agents`, `requesters` (the users) and
+    `delegations`. Each is None if the directory cannot list them, such as users who come from tokens. `limits` are the
+    limits of the tenant.
     """
 
     users: Seq[Name] = ()

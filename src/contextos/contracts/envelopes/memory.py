@@ -31,7 +31,7 @@ class MemoryCandidate(Model):
 
 
 class ContradictionCheck(Model):
-    """The promoted memories of the same entity and predicate (`memory:` refs), and whether the candidate agrees."""
+    """The promoted memories of the same entity and predicate (`memory:` refs), and whether they fit the candidate."""
 
     existing: Seq[EvidenceRef] = ()
     verdict: Contradiction
@@ -89,7 +89,7 @@ class PromotedMemory(Model):
 
     @property
     def expires_at_us(self) -> int | None:
-        """When it is no longer recalled, in Unix microseconds; None for a memory that does not expire."""
+        """Return when the memory is no longer recalled, in Unix microseconds; None if it does not expire."""
         ttl_s = self.proposal.ttl_s
         return None if ttl_s is None else self.review.at_us + ttl_s * 1_000_000
 

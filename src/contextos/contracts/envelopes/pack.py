@@ -21,13 +21,13 @@ Semver = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
 
 
 class Compatibility(Model):
-    """The components that a pack requires, each with a lower bound such as `>=0.1.0`. Without one of them the pack is
-    refused.
+    """The components that a pack requires, each with a lower bound such as `>=0.1.0`. If one is not met, every run of
+    the pack is refused.
     """
 
     requires: Map[Name] = {}
-    """The lowest versions that the pack needs, by component (`runtime` or `ontology`), each written `>=x.y.z`; an unmet
-    or unknown one refuses every run.
+    """The lowest versions that the pack needs, by component (`runtime` or `ontology`), each written `>=x.y.z`. With an
+    unmet or unknown one every run is refused.
     """
 
 
@@ -39,9 +39,9 @@ class ContractMeta(Model):
     contract_version: str = Field(pattern=r"^2\.[0-9]+\.[0-9]+$")
     """The version of the format that the author read, `2.y.z`; every 2.x is read alike."""
     issuer: Name
-    """Who wrote the pack; this person can answer no approval of its runs."""
+    """The person who wrote the pack, and who cannot answer an approval of its runs."""
     created_at: Name
-    """When the pack was written, as text for people; it is compared with nothing."""
+    """When the pack was written, as text for people."""
     compatibility: Compatibility = Compatibility()
     """The versions of components that the pack needs; by default it needs none."""
 
@@ -49,7 +49,7 @@ class ContractMeta(Model):
 class PackMeta(Model):
     """The identity of the pack, and the limits that it sets for every run.
 
-    In `mode` `observe` the pack stops no call of its sessions: what it would have denied or asked is recorded.
+    In `mode` `observe` the pack stops no call of its sessions: its denials and questions are only recorded.
     """
 
     pack_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
@@ -71,12 +71,12 @@ class PackMeta(Model):
     safety_ceiling: ApprovalMode = "destructive"
     """The highest approval mode that a run can reach; the ceilings of the intent and of the agent can lower it."""
     mode: Literal["enforce", "observe"] = "enforce"
-    """With `enforce` the pack decides, and with `observe` it stops no call of its sessions and records what it would
-    have done.
+    """With `enforce` the pack decides; with `observe` it stops no call of its sessions, and the denials and questions
+    that it would have caused are recorded.
     """
     run_budget: RunBudget | None = None
-    """The limits that the pack sets for each run; without them those of the deployment count, and of several limits the
-    lowest wins.
+    """The limits that the pack sets for each run; without them the limits of the deployment count. The lowest of
+    several limits wins.
     """
     max_session_duration_ms: Positive | None = None
     """The longest duration of a run in milliseconds, from when it was received; by default the limit of the deployment
@@ -88,13 +88,13 @@ class Ontology(Model):
     """Layer 1: the entity types and predicates that evidence can use."""
 
     namespace: Name
-    """The name of the vocabulary; it is compared with nothing."""
+    """The name of the vocabulary, for readers."""
     version: str = Field(pattern=Semver)
     """The version of the vocabulary as `x.y.z`, which `compatibility.requires` can name as `ontology`."""
     entity_types: Seq[Name]
     """The types of entities in the vocabulary, for readers; retrieval follows relationship types."""
     relationship_types: Seq[Name]
-    """The predicates of the graph that `retrieval.evidence` can follow; lint refuses a path with another."""
+    """The predicates of the graph that `retrieval.evidence` can follow; lint refuses a path with another predicate."""
 
 
 class IdentityLayer(Model):
@@ -116,7 +116,7 @@ class Retrieval(Model):
     limit: int = Field(default=200, ge=1, le=10_000)
     """The most edges that are retrieved in all, from 1 to 10,000."""
     evidence: Seq[EvidencePath] = ()
-    """The pieces of evidence to look for, each with a name and a path from a seed; limits hide none of them."""
+    """The pieces of evidence to look for, each with a name and a path from a seed; these limits hide none of them."""
 
 
 class IntelligenceRefs(Model):
@@ -136,7 +136,7 @@ class BusinessContext(Model):
     summary: Text
     """What the workflow is for, as text for the planner."""
     non_negotiables: Seq[Text] = ()
-    """Rules that are always part of the prompt, one text each; a policy rule is what enforces one."""
+    """Rules that are always part of the prompt, one text each. Only a policy rule can enforce such a rule."""
 
 
 class ApprovalGate(Model):
@@ -165,16 +165,15 @@ class Guardrails(Model):
     must_escalate: Seq[Any] = ()
     """Ids of rules, or JsonLogic conditions; a run for which one is true is escalated before its next call."""
     redaction_rules: Seq[Name] = ()
-    """The kinds of data that are removed before anything is recorded, such as `email`; secrets are removed without a
-    rule.
-    """
+    """The kinds of data that are removed before anything is recorded, such as `email`. Secrets are always removed."""
 
 
 class PolicyLayer(Model):
     """Layer 5: policy bundles, guardrails and approval gates."""
 
     policy_bundles: Seq[PolicyBundle]
-    """The policy bundles of the pack; they can tighten what the tenant and the platform say, and never loosen it."""
+    """The policy bundles of the pack; they can tighten the rules of the tenant and the platform, and never loosen them.
+    """
     guardrails: Guardrails = Guardrails()
     """Refusals, escalations and redactions that win over every rule that allows."""
     approval_gates: Seq[ApprovalGate] = ()
@@ -194,12 +193,12 @@ class Permission(Model):
     """Permits one tool (capability) to the roles in `roles`.
 
     `agrees_with` maps an argument to a JSON Pointer into the request. The argument must equal the value there.
-    Evidence counts for a call only if every argument of the call that produced it is the same here, under the same
-    name. `evidence_args` says otherwise for one name of evidence: which of those arguments count, and the argument here
-    that each must equal. An empty object says that the evidence is about no argument.
+    Evidence counts for a call only if this call has every argument of the call that produced the evidence, with the
+    same name and value. `evidence_args` replaces this condition for one name of evidence: it names the arguments of the
+    producing call that count, each with the argument of this call that it must equal. An empty object: none counts.
 
-    `consent` names the evidence that says whether the person concerned agrees to such a call. Unless it is `true` about
-    the arguments of a call, the call is blocked as `consent_missing`.
+    `consent` names the evidence that says whether the person concerned agrees to such a call. Unless this evidence is
+    about the arguments of the call and `true`, the call is blocked as `consent_missing`.
     """
 
     permission_id: Name
@@ -215,22 +214,22 @@ class Permission(Model):
     arg_constraints: Map[ArgConstraint] = {}
     """Limits on arguments by name, which every call under this permission meets."""
     agrees_with: Map[Name] = {}
-    """By the name of an argument, a JSON Pointer into the request; the argument has to equal the value there."""
+    """A JSON Pointer into the request by the name of an argument; the argument has to equal the value there."""
     evidence_args: Map[Map[Name]] = {}
-    """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
-    has to equal.
+    """By the name of evidence, the arguments that count of the call that produced the evidence, each with the argument
+    of this tool that it has to equal.
     """
     consent: Name | None = None
     """The evidence that has to be `true` about the arguments of every call, as the consent of the person concerned."""
     without_sum: Text = ""
-    """Why no sum limits the money that the tool moves, for readers; lint asks for a sum where nothing is said."""
+    """Why no sum limits the money that the tool moves, for readers; without this text lint asks for a sum."""
 
 
 class ToolingLayer(Model):
     """Layer 6: the adapters and permissions of the pack. No permission overrides `prohibitions`.
 
     After an outage a write is sent or looked up again for at most `max_retry_s` seconds; then a person is asked. None:
-    as long as the adapter remembers its key (`key_ttl_s`).
+    as long as the external system remembers the write's key (`key_ttl_s`).
     """
 
     adapter_registry: Seq[AdapterEntry]
@@ -256,8 +255,8 @@ class ModelUse(Model):
     rules: ModelRef
     """The routing rules that choose the model, as `<id>@<x.y.z>`; each run pins them and their profiles."""
     prompt_fragment: Text = ""
-    """What the author tells the model beside the compiled context, at the end of its instructions; `judge.verify` and
-    `judge.score` need it as their rubric.
+    """The author's text for the model, which follows the other instructions; `judge.verify` and `judge.score` need it
+    as their rubric.
     """
 
 
@@ -269,7 +268,7 @@ class DecisionLayer(Model):
     intents: Seq[Intent] = ()
     """The kinds of requests that the pack serves."""
     task_templates: Seq[TaskTemplate] = ()
-    """The plans with parameters from which intents choose."""
+    """The plans with parameters that intents name as eligible."""
     models: Seq[ModelUse] = ()
     """What models are asked for, each operation once; by default no model is called."""
 

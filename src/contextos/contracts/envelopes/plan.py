@@ -51,8 +51,8 @@ class ParameterSource(Model):
     context: Name | None = None
     """The name of a member of `input.context`, which the caller states."""
     message: str | None = Field(default=None, min_length=1, max_length=512)
-    """An RE2 pattern that is looked for in `input.message`. Its group, or without one the whole match, is the value;
-    two places with different values give none.
+    """An RE2 pattern that is searched in `input.message`. The text of its group, or without a group the whole match, is
+    the value. Two matches with different values give no value.
     """
     evidence: Name | None = None
     """The name of evidence that the pack retrieves from the graph, such as the total of an order."""
@@ -65,10 +65,10 @@ class ParameterSource(Model):
 
 
 class IntentParameter(Model):
-    """A value that a run of an intent needs, and in order where it comes from. The first source that has a value
-    counts; if none has, the request ends with the name of the parameter.
+    """A value that a run of an intent needs, and its sources in order. The first source that has a value counts; if no
+    source has a value, the request ends with the name of the parameter.
 
-    What the caller states and what the user wrote is asserted, whatever it says of itself, and never trusted.
+    A value from `context` or `message` is always asserted, never trusted, whatever it says of itself.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
@@ -76,7 +76,7 @@ class IntentParameter(Model):
     type: Literal["string", "integer", "number", "boolean"]
     """The type of the value; a value of another type ends the request."""
     description: Text = ""
-    """What the value is, for people who have to give it."""
+    """The meaning of the value, for people who have to give it."""
     sources: Annotated[
         tuple[ParameterSource, ...], Strict(False), Field(alias="from", max_length=8), ListOnly(at_least=1)
     ]
@@ -86,8 +86,8 @@ class IntentParameter(Model):
 class TakenParameter(Model):
     """The value of one parameter of an intent, and where it was taken from.
 
-    `place` is a pointer into the request, or the reference of the evidence. `asserted` is what the caller states or the
-    user wrote; only a fact of the graph can be `trusted`.
+    `place` is a pointer into the request, or the reference of the evidence. A value that the caller states or the user
+    wrote is `asserted`; only a fact of the graph can be `trusted`.
     """
 
     name: Name
@@ -117,8 +117,8 @@ class Intent(Model):
     eligible_task_templates: NonEmpty[Name]
     """The ids of the task templates that a run can plan with, at least one; each is in the pack or a pinned catalog."""
     parameters: Annotated[tuple[IntentParameter, ...], Strict(False), Field(max_length=32), ListOnly()] = ()
-    """The values that a run needs from the request or the graph, at most 32; by default none. With them a rule whose
-    facts are known already is announced when the context is compiled.
+    """The values that a run needs from the request or the graph, at most 32; by default none. If an intent has
+    parameters, a rule whose facts are already known is announced when the context is compiled.
     """
 
 
@@ -136,9 +136,9 @@ class PlanStep(Model):
     depends_on: Seq[Name] = ()
     """The ids of earlier steps that have to be completed first."""
     approval_mode: ApprovalMode
-    """The approval mode of the tool as the plan states it; another one than declared is refused."""
+    """The approval mode of the tool as the plan states it; a mode other than the declared one is refused."""
     requires: Seq[GateId] = ()
-    """The gates at which a person has to approve the call, beside those that rules name."""
+    """The gates at which a person has to approve the call, beside the gates that rules name."""
 
 
 MAX_TEMPLATE_STEPS: Final = 64
@@ -147,8 +147,8 @@ Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=MAX_TEMP
 
 
 class DecisionCheckpoint(Model):
-    """A check after the step `after_step`, or without one before the first step: all evidence that the decision
-    `decision_id` requires must be available. The decision governs every step that comes later.
+    """A check after the step `after_step`, or without `after_step` before the first step: all evidence that the
+    decision `decision_id` requires must be available. The decision governs every step that comes later.
     """
 
     decision_id: Name
@@ -192,7 +192,7 @@ class MemoryTemplate(Model):
     entity: Subject
     """The entity that the memory is about."""
     predicate: Name
-    """What the memory says of the entity, such as `prefers_channel`."""
+    """The property of the entity that the memory states, such as `prefers_channel`."""
     value: Any
     """The value of the memory, a literal or a binding."""
     write_class: Literal["evidence_link", "preference", "decision_outcome", "correction"]
@@ -207,16 +207,16 @@ class SlotStep(Model):
     slot: AgentContextSlot
     """The slot to fill."""
     project: Binding | None = None
-    """Where the id of the project comes from whose artifacts can be selected; absent, artifacts of no project."""
+    """The binding to the id of the project whose artifacts can be selected; absent, only artifacts of no project."""
 
 
 class TaskTemplate(Model):
     """A plan with parameters for one intent. `plan_timeout_ms` is from 5,000 to 30,000.
 
-    With `chosen_by` `agent` its runs are sessions: the steps are the tools that an agent can call, one after the other,
-    in any order and any number of times, each with arguments of its own. Such steps have no `params` and depend on
-    nothing, and one checkpoint before the first step governs those that can change anything. With `model` it is the
-    same, and the runtime asks a model for the calls, as `judge.plan` in `decision_layer.models` says.
+    If `chosen_by` is `agent`, its runs are sessions: the steps are the tools that an agent can call, one after the
+    other, in any order and any number of times, each call with its own arguments. Such steps have no `params` and no
+    `depends_on`, and one checkpoint before the first step governs the steps that can change anything. If it is `model`,
+    the same holds, and the runtime asks a model for the calls, as `judge.plan` in `decision_layer.models` says.
 
     Only slots listed in `context_slots` are filled. `outputs` are the bindings whose values become the outputs of the
     record, and `subjects` name the entities that the record is about.
@@ -230,7 +230,7 @@ class TaskTemplate(Model):
     """The id of the intent that the template serves; lint refuses a template whose intent does not list it."""
     chosen_by: Literal["template", "agent", "model"] = "template"
     """With `template` the steps are a plan; with `agent` they are the tools that an agent can call in a session, and
-    with `model` those that the runtime offers a model.
+    with `model` the tools that the runtime offers a model.
     """
     plan_timeout_ms: int = Field(default=15_000, ge=5_000, le=30_000)
     """How long a planner can take, in milliseconds, from 5,000 to 30,000."""
@@ -249,7 +249,7 @@ class TaskTemplate(Model):
 
     @property
     def is_session(self) -> bool:
-        """Return whether the calls of its runs are chosen one after the other, by an agent or by a model."""
+        """Return whether an agent or a model chooses the calls of a run, one after the other."""
         return self.chosen_by != "template"
 
 
@@ -259,9 +259,9 @@ class DecisionSpec(Model):
     """
 
     decision_key: str = Field(min_length=1, max_length=128)
-    """The name of the decision; a record names it."""
+    """The name of the decision, which the record of a run states."""
     version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
-    """The version of the spec as `x.y.z`; a record names it."""
+    """The version of the spec as `x.y.z`, which the record of a run states."""
     owner_role: Name
     """The role of the people to ask about the decision; it grants nothing."""
     required_evidence: Seq[Name]

@@ -32,14 +32,14 @@ from contextos.contracts.model import (
 
 ApprovalMode = Literal["read_only", "local_write", "network", "delegated", "destructive"]
 APPROVAL_MODES: tuple[ApprovalMode, ...] = ("read_only", "local_write", "network", "delegated", "destructive")
-"""In order of rising risk."""
+"""The approval modes in order of rising risk."""
 
 Point = Literal["compile", "plan", "execute", "model", "memory", "commit"]
 POINTS: tuple[Point, ...] = ("compile", "plan", "execute", "model", "memory", "commit")
 
 Level = Literal["platform", "tenant", "pack"]
 LEVELS: tuple[Level, ...] = ("platform", "tenant", "pack")
-"""From strong to weak: a rule at a later level cannot loosen a rule at an earlier one."""
+"""The levels of rules from strong to weak: a rule cannot loosen a rule of an earlier level."""
 
 FactType = Literal["boolean", "number", "string", "array", "object"]
 
@@ -52,7 +52,7 @@ class AppliesTo(Model):
     capability: Name | None = None
     """The id of the tool, `<adapter>.<name>`; absent, every tool."""
     point: Point | None = None
-    """The point at which policy is asked; absent, the first one at which every fact of the rule can be known."""
+    """The point at which policy is asked; absent, the first point at which every fact of the rule can be known."""
     environment: Name | None = None
     """The environment of the deployment: `dev`, `staging` or `prod`; absent, all."""
 
@@ -72,7 +72,7 @@ class ArgConstraint(Model):
     enum: Seq[Any] | None = None
     """The values that the argument can have, compared as JSON; absent, every value."""
     required: bool | None = None
-    """False says that the argument can be absent; otherwise a constrained argument has to be there."""
+    """If false, the argument can be absent; if true or null, it has to be there."""
     pattern: str | None = Field(default=None, max_length=512)
     """A regular expression (RE2) that the whole argument, a string, has to match."""
     unless_approved: bool = False
@@ -89,7 +89,7 @@ class Then(Model):
     requires: Seq[Name] = ()
     """The names of evidence that has to be available before the call."""
     prohibits: Seq[Name] = ()
-    """The ids of tools that the run can no longer use from the decision on in which the rule matches."""
+    """The ids of tools that the run can no longer use once the rule has matched in a decision."""
     requires_approval_gate: GateId | None = None
     """The gate at which a person has to approve the call; absent, this rule asks nobody."""
     arg_constraints: Map[ArgConstraint] = {}
@@ -118,7 +118,7 @@ class Rule(Model):
     non_enforcing: bool = False
     """Whether the rule can only restrict: it never allows a call and never lowers an approval mode."""
     facts: Map[FactType] = {}
-    """The types of facts that operator and literal do not show, by the path of the fact."""
+    """The types of facts that the operators and literals of the condition do not show, by the path of the fact."""
 
 
 class PolicyDsl(Model):
@@ -131,12 +131,12 @@ class PolicyDsl(Model):
 
 
 class CountedTool(Model):
-    """Another tool whose effects a history fact counts, with its own names of the arguments."""
+    """Another tool whose effects a history fact counts, with the tool's own names of the arguments."""
 
     of: Name | None = None
-    """Its argument that `sum` adds up; absent, the one that the fact names."""
+    """The tool's argument that `sum` adds up; absent, the argument that the fact names in `of`."""
     subject: Name | None = None
-    """Its argument that names the `subject`; absent, the one that the fact names."""
+    """The tool's argument with the subject; absent, the argument that the fact names in `subject`."""
 
 
 class HistoryFact(Model):
@@ -144,8 +144,8 @@ class HistoryFact(Model):
 
     It counts the effects of the last `window_s` seconds `over` the same user, agent or tenant, or over the same value
     of the argument `subject` (for example an order). Effects that were dispatched and may have happened count. `also`
-    names every other capability with the same effect. Each call of a read that leaves the machine counts too, once
-    however often it is attempted: so a rule bounds the rate of such calls.
+    names every other capability with the same effect. A call of a read that leaves the machine also counts, once for
+    all its attempts: so a rule can bound the rate of such calls.
     """
 
     capability: CapabilityId
@@ -159,7 +159,7 @@ class HistoryFact(Model):
     over: Literal["user", "agent", "tenant", "subject"]
     """Whose effects are counted: those of the same user, agent or tenant, or with the same value of `subject`."""
     subject: Name | None = None
-    """The argument whose value the effects share, if `over` is `subject`, and only then."""
+    """The argument whose value the effects share; only with `over` `subject`, and required then."""
     window_s: Positive
     """How far back effects count, in seconds."""
 
@@ -186,15 +186,15 @@ class HistoryFact(Model):
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = get_args(Weekday)
-"""In the order in which `datetime` counts them."""
+"""The days of the week in the order in which `datetime` counts them."""
 
 ClockTime = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$")]
-"""A time of the day by the clock on the wall, `HH:MM`; `24:00` is the end of the day."""
+"""A local time of the day, `HH:MM`; `24:00` is the end of the day."""
 
 
 class BusinessHours(Model):
-    """When somebody is at work, by the clock on the wall of one time zone. Rules read the clock of that zone through
-    it, as `clock.<name>.open`, `.weekday`, `.hour`, `.minute`, `.date` and `.holiday`.
+    """When somebody is at work, in the local time of one time zone. Rules read the clock of that zone under the name of
+    the business hours, as `clock.<name>.open`, `.weekday`, `.hour`, `.minute`, `.date` and `.holiday`.
     """
 
     zone: str = Field(pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$", max_length=64)
@@ -204,7 +204,7 @@ class BusinessHours(Model):
     opens: ClockTime
     """When the hours begin on each of these days; this minute is within."""
     closes: ClockTime
-    """When they end on the same day; this minute is outside."""
+    """When the hours end on the same day; this minute is outside."""
     holidays: Seq[Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]] = ()
     """The dates without business hours, as `YYYY-MM-DD`."""
 
@@ -253,9 +253,9 @@ class PolicyBundle(Model):
     priority: Whole = 0
     """The order in which bundles are listed, largest first; it overrides no deny."""
     mode: Literal["enforce", "observe"] = "enforce"
-    """With `enforce` the rules decide, and with `observe` what they would have done is recorded."""
+    """With `enforce` the rules decide; with `observe` only the effect that they would have had is recorded."""
     accept_asserted: Seq[Name] = ()
-    """The paths of facts that the caller only states and that rules of the bundle can nevertheless allow by."""
+    """The paths of facts that only the caller states and on which rules of the bundle can nevertheless allow a call."""
     history: Map[HistoryFact] = {}
     """Facts about past effects by name; rules read one as `history.<name>`."""
     business_hours: HoursByName = {}
@@ -300,11 +300,11 @@ class PolicyDecision(Model):
     facts_digest: Digest
 
     def to_json(self) -> dict[str, Any]:
-        """Return this decision as a JSON object that leaves out what is empty."""
+        """Return this decision as a JSON object without its empty fields."""
         return self.model_dump(mode="json", exclude_unset=True, exclude_defaults=True, by_alias=True)
 
     def stated(self) -> dict[str, Any]:
-        """Return what the journal states of this decision: all but its bundles, which the run pins."""
+        """Return this decision as the journal states it: without `bundle_ids`, because the run pins its bundles."""
         return {name: one for name, one in self.to_json().items() if name != "bundle_ids"}
 
     @property
@@ -314,7 +314,7 @@ class PolicyDecision(Model):
 
     @property
     def why_denied(self) -> str:
-        """Return, for people, why policy does not allow it: the missing facts, or the reason and its rules."""
+        """Return, for people, why policy does not allow the tool: the missing facts, or the reason and its rules."""
         if self.reason == "indeterminate":
             names = ", ".join(f"`{fact}`" for fact in self.missing_facts)
             return f"policy cannot decide: missing or mistyped facts {names}"
@@ -340,7 +340,8 @@ class LeveledBundle:
 
 @final_fields
 class RulesAbove:
-    """The rules above a pack (of its tenant or the platform) and what they can raise. They bind a pack that observes.
+    """The rules above a pack (of its tenant or the platform), and the gates and limits that they can add. They also
+    bind a pack whose mode is `observe`.
 
     `constraints` holds pairs of an argument and its limit.
     """
@@ -352,14 +353,16 @@ class RulesAbove:
     constraints: tuple[tuple[str, ArgConstraint], ...]
 
     def deny(self, decision: PolicyDecision) -> bool:
-        """Return whether one of these rules denies, prohibits the tool, or could not be evaluated."""
+        """Return whether in `decision` one of these rules denies, prohibits the tool, or could not be evaluated."""
         unknown = (one.rule_id for one in decision.indeterminate)
         prohibited = decision.capability_id in self.prohibits.intersection(decision.prohibits)
         return prohibited or not self.rule_ids.isdisjoint((*decision.denying_rule_ids, *unknown))
 
 
 def fact_member(root: str, value: Any, digest: str | None = None) -> bytes:
-    """Return a root of facts as the member of the object that has the digest of each root, in canonical JSON."""
+    """Return the canonical JSON of one member, `"<root>":"<digest>"`, of the object of digests of all roots of facts.
+    Without `digest` it is computed from `value`.
+    """
     return f'"{root}":"{digest or content_address(value)}"'.encode()
 
 
@@ -375,5 +378,5 @@ class CapabilityView:
 
     @cached_property
     def member(self) -> bytes:
-        """The member `capability` of the facts."""
+        """The member `capability` of the object of digests (`fact_member`)."""
         return fact_member("capability", self.facts)

@@ -89,17 +89,17 @@ class MovedEvidence(Model):
     evidence: Name
     """The name of the evidence."""
     place: Name
-    """Where the number is in its value, as a JSON Pointer."""
+    """Where the number is in the value of the evidence, as a JSON Pointer."""
     was: Number | None
-    """What the approver was shown."""
+    """The number that the approver was shown."""
     now: Number | None
-    """What it was when the answer was used, or when it was found void; null if it was gone."""
+    """The number when the answer was used, or when it was found void; null if it was gone."""
     tolerance: Number
-    """The difference up to which the answer counts."""
+    """The largest difference with which the answer still counts."""
 
 
 class ApprovalReceipt(Model):
-    """A question to an approver that was answered or expired, with the digests of the action and evidence it covers."""
+    """A question to an approver that was answered or expired, with digests of the action and its evidence."""
 
     gate_id: GateId
     """The gate at which a person was asked."""
@@ -112,21 +112,21 @@ class ApprovalReceipt(Model):
     decided_at: Timestamp | None = None
     """When the question was answered, in UTC."""
     verdict: Literal["approved", "denied", "expired", "void"] | None = None
-    """The answer; `void` if one came that did not count, because it was not proved or something changed."""
+    """The answer; `void` if it does not count, because it was not proved or something changed."""
     reason: Text | None = None
-    """What the person gave as the reason, or why there is no answer that counts."""
+    """The reason that the person gave, or why no answer counts."""
     binding_digest: Digest | None = None
     """The digest of everything that the approval is bound to."""
     assertion: Literal["webauthn", "jws", "oidc", "unsafe_local"] | None = None
     """How the answer was proved."""
     moved: Seq[MovedEvidence] = ()
-    """The numbers of volatile evidence that had changed when the answer was looked at."""
+    """The numbers of volatile evidence that had changed when the answer was checked."""
 
 
 class RecordedEffect(Model):
-    """An effect of a run on an external system. `unknown`: it is not known whether it happened.
+    """An effect of a run on an external system.
 
-    `made_by` is the run that did it: an operation that an earlier run did is not done again.
+    `made_by` can be an earlier run: an operation that an earlier run did is not done again.
     """
 
     step_id: Name
@@ -136,9 +136,9 @@ class RecordedEffect(Model):
     tool_call_id: ToolCallId
     """The id of the call."""
     state: Literal["happened", "unknown"]
-    """Whether the effect happened, or that it is not known."""
+    """`happened`, or `unknown` if it is not known whether it happened."""
     made_by: RunId
-    """The run that did it, which can be an earlier one."""
+    """The run that made the effect, which can be an earlier run."""
     mutations: Seq[Name] = ()
     """The names of the side effects."""
 
@@ -149,7 +149,7 @@ class Rationale(Model):
     strategy: Name
     """The planner, by name and version."""
     alternatives_considered: Seq[Text] = ()
-    """Plans and templates that were tried or left, as text."""
+    """Plans and templates that were tried or passed over, as text."""
     failures: Seq[Failure] = ()
     """What went wrong on the way, in order."""
 
@@ -160,7 +160,7 @@ class BudgetUsage(Model):
     tokens: Count
     """The tokens of all prompts of the run."""
     tool_calls: Count
-    """The calls of tools."""
+    """The number of calls of tools."""
     cost_usd_cents: Cents
     """The cost of calls, in US cents with at most four decimals."""
     wall_clock_ms: Amount
@@ -168,13 +168,13 @@ class BudgetUsage(Model):
     model_tokens: Count | None = None
     """The tokens that models billed, of prompts and of answers; absent if no model was called."""
     model_calls: Count | None = None
-    """The calls of models; absent if there was none."""
+    """The number of calls of models; absent if there was none."""
 
 
 class SessionCheckpoint(Model):
     """The progress of a `long_running` run after a verdict about its plan or its results.
 
-    `head` is the hash of the verdict's journal entry. `steps_done` are the ids of finished steps of the current plan.
+    `head` is the hash of the verdict's journal entry. `steps_done` are the ids of the current plan's finished steps.
     `deadline_us` is Unix time in microseconds.
     """
 
@@ -210,32 +210,32 @@ class AskedModelQuestion(Model):
     operation: ModelOperation
     """What a model was asked for."""
     rules: ModelRef
-    """The routing rules that chose."""
+    """The routing rules that chose the profile."""
     profile: ModelRef | None
     """The profile that was asked last; null if none was eligible."""
     attempts: Count
-    """The calls that were made."""
+    """The number of calls that were made."""
     outcome: AskedOutcome | Literal["not_taken", "no_route"] | None
-    """What became of the last call: `answered`, `not_taken` if the answer did not fit, or why there was none. It is
-    `no_route` if no call was made, and null if the call is still open.
+    """What became of the last call: `answered`, `not_taken` if the answer did not fit, or why there was no answer. It
+    is `no_route` if no call was made, and null if the call is still open.
     """
     cost_usd_cents: Cents
     """What the calls cost, in US cents with at most four decimals."""
 
 
 UNSAFE_OBSERVED: Final = "unsafe_observed"
-"""The name in the lineage of a run that its pack observed: nothing of the pack was enforced."""
+"""The entry of `unsafe` in the lineage of a run whose pack has the mode `observe`: the pack enforced nothing."""
 
 
 class Lineage(Model):
     """The versions and pins from which the decision was made.
 
-    `unsafe` names the development stand-ins in use, and has `unsafe_observed` if the pack of the run observes.
+    `unsafe` names the development stand-ins in use, and also has `unsafe_observed` if the pack only observes.
     `asserted` names the unverified facts of the caller that policy accepted.
     """
 
     pack_version: Name
-    """The pin of the pack, or what the request named instead of one."""
+    """The pin of the pack, or the text that the request named instead of a pin."""
     snapshot_version: Name
     """The snapshot of the graph that the run saw, or `none`."""
     runtime_version: Name | None = None
@@ -243,15 +243,15 @@ class Lineage(Model):
     environment: Name | None = None
     """The environment of the deployment that decided: `dev`, `staging` or `prod`."""
     semantics: Count | None = None
-    """The number of the rules under which the run was derived."""
+    """The version of the rules by which the entries of the run were derived."""
     pins_digest: Digest | None = None
-    """The digest of the `pins` that the last `run.pinned` of the run states, by name; of `{}` without one."""
+    """The digest of the `pins` of the run's last `run.pinned` entry; without such an entry, the digest of `{}`."""
     ledgers: Map[LedgerHead] | None = None
-    """By the name of each ledger, its length and its head."""
+    """The length and the head of each ledger, by its name."""
     unsafe: Seq[Name] = ()
     """The names of the development stand-ins in use; in production it is empty."""
     unsafe_stated_by: Seq[Name] = ()
-    """The classes of somebody else in use, which say themselves whether they are stand-ins."""
+    """The classes in use that are not part of this runtime, and state themselves whether they are stand-ins."""
     asserted: Seq[Name] = ()
     """The facts of the caller that policy accepted without proof."""
     routing_decisions: Seq[RoutingId] = ()
@@ -285,7 +285,7 @@ class AxisScore(Model):
     status: Literal["pass", "fail"]
     """Whether the score reaches the threshold."""
     findings: Seq[Text] = ()
-    """What lowered the score, or what a person should know of it, as text."""
+    """The reasons for a lower score, and other notes on it for people, as text."""
 
 
 class Scorecard(Model):
@@ -309,12 +309,12 @@ class DecisionRecord(Model):
     """The result of one decision of a run: outcome, evidence, approvals, scores and hashes. A change appends a new
     revision.
 
-    `effects` are those of the steps that the decision governs, and `outputs` what the run has, whatever its end.
+    `effects` are the effects of the steps that the decision governs. `outputs` are there however the run ended.
     `record_hash` covers every field except itself.
     """
 
     record_id: RecordId
-    """The id of the decision, which each of its revisions has."""
+    """The id of the decision, the same in each of its revisions."""
     decision_key: Name
     """The name of the decision spec, or `runtime.admission` without one."""
     decision_version: Name
@@ -322,8 +322,8 @@ class DecisionRecord(Model):
     timestamp: Timestamp | None = None
     """When this revision was made, in UTC."""
     status: DecisionStatus
-    """What the decision came to; a run that waits is `DEFERRED`. That its run is driven (`IN_FLIGHT`) or that nothing
-    more follows (`CLOSED`) is said of a run and of an export; no record is written then.
+    """The state of the decision; `DEFERRED` while its run waits. `IN_FLIGHT` (the run is driven) and `CLOSED` (nothing
+    more follows) are states of a run and of an export; no record is written with them.
     """
     outcome: Name | None = None
     """The outcome, one that the decision spec allows; absent while the run waits."""
@@ -338,7 +338,7 @@ class DecisionRecord(Model):
     subject_ids: Seq[Ceid] = ()
     """The entities that the decision is about."""
     inputs_refs: Map[Name] = {}
-    """By the kind of input, its id: the request, and the session if there is one."""
+    """The ids of the inputs by their kind: the request, and the session if there is one."""
     outputs: OpenObject
     """The outputs by name, as the task template binds them."""
     effects: Seq[RecordedEffect] = ()
@@ -352,8 +352,8 @@ class DecisionRecord(Model):
     controls_active: RuntimeControls
     """The controls that applied."""
     confidence: Share | None = None
-    """How sure the outcome is, from 0 to 1: the lowest of the confidence with which the intent was resolved and, unless
-    a rule or a person ended the run, of the scores for policy, utility and safety.
+    """How sure the outcome is, from 0 to 1: the lowest of these numbers: the confidence with which the intent was
+    resolved and, unless a rule or a person ended the run, the scores for policy, utility and safety.
     """
     rationale: Rationale | None = None
     """How the decision came about."""
@@ -383,7 +383,7 @@ class DecisionRecord(Model):
     )
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """Yield a fault if the record claims a decision and has no outcome, or has the status of no record."""
+        """Yield a fault if the record is `DECIDED` without an outcome, or has a status that records cannot have."""
         if self.status not in get_args(RecordStatus):
             yield "status", "no record is written with this status; it is that of a run, or of a person's act"
         if self.status == "DECIDED" and self.outcome is None:
@@ -396,7 +396,7 @@ class ReplayExpectation(Model):
     status: RecordStatus
     """The status of the record."""
     decision_record_hash: Digest | None = None
-    """The hash of the record; absent, it is not compared."""
+    """The hash of the record; if it is absent, the record is not compared."""
 
 
 class ReplayPacket(Model):

@@ -20,7 +20,9 @@ BUCKETS: tuple[Bucket, ...] = ("policy", "tool", "evidence", "memory", "business
 
 
 PACK_REF: Final = Form("pack ref", PIN.example, "[!-~]+", PIN.loose)
-"""In the wire form any name, so that admission can refuse an unpinned one with a record; in the sealed form a pin."""
+"""A reference to a pack: in the sealed form a pin. In the wire form it can be any name, so that admission can refuse an
+unpinned reference with a record.
+"""
 
 PackRefs = Annotated[tuple[Annotated[str, PACK_REF], ...], Strict(False), Field(max_length=16), ListOnly(at_least=1)]
 
@@ -48,7 +50,7 @@ class AtomicUsage(Model):
     tokens: Count
     """The tokens of prompts so far."""
     tool_calls: Count
-    """The calls of tools so far."""
+    """The number of calls of tools so far."""
     latency_ms: Amount
     """The time worked so far, in milliseconds."""
     cost_cents: Cents
@@ -76,13 +78,13 @@ class BudgetInForce(RunBudget):
     """The limits of a run in force: the lowest of pack, request, deployment, agent and tenant.
 
     `limited_by` names `agent` or `tenant` for each limit that the directory set below the other three. `atomic_usage`
-    is what the run has used so far, where a run is shown.
+    is there only where a run is shown.
     """
 
     atomic_usage: AtomicUsage | None = None
-    """What the run has used, as its journal says; absent when the limits are set."""
+    """The resources that the run has used, as its journal says; absent when the limits are set."""
     limited_by: Map[Literal["agent", "tenant"]] = {}
-    """By the name of a limit, whose it is if the directory set it: `agent` or `tenant`."""
+    """For each limit that the directory set, by its name: whether it is the limit of the `agent` or of the `tenant`."""
 
     def stated(self, name: str) -> str:
         """Return the sentence that states one limit in an error message, and whose it is if the directory set it."""
@@ -121,46 +123,46 @@ class InvokeInput(Model):
     """What the caller asks for. `context` holds facts that the caller states; they are not evidence."""
 
     intent: str = Field(min_length=1, max_length=128)
-    """The id of the intent that is asked for; an unknown one is refused."""
+    """The id of the intent that is asked for; an unknown intent is refused."""
     message: str = Field(max_length=100_000)
-    """The request in words, at most 100,000 characters; it is data for the planner and no instruction."""
+    """The request in words, at most 100,000 characters; it is data for the planner and not an instruction."""
     channel: str | None = Field(default=None, max_length=64)
     """The channel from which the request came; the intent has to accept it."""
     locale: str | None = Field(default=None, max_length=35)
     """The locale of the request, such as `en-IN`; the intent has to support it."""
     context: OpenObject = {}
-    """What the caller states, any JSON object; it is asserted, and satisfies no requirement."""
+    """Facts that the caller states, any JSON object; they are asserted, and satisfy no requirement of evidence."""
 
 
 class RuntimeHints(Model):
-    """Limits that the caller requests. A hint can lower a limit and never raises one. `tools` are the only tools that
-    the run can use, of those that it could use without the hint.
+    """Limits that the caller requests. A hint can lower a limit and never raises one. `tools` restricts the run to some
+    of the tools that it could use without the hint.
     """
 
     plan_timeout_ms: Positive | None = None
-    """The longest time for a plan in milliseconds; absent, that of the task template."""
+    """The longest time for a plan in milliseconds; absent, the limit of the task template counts."""
     max_session_duration_ms: Positive | None = None
-    """The longest duration of the run in milliseconds, in every mode and with the time that people take; absent, that
-    of the pack or the deployment.
+    """The longest duration of the run in milliseconds, in every mode and with the time that people take; absent, the
+    limit of the pack or the deployment counts.
     """
     max_tool_calls: Count | None = None
-    """The most calls of tools; absent, that of pack and deployment."""
+    """The most calls of tools; absent, the limit of pack and deployment counts."""
     max_payload_bytes: Positive | None = None
-    """The most bytes of this request; absent, that of the deployment."""
+    """The most bytes of this request; absent, the limit of the deployment counts."""
     max_cost_cents: Cents | None = None
-    """The highest cost in US cents with at most four decimals; absent, that of pack and deployment."""
+    """The highest cost in US cents with at most four decimals; absent, the limit of pack and deployment counts."""
     max_replan_attempts: Count | None = None
-    """The most plans after the first one; absent, that of pack and deployment."""
+    """The most plans after the first one; absent, the limit of pack and deployment counts."""
     wall_clock_ms: Positive | None = None
-    """The longest time that the run works in milliseconds, without waiting for people; absent, that of pack and
-    deployment.
+    """The longest time that the run works in milliseconds, without waiting for people; absent, the limit of pack and
+    deployment counts.
     """
     total_tokens: Positive | None = None
-    """The most tokens of the prompt; absent, that of pack and deployment."""
+    """The most tokens of the prompt; absent, the limit of pack and deployment counts."""
     safety_mode: ApprovalMode | None = None
-    """The highest approval mode that the caller accepts; it can only lower that of the run."""
+    """The highest approval mode that the caller accepts; it can only lower the mode of the run."""
     tools: Seq[CapabilityId] | None = None
-    """The ids of the only tools that the run can use; absent, all that pack and policy allow."""
+    """The ids of the only tools that the run can use; absent, all tools that pack and policy allow."""
 
 
 class Attachment(Model):
@@ -173,7 +175,7 @@ class Attachment(Model):
     sha256: Sha256Hex
     """The SHA-256 digest of the file, 64 hex digits."""
     uri: str = Field(min_length=1, max_length=2048)
-    """The address of the file, below a place of the tenant; the tool gateway alone fetches it."""
+    """The address of the file, at a place that belongs to the tenant; only the tool gateway fetches it."""
 
 
 AttachmentList = Annotated[tuple[Attachment, ...], Strict(False), Field(max_length=64), ListOnly()]
@@ -206,19 +208,19 @@ class InvokeRequest(PackSelection):
     hop_claim: Annotated[str, Field(max_length=MAX_TOKEN_CHARS)] | None = None
     """The signed claim of a partner whose agent calls this one; it is verified, used once and not kept."""
     hop: Annotated[HopClaim | None, Field(json_schema_extra={"readOnly": True})] = None
-    """What the runtime found in `hop_claim`; a request that states it is refused."""
+    """The verified content of `hop_claim`, which the runtime adds; a request that states it is refused."""
     input: InvokeInput
-    """What is asked for."""
+    """The intent, the message and the facts that the caller states."""
     environment: str | None = Field(default=None, min_length=1, max_length=64)
-    """The environment for which the request is meant: `dev`, `staging` or `prod`. A deployment serves one and refuses
-    a request that names another; absent, it is the one that is served.
+    """The environment for which the request is meant: `dev`, `staging` or `prod`. A deployment serves one environment
+    and refuses a request that names another; absent, the served environment is meant.
     """
     mode: Literal["stream", "batch", "long_running"]
     """How the caller waits for the result: `stream` is answered by the events of the run, `batch` by its outcome, and a
     `long_running` run is stored, driven by an engine, and records checkpoints.
     """
     runtime: RuntimeHints
-    """Limits that the caller requests; they lower those in force and raise none."""
+    """Limits that the caller requests; they can lower the limits in force and never raise them."""
     attachments: AttachmentList = ()
     """Large inputs by reference, at most 64."""
     trace: TraceContext

@@ -38,7 +38,7 @@ PickFault = Literal[
 ]
 
 SCOPES: Final[tuple[SourceScope, ...]] = ("project", "user", "team", "organization", "workspace")
-"""From narrow to broad."""
+"""The scopes of artifacts, from narrow to broad."""
 
 CAPABILITY_PREFIX: Final = "slots."
 """A policy rule names the selection for a slot as the capability `slots.<slot id>`."""
@@ -90,9 +90,9 @@ class AgentContextSlot(Model):
     resolution_mode: ResolutionMode = Field(alias="resolutionMode")
     """With `override` the narrowest scope that has artifacts fills the slot, and with `accumulate` all scopes do."""
     min_items: MinItems = Field(default=0, alias="minItems")
-    """The fewest artifacts that a selection can have; fewer refuse it."""
+    """The fewest artifacts that a selection can have; a selection with fewer is refused."""
     max_items: Annotated[MaxItems | None, NotNull()] = Field(default_factory=lambda: None, alias="maxItems")
-    """The most artifacts that a selection can have. A slot without it has no limit of its own."""
+    """The most artifacts that a selection can have; absent, only the limits of the runtime count."""
     readable_only: bool = Field(default=False, alias="readableOnly")
     """Shown to the person who selects, and not enforced."""
 
@@ -126,8 +126,8 @@ class CandidateQuery(Model):
     """A query for at most `limit` artifacts of the types `extensions` that `actor` is allowed to see, in a fixed
     order.
 
-    With `project_id` the result has that project's artifacts, and with `include_broader` also those of no project.
-    Without `project_id` it has artifacts of no project only.
+    With `project_id` the result has that project's artifacts, and with `include_broader` also artifacts without a
+    project. Without `project_id` it has only artifacts without a project.
     """
 
     actor: SlotActor
@@ -147,8 +147,8 @@ class ManifestLine(Model):
 
 
 class SlotResolution(Model):
-    """The artifacts that can be selected for a slot, from narrow scope (user) to broad. `more`: the store has further
-    ones.
+    """The artifacts that can be selected for a slot, from narrow scope to broad. `more`: the store has further
+    candidates.
     """
 
     slot_id: SlotId = Field(alias="slotId")
@@ -185,8 +185,8 @@ class SelectedRef(Model):
 
 
 class UserResponse(Model):
-    """A person's answer (`userResponse`) to which artifacts fill one slot. It can be empty. An answer without
-    `resolutionMode` is one for `accumulate`.
+    """A person's answer (`userResponse`) to the question which artifacts fill one slot. The selection can be empty.
+    Without `resolutionMode` the answer is for `accumulate`.
     """
 
     slot_id: Name = Field(alias="slotId")

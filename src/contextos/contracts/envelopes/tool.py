@@ -56,7 +56,7 @@ _WRITES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
 
 _SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")
-"""One scope, as a list with blanks between can hold it (RFC 6749, section 3.3)."""
+"""One scope, in the characters that a blank-separated list of scopes allows (RFC 6749, section 3.3)."""
 
 ToolStatus = Literal["ok", "completed", "paused", "blocked", "rejected", "failed", "error"]
 CapabilityKind = Literal["read", "write"]
@@ -72,9 +72,9 @@ class Idempotency(Model):
     only with `honours_not_after`: the system then refuses a call after the dispatch's `not_after`.
     `none`: only a person can find out.
 
-    `scope` and `identity_args` define which calls are the same operation. `denial_args` are the arguments by which a
-    call is the same as one that a person denied in this run; by default its stated destinations, or else the required
-    arguments that are no numbers. So what was denied does not come back with another amount or note.
+    `scope` and `identity_args` define which calls are the same operation. `denial_args` are the arguments that make a
+    call the same as a call that a person denied in this run. By default they are the stated `destinations`, or without
+    them the required arguments that are not numbers. So a denied call does not come back with another amount or note.
     """
 
     strategy: Literal["keyed", "lookup", "none"]
@@ -86,11 +86,11 @@ class Idempotency(Model):
 
 
 class Authentication(Model):
-    """How a call of a tool proves to its server who calls.
+    """How a call of a tool proves to the tool's server who calls.
 
-    `none`: not at all, or in code of its own. `static`: with a secret of the tenant, the same for each of its users;
-    `credentials` says where it comes from (`env:CRM_TOKEN`, `file:secrets/crm`), and never what it is. `exchange`: with
-    a token that is issued for this one call to `audience`, for the user, through the agent.
+    `none`: it does not, or the adapter's own code does it. `static`: with a secret of the tenant, the same for all its
+    users; `credentials` names the places that hold the secret (`env:CRM_TOKEN`, `file:secrets/crm`), never the secret.
+    `exchange`: with a token that is issued for this one call to `audience`, for the user, through the agent.
     """
 
     mode: Literal["none", "static", "exchange"]
@@ -109,18 +109,18 @@ class Authentication(Model):
 class CapabilityDefinition(Model):
     """One tool of an adapter (a capability): its schemas, risk and the names of the evidence that it `produces`.
     `approval_mode` is the highest mode that a call can reach. `output_repeats` maps a required argument to a JSON
-    Pointer into the output: an answer with another value there is refused.
+    Pointer into the output: an answer whose value there differs from the argument is refused.
 
-    `output_integrity` says whether what the tool answers is trusted content; what does not say so is not, whatever its
-    adapter. `output_classification` is how confidential it is; by default as the pack says. `destinations` are the
-    arguments that say where something goes (a recipient, an account, a URL, a path); by default all of them for a write
-    and for a read that leaves the machine, and none for another read. A person is asked where nothing trusted has the
-    value of one: always where they are stated, else once the run has seen untrusted content. `secrets` are the
-    arguments of a write that are secret texts, such as a password: the tool gets them, and a mark replaces them
-    everywhere else. Nothing that a foreign server says of its arguments fills it.
+    `output_integrity` says whether the tool's answer is trusted content; without it the answer is not trusted, whatever
+    its adapter. `output_classification` is how confidential the answer is; by default as the pack says. `destinations`
+    are the arguments that say where something goes (a recipient, an account, a URL, a path). By default they are all
+    arguments of a write and of a read that leaves the machine, and none of another read. A person is asked if no
+    trusted source has the value of a destination: always for stated `destinations`, otherwise once the run has seen
+    untrusted content. `secrets` are the arguments of a write that are secret texts, such as a password: the tool gets
+    them, and a mark replaces them everywhere else. They are never filled from what a foreign server says.
 
-    `volatile` names the numbers of what a read `produces` that change by themselves, each as a JSON Pointer into the
-    output with the difference up to which an approval that rests on it still counts.
+    `volatile` maps JSON Pointers into the output of a read that `produces` evidence to tolerances. The number there
+    changes by itself. An approval that rests on it still counts while the difference is within the tolerance.
 
     `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 
@@ -149,15 +149,15 @@ class CapabilityDefinition(Model):
 
     @property
     def capability_class(self) -> CapabilityClass:
-        """Return what a call is for: a write acts, a read that `produces` evidence verifies, another one observes."""
+        """Return the purpose of a call: `act` of a write, `verify` of a read that `produces` evidence, or `observe`."""
         if self.kind == "write":
             return "act"
         return "verify" if self.produces else "observe"
 
     @property
     def acts_for_user(self) -> bool:
-        """Return whether a call acts on behalf of a user: a write, by its declared mode, or with a token issued for
-        them.
+        """Return whether a call acts on behalf of a user: a write whose declared mode is `delegated` or above, or any
+        call with a token issued for the user.
         """
         above = APPROVAL_MODES.index(self.approval_mode) >= APPROVAL_MODES.index("delegated")
         return (self.kind == "write" and above) or self.auth.mode == "exchange"
@@ -245,12 +245,12 @@ class AdapterDefinition(Model):
     capabilities: NonEmpty[CapabilityDefinition]
 
     def leaves(self, capability: CapabilityDefinition) -> bool:
-        """Return whether a call of one of its capabilities leaves the machine, as declared."""
+        """Return whether a call of this capability of the adapter leaves the machine, as declared."""
         reaches = capability.approval_mode == "network" or capability.auth.mode == "exchange"
         return self.external or bool(self.egress) or reaches
 
     def destinations(self, capability: CapabilityDefinition) -> Seq[Name]:
-        """Return the arguments of one of its capabilities that say where something goes."""
+        """Return the arguments of this capability that say where something goes: as stated, or by default (sorted)."""
         if capability.destinations is not None:
             return capability.destinations
         carries_out = capability.kind == "write" or self.leaves(capability)
@@ -258,7 +258,7 @@ class AdapterDefinition(Model):
 
 
 DEFINITION_DRIFT: Final = "definition_drift"
-"""The code of an adapter's error for a tool that its server does not list as it was published; nothing was sent."""
+"""An adapter's error code: its server does not list the tool, or not as it was published. Nothing was sent."""
 MAX_SAID_CHARS: Final = 2_000
 """The longest text of a server that a reply repeats, and the longest reason why an answer is withheld."""
 
@@ -284,15 +284,15 @@ class ToolError(Model):
 
 
 class AdapterReply(Model):
-    """The answer of an adapter: an output, or a business error, or why its output is withheld: the call was done, and
-    what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
-    effect, unless something else is beside it. `paused`: the error is that the other system waits for something, such
-    as input, before it goes on with this read.
+    """The answer of an adapter: an output, a business error, or the reason why its output is `withheld`: the call was
+    done, and its answer cannot be used (`withheld.pointer` is the place at fault). An error says that a write had no
+    effect, unless an output, `withheld` or `mutations` are beside it. `paused`: the error is that the other system
+    waits for something, such as input, before it goes on with this read.
 
-    `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
-    `definition_age_ms` is how old the list of a foreign server was, in which its tool was compared with what was
-    published: 0 if the server was asked for this call. `operation` is the other system's name of a write that it
-    accepted and that runs on: it is looked up in `retry_after_s` seconds or later, and never sent again.
+    `mutations` names the side effects. `cost_cents` is the cost in US cents; the declared cost counts if this is lower.
+    `definition_age_ms` is the age of a foreign server's list of tools in which the tool was compared with its published
+    definition: 0 if the server was asked for this call. `operation` is the other system's name of a write that it
+    accepted and still executes: the write is looked up in `retry_after_s` seconds or later, and never sent again.
     `artifacts` are what the tool made beside its output.
     """
 
@@ -315,7 +315,7 @@ class AdapterReply(Model):
 
     @property
     def had_no_effect(self) -> bool:
-        """Return whether it says that a write was not made: with an error, and nothing beside it."""
+        """Return whether the reply says that a write was not made: it has an error and no output or side effect."""
         beside = self.output is not None or self.withheld is not None or bool(self.mutations)
         return self.error is not None and not beside
 
@@ -325,9 +325,9 @@ class CallContext:
     """The context that an adapter receives with the arguments of a call.
 
     `not_after_us` is Unix time in microseconds. `headers()` returns the W3C trace headers of this call, and `claim()`
-    a signed identity claim (`ctxid/1`) for this adapter, with the scopes of this call and its id as `jti`. `hop(url)`
-    returns one for the agent of somebody else at this URL, or "" (ADR 0070). All three are made when the adapter calls
-    them and are never recorded.
+    a signed identity claim (`ctxid/1`) for this adapter, with the scopes of this call and its id as `jti`.
+    `hop(url, tenant)` returns a claim for a partner's agent at this URL, for the partner's tenant, or "" (ADR 0070).
+    All three are made when the adapter calls them and are never recorded.
     `is_late()` is true if a write waited in the adapter until after `not_after_us` by the runtime's clock: it must not
     be sent any more. It is never true for a lookup, or for a call that is sent again under its key. `egress` lists the
     endpoints that the call may reach. `access_token` is the secret bearer token that was issued for this call, if the
@@ -351,7 +351,7 @@ class CallContext:
 
 
 class StatedCall(Model):
-    """A call as the journal states it: a `ToolCallEnvelope` without what the request and `identity.resolved` state."""
+    """A call as the journal states it: a `ToolCallEnvelope` without its version, trace, session and `auth_ref`."""
 
     tool_call_id: ToolCallId
     """The id of the call."""
@@ -397,7 +397,7 @@ class ToolCallEnvelope(StatedCall):
     required_when_sealed: ClassVar[tuple[str, ...]] = ("policy_decision_id", "auth_ref")
 
     def result(self, stated: Mapping[str, Any]) -> ToolResultEnvelope:
-        """Return the result of this call of which the journal states `stated`."""
+        """Return the result of this call, built from `stated`, its form in the journal."""
         return ToolResultEnvelope.of_run(self.run_id, self.trace_id, self.session_id, stated)
 
     def stated(self) -> dict[str, Any]:
@@ -432,20 +432,20 @@ class Citation(Model):
 
 
 class StatedResult(Model):
-    """A result as the journal states it: a `ToolResultEnvelope` without the run and what its request states."""
+    """A result as the journal states it: a `ToolResultEnvelope` without its version, run, trace and session."""
 
     tool_call_id: ToolCallId
     """The id of the call."""
     capability_id: CapabilityId
     """The id of the tool, `<adapter>.<name>`."""
     status: ToolStatus
-    """What became of the call: `ok` for a read, `completed` for an effect, and otherwise why there is none."""
+    """What became of the call: `ok` for a read that succeeded, `completed` for an effect, else why there is neither."""
     output: Any = None
     """What the tool returned, checked against its output schema; null without a result."""
     error: ToolError | None = None
     """Why the call has no output; absent for `ok` and `completed`."""
     withheld: Withheld | None = None
-    """Why nobody reads what the tool answered; of a `completed` call, that it was made and its answer is withheld."""
+    """Why the tool's answer is withheld from every reader; with `completed`, the call has taken effect all the same."""
     artifacts: Seq[RecordedArtifact] = ()
     """What the tool made beside its output, such as files."""
     citations: Seq[Citation] = ()
@@ -486,9 +486,9 @@ class ToolResultEnvelope(StatedResult):
 
     @classmethod
     def of_run(cls, run_id: str, trace_id: str, session_id: str | None, stated: Mapping[str, Any]) -> Self:
-        """Return the result of which the journal of this run states `stated`."""
+        """Return the result of a call of this run, built from `stated`, its form in the journal."""
         ids = {"run_id": run_id, "trace_id": trace_id, "session_id": session_id}
-        # What the run is comes last: a result never names another run than that of its entry.
+        # The ids of the run come last: a result never names another run than its entry does.
         return cls.model_validate({**_EMPTY_RESULT, **stated, "envelope_version": "contextos.tool_result.v1", **ids})
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
@@ -508,7 +508,7 @@ class ToolResultEnvelope(StatedResult):
 _CALL_FIELDS: Final = set(StatedCall.model_fields)
 _RESULT_FIELDS: Final = set(StatedResult.model_fields)
 _EMPTY_RESULT: Final = {"output": None, "error": None, "artifacts": (), "mutations": (), "risk_tags": ()}
-"""What a result has where the journal states nothing."""
+"""The values of the fields of a result that the journal does not state."""
 
 
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:

@@ -52,10 +52,10 @@ ScoreVerdict = Literal["accept", "replan", "escalate"]
 End = Literal["completed", "rejected", "refused", "escalated", "exhausted", "cancelled"]
 RecordStatus = Literal["DECIDED", "DEFERRED", "REJECTED", "ESCALATED"]
 SessionOutcome = Literal["approved", "denied", "escalated"]
-"""How the agent of a session states that it ends."""
+"""The outcome that the agent of a session states when it finishes."""
 
 DecisionStatus = Literal["IN_FLIGHT", "DECIDED", "DEFERRED", "REJECTED", "ESCALATED", "CLOSED"]
-"""Where a decision stands: a record's status, what a person made of it later, or that its run is being driven."""
+"""The state of a decision: the status of its record, the later act of a person, or that its run is being driven."""
 
 
 class Failure(Model):
@@ -70,11 +70,11 @@ class Failure(Model):
     detail: Text
     """What went wrong, for people."""
     step_id: Name | None = None
-    """The step that failed, if it was one."""
+    """The id of the step that failed, if a step failed."""
     capability_id: Name | None = None
-    """The id of the tool that failed, if it was one."""
+    """The id of the tool that failed, if a tool failed."""
     rule_ids: Seq[RuleId] = ()
-    """The ids of the rules that decided it."""
+    """The ids of the rules that caused the failure."""
     facts: Seq[Name] = ()
     """The facts that policy lacked, or the limit that was exhausted."""
     pointer: Text | None = None

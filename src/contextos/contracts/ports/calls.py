@@ -1,4 +1,4 @@
-"""One call of a tool, as the executor, the gateway and what it asks pass it on."""
+"""One call of a tool, as the executor, the gateway and the ports of the gateway pass it on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from contextos.contracts.scope import Capability, Fact, Redeemed
 
 @final_fields
 class CallTime:
-    """How long one attempt of a call can take: exactly (`limit_us`, microseconds), and rounded for its adapter.
+    """How long one attempt of a call can take: exactly (`limit_us`), and in whole milliseconds for its adapter.
 
     `cut_by` states the limit of the run if that leaves less time than the capability declares.
     """
@@ -38,23 +38,23 @@ class ToolCall:
 
     The executor: `key` is `<plan revision>/<step id>`, `provenance` maps each argument to `literal` or
     `<source>:<pointer>`, and `known` is all the evidence that the run has so far, the oldest first. `raw` is the
-    canonical JSON of the arguments and `args_digest` its digest. `open_args` has those that are not secret; `has_marks`
-    says that some are.
+    canonical JSON of the arguments and `args_digest` its digest. `open_args` has the arguments that are not secret;
+    `has_marks` says that some are secret.
 
-    The guards (the checks of the gateway): `evidence` is what of it is about these arguments, by name, and `frozen`
-    what is in use. `operation_key` identifies the operation, and `idempotency_key` is it once the operation was looked
-    up. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
-    which `saw_untrusted` says. `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks
-    that must still hold in the commit that claims the operation for this run; `counts` builds the writes that count
-    the call in the history, and `kept` the one that keeps what it writes out of untrusted content, for later runs.
+    The guards (the checks of the gateway): `evidence` is the known evidence that is about these arguments, by name, and
+    `frozen` the evidence in use. `operation_key` identifies the operation; `idempotency_key` has the same value once
+    the operation was looked up. `traced` says where each argument was found; it is empty if the run has seen no
+    untrusted content (`saw_untrusted`). `operation` is the recorded answer of `look_up_operation`. `preconditions` are
+    checks that must still hold in the commit that claims the operation for this run. `counts` builds the writes that
+    count the call in the history, and `kept` the write that keeps, for later runs, what it wrote of untrusted content.
 
     The delivery: `mode` is `send`, or `reconcile`: find out what an earlier send did. `first_us` is when the call was
     first sent, and `first_clock_us` that time by the clock; `claimed` is the write that reserves its idempotency key,
-    and `checks` are those of the next attempt. `recovered`: another process recorded the current attempt. `grouped`:
-    it is sent together with other calls. `time`: how long it can take. `token`: its secret credential; `lacking`: why
-    it has none; `retry_at_us`: when an open circuit admits the next call, if that is why. `sent_until_us` is
-    `not_after_us` of the last attempt that can have been sent: a look-up sends nothing. `running` is the name under
-    which the call was accepted and runs on: it is looked up by it, and not sent again.
+    and `checks` are the checks of the next attempt. `recovered`: another process recorded the current attempt.
+    `grouped`: it is sent together with other calls. `time`: how long it can take. `token`: its secret credential;
+    `lacking`: why it has none; `retry_at_us`: when an open circuit admits the next call, if that is why.
+    `sent_until_us` is `not_after_us` of the last attempt that can have been sent: a look-up sends nothing. `running` is
+    the name under which the other system accepted and still executes the call: it is looked up, and not sent again.
     """
 
     occurrence: int = 0
@@ -101,7 +101,7 @@ class ToolCall:
         known: tuple[Fact, ...],
         spec: tuple[str, DecisionSpec] | None = None,
     ) -> None:
-        # What no stage has filled in yet is read from the class, so that a call is made at little cost.
+        # A field that no stage has filled in yet is read from the class, so that a call is made at little cost.
         self.key, self.step, self.args, self.provenance, self.known = key, step, args, provenance, known
         self.raw = canonical(args)
         self.args_digest, self.open_args = digest(self.raw), without_secret_arguments(args)
@@ -115,10 +115,10 @@ class ToolCall:
 
     @property
     def untrusted_destinations(self) -> dict[str, TracedArgument]:
-        """Return the arguments that say where something goes, and that nothing trusted has.
+        """Return the arguments that say where something goes and whose value no trusted source has.
 
-        Where the tool does not state which they are, a value that the agent made counts once the run has seen
-        untrusted content, which can have told it the value in any disguise.
+        A value that was found nowhere (the agent made it) counts if the tool states its destinations, or once the run
+        has seen untrusted content, which can have given the agent the value in any disguise.
         """
         if not self.traced:
             return {}
@@ -129,12 +129,12 @@ class ToolCall:
 
     @property
     def redemption(self) -> tuple[Write, ...]:
-        """Return the write that consumes the approval. The commit that sends the call fails if it was consumed."""
+        """Return the write that consumes the approval, if any. The commit fails if it was consumed already."""
         return (self.approval.consume,) if self.approval else ()
 
     @property
     def counted(self) -> tuple[Write, ...]:
-        """Return the signed writes that count the call and keep what it wrote. A replay does not make them."""
+        """Return the signed writes of `counts` and `kept`. A replay does not make them."""
         return (*self.counts(), *((self.kept(),) if self.kept else ()))
 
     @property
@@ -151,6 +151,6 @@ class ToolCall:
 
     @property
     def denied(self) -> Failure | None:
-        """Return why the issuer gives no credential for an attempt before which nothing can have been sent, or None."""
+        """Return why the issuer refused a credential, if nothing can have been sent before this attempt; else None."""
         refused = self.lacking is not None and self.lacking.code == "identity_refused"
         return self.lacking if refused and self.mode == "send" else None

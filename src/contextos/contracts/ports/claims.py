@@ -14,9 +14,9 @@ ClaimedRun = tuple[str, str]
 class ClaimLimits:
     """Limits of one worker, and of all workers together.
 
-    A worker has at most `per_tenant` runs of a tenant, all workers at most `per_tenant_in_all`, and at most
+    A worker has at most `per_tenant` runs of a tenant, all workers together at most `per_tenant_in_all`, and at most
     `rate_per_tenant` drives of a tenant begin within `rate_period_ms` (0: no limit). A worker that is silent for
-    `alive_ms` counts as dead, at the earliest after two thirds of it.
+    `alive_ms` counts as dead; it can count as dead after two thirds of this time.
     """
 
     per_tenant: int = 8
@@ -28,11 +28,11 @@ class ClaimLimits:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The answer of an exchange.
+    """The answer of an exchange (`Claims.exchange`).
 
-    `taken` are the runs that the worker has now in addition. `kept` could not be given back: give them back again.
-    `dead` are the workers that count as dead. The next run can be claimed in `next_in_us` microseconds (None: none has
-    a time). `clock_off_us` is how far this process's clock is ahead of the store's.
+    `taken` are the runs that the worker newly has. `kept` are runs that could not be given back: give them back again.
+    `dead` are the workers that count as dead. The next run can be claimed in `next_in_us` microseconds (None: no run
+    has a time). `clock_off_us` is how far this process's clock is ahead of the store's, in microseconds.
     """
 
     taken: tuple[ClaimedRun, ...]
@@ -59,10 +59,10 @@ class Claims(Protocol):
     ) -> Claimed:
         """Show that this worker lives, give runs back, and take at most `free` due runs, each tenant its share.
 
-        `given_back` maps a run to the time for which nobody is to take it (microseconds; None: until its wake time).
-        `held` are the runs that this worker has. A worker whose clock is too far from the store's takes none.
+        `given_back` maps a run to the time for which no worker is to take it (microseconds; None: until its wake time).
+        `held` are the runs that this worker has. A worker whose clock is too far from the store's takes no run.
 
-        Raises `Unavailable`: the next exchange repairs what this one left open.
+        Raises `Unavailable`; the next exchange repairs the parts that this exchange left open.
         """
         ...
 

@@ -10,7 +10,7 @@ OutsideCall = Callable[[], Awaitable[T]]
 
 
 class ForeignExit(Exception):
-    """Foreign code raised what is no `Exception`, such as `SystemExit`. The cause is what it raised."""
+    """Foreign code raised something that is not an `Exception`, such as `SystemExit`; it is the cause of this error."""
 
 
 class Concurrency(Protocol):

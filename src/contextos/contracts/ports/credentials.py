@@ -1,4 +1,4 @@
-"""The `Credentials` port: what a run's user and agent are, for a token that one external service accepts (RFC 8693)."""
+"""The `Credentials` port: exchanges the identity of a run's user and agent for a token of one service (RFC 8693)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Credential:
 class Credentials(Protocol):
     """Exchanges the identity of a run's user and agent for a token that one external service accepts.
 
-    `issuer` is who issues it: the audience of the tokens in a request, and what the journal records.
+    `issuer` is the issuer of the token: the audience of the tokens in a request, and the name that the journal records.
     """
 
     @property

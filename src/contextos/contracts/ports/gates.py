@@ -1,5 +1,5 @@
-"""What the gate of an agent's session answers to a call: `Done`, `Refused` or `Waiting`; and what a framework needs of
-such a gate, in this process (`App.gate`) or over HTTP (`contextos.client`).
+"""The gate of an agent's session, in this process (`App.gate`) or over HTTP (`contextos.client`): the protocol that a
+framework uses, and the answers to a call (`Done`, `Refused` or `Waiting`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ MAX_ARGS_BYTES: Final = 262_144
 MAX_CALL_ID_CHARS: Final = 128
 MAX_TOOL_CHARS: Final = 200
 REFUSED_ARGS: Final = "$refused"
-"""The only argument, on record, of a call that no gate could take: the code of its fault. A call with it is refused."""
+"""The only argument that is recorded of a call that no gate could take; its value is the code of the fault. A call that
+states this argument is refused.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a call was refused, for the agent: a stable code, a sentence, and what it can do. `facts` names what is
-    missing, or the limit that was exhausted. `because` is what the authors of the rules that deny gave as the reason.
+    """Why a call was refused, for the agent: a stable code, a sentence, and what it can do. `facts` names the missing
+    facts, or the exhausted limit. `because` has the rationales of the rules that deny, as their authors wrote them.
     """
 
     code: str
@@ -41,12 +43,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The call is over. Without an `error` the tool did it, and `output` is its answer. An `error` is what the tool
-    answered instead, or that a person settled that nothing was done; `output` says it too, as
+    """The call is over. Without an `error` the tool did it, and `output` is its answer. With an `error` the tool
+    answered with this error, or a person settled that nothing was done; then `output` is
     `{"error": {"code", "message"}}`.
 
     `withheld` says why nobody reads the answer; then `output` is None. Without an `error` the write was made all the
-    same; a read whose answer is withheld, and a call whose answer was erased, have an `error` too.
+    same. A read whose answer is withheld, and a call whose answer was erased, also have an `error`.
 
     `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
     operation, and this is its answer. `artifacts` are what the tool made beside its output.
@@ -69,7 +71,7 @@ class Refused:
     ended: bool = False
 
     def __str__(self) -> str:
-        # What to do is said once, behind the last of the reasons that it is for.
+        # Reasons with the same remedy state it once, after the last of them.
         last = {one.remedy: number for number, one in enumerate(self.reasons)}
         said = (
             str(one if last[one.remedy] == number else replace(one, remedy=""))
@@ -80,10 +82,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The session waits. Make the same call again, under the same call id, when it is over; any process can.
+    """The session waits. Make the same call again, under the same call id, when the wait is over; any process can.
 
-    `waits_for` is `approval`, `settlement`, `slot` or `engine`, and `question` what a person is asked. `about` is the
-    call that it waits for: this one, or an earlier one that has to be answered first.
+    `waits_for` is `approval`, `settlement`, `slot` or `engine`, and `question` is the question to a person. `about` is
+    the id of the call for which the session waits: this call, or an earlier call that has to be answered first.
     """
 
     call_id: str
@@ -156,8 +158,8 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
 
 
 def refused_call(name: Any, fault: InvalidInput) -> dict[str, Any]:
-    """Return what is recorded of a call of the tool `name` that no gate can take: so the end of its session knows of
-    it. Raises `fault` if there is no such name.
+    """Return the record of a call of the tool `name` that no gate can take, so that the end of the session counts it.
+    Raises `fault` if `name` is not a valid name either.
     """
     try:
         tool = checked_text(name, "/name", MAX_TOOL_CHARS)

@@ -1,4 +1,4 @@
-"""The `ModelProvider` port: one call of a language model goes out, and what came back has one of several outcomes."""
+"""The `ModelProvider` port: one call of a model goes out, and the reply that comes back has one of several outcomes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAX_PROPOSED_CALLS: Final = 100
 MAX_USAGE_COUNT: Final = 1_000_000_000
 """The highest count of tokens or requests that is believed."""
 OnText = Callable[[str], None]
-"""Is called with each piece of text as it arrives. What it got before the end is not an answer."""
+"""A function that is called with each piece of text as it arrives. Before the end the pieces are not an answer."""
 
 Vector = tuple[float, ...]
-"""What a text means, as numbers that float32 can hold. Only vectors of one model can be compared."""
+"""The meaning of a text, as numbers that float32 can hold. Only vectors of the same model can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedCall:
-    """A call of a tool that a model proposes. `args` is a JSON object. The model can make none itself."""
+    """A call of a tool that a model proposes. `args` is a JSON object. The model itself cannot make a call."""
 
     call_id: str
     tool: str
@@ -49,13 +49,14 @@ class ModelTool:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call of a model. `profile` says where and how.
+    """One call of a model. `profile` says which model is called at which endpoint, and how.
 
     `output_schema` is a JSON Schema that the answer has to satisfy as JSON; None for free text or calls of tools.
-    `tool_choice`: whether the model can propose a call or has to. `timeout_ms` holds for all of it, to the last byte,
-    and `first_token_ms` to its first piece. `egress` lists the endpoints that can be reached. `key` is the secret of
-    the profile's credential, or None. `headers` are those of the trace. A call of a profile that embeds has `texts` and
-    no messages; `as_query`: they are what is looked for, and not what is found.
+    `tool_choice` says whether the model can (`auto`) or has to (`required`) propose a call of a tool. `timeout_ms`
+    limits the whole call to the last byte, and `first_token_ms` the time to the first piece. `egress` lists the
+    endpoints that can be reached. `key` is the secret of the profile's credential, or None. `headers` are the trace
+    headers. A call of a profile that embeds has `texts` and no messages; with `as_query` the texts are search queries,
+    otherwise the texts to be found.
     """
 
     profile: ModelProfile
@@ -75,8 +76,8 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """What the provider says that it bills, by kind, each token counted in one kind only. `tier` is the service tier
-    that it names, or empty. `reported` is the provider's own object, as it was sent.
+    """The usage that the provider says it bills, by kind, with each token counted in one kind only. `tier` is the
+    service tier that the provider names, or empty. `reported` is the provider's own object, as it was sent.
     """
 
     counts: Mapping[TokenKind, int]
@@ -86,13 +87,13 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What became of one call.
+    """The outcome of one call.
 
-    `model` is the name and version that the provider states, and `reply_id` its id of the answer. `usage` is None where
-    the provider stated none. `billed`: whether the provider can have billed something; False where nothing was sent, or
-    it refused the call. `retry_after_ms` is when an overloaded provider says to come again; 0 where it does not say.
-    `detail` is a sentence for people, without anything of the prompt, of the key or of what the provider wrote.
-    `vectors` has one vector for each text that was embedded, in their order.
+    `model` is the name and version that the provider states, and `reply_id` its id of the answer. `usage` is None if
+    the provider stated no usage. `billed`: whether the provider can have billed something; False if nothing was sent or
+    the provider refused the call. `retry_after_ms` is the time after which an overloaded provider asks to be called
+    again; 0 if it states none. `detail` is a sentence for people, without any text of the prompt, the key or the
+    provider. `vectors` has one vector for each embedded text, in the order of the texts.
     """
 
     outcome: ModelOutcome
@@ -108,10 +109,10 @@ class ModelReply:
 
 
 class ModelProvider(Protocol):
-    """One protocol of model providers. It sends what it is given once, and never on its own a second time."""
+    """One protocol of model providers. It sends each call once, and never repeats a call on its own."""
 
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
-        """Send one call and return what became of it, whatever that is: no failure of a provider is an exception.
+        """Send one call and return its outcome, whatever it is: a failure of a provider is not an exception.
 
         The profile says whether the answer is streamed; `on_text` gets its text as it arrives.
 

@@ -32,7 +32,7 @@ class Directory(Protocol):
     """Identities as an identity provider or the registry verified them. Nothing in them comes from a request's body."""
 
     async def knows_tenant(self, tenant_id: str) -> bool:
-        """Return whether there is such a tenant. A request of any other is refused before anything is stored."""
+        """Return whether this tenant exists. A request of an unknown tenant is refused before anything is stored."""
         ...
 
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
@@ -44,11 +44,11 @@ class Directory(Protocol):
         ...
 
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
-        """Return a person who is allowed to answer approvals, with the roles and public keys of now, or None."""
+        """Return a person who is allowed to answer approvals, with their present roles and public keys, or None."""
         ...
 
     async def held_roles(self, tenant_id: str) -> HeldRoles:
-        """Return the roles that somebody in the tenant holds now. Lint finds roles that nobody holds by it."""
+        """Return the roles that somebody in the tenant holds now. By it lint finds roles that nobody holds."""
         ...
 
 
@@ -159,8 +159,8 @@ class Attachments(Protocol):
         `max_bytes` are read. `trace` has the W3C trace headers of the request, for a server outside.
 
         Raises:
-            InvalidInput: the address is none of the tenant's, or the file is missing or too large. Nothing is fetched
-                from an address that is not the tenant's.
+            InvalidInput: the address does not belong to the tenant (then nothing is fetched), or the file is missing or
+                too large.
             Unavailable: it cannot be fetched now; try again.
         """
         ...
@@ -180,14 +180,14 @@ class Code(Protocol):
         ...
 
     def packages(self, adapter: Adapter) -> Callable[[], str | None] | None:
-        """Return what reads from the disk the digest of everything else that an adapter's code imports; None if it
-        imports nothing. The answer is None once that is not what this process loaded.
+        """Return a function that reads from the disk the digest of all other code that an adapter's code imports; None
+        if it imports nothing. The function returns None once the code on the disk is not the code that was loaded.
         """
         ...
 
 
 Signer = Callable[[str], Awaitable[Approver | None]]
-"""Returns a person who signs, by id, as the directory lists them now; None for nobody. `control` states it before."""
+"""Returns the signer with this id as the directory lists them now, or None. The stream `control` states it first."""
 
 
 class Keys(Protocol):
@@ -221,7 +221,7 @@ class HoldsKeys(Protocol):
     """Keys whose private halves are in this process. Optional beside `Keys`."""
 
     def discloses(self, text: str) -> bool:
-        """Return whether a text, or the JSON of a value, has a private half of these keys in it."""
+        """Return whether a text, or the JSON of a value, contains the private half of one of these keys."""
         ...
 
 

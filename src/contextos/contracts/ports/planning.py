@@ -44,17 +44,17 @@ class Planner(Protocol):
     name: str
 
     async def propose(self, request: PlanRequest) -> Mapping[str, JsonValue]:
-        """The wire form of a `ProposedPlan`: `template_id`, `steps` and `decision_checkpoints`, and nothing else.
+        """Return the wire form of a `ProposedPlan`: `template_id`, `steps` and `decision_checkpoints`, nothing else.
 
         A parameter is a literal or `{"from": "request" | "pack" | "evidence" | "step", "pointer": RFC 6901}`. The
         answer has at most 256 KiB and is due within the template's `plan_timeout_ms`. It is recorded before it is
-        used. One that does not fit ends the attempt with the failure `schema_mismatch`.
+        used. An answer that does not fit ends the attempt with the failure `schema_mismatch`.
 
-        The template that it names is a floor: the gates that its steps require for a tool are added to the plan's, and
-        a checkpoint of another decision spec ends the attempt with the failure `violates_decision_spec`.
+        The named template is a floor: the gates that its steps require for a tool are added to the plan's gates, and a
+        checkpoint of another decision spec ends the attempt with the failure `violates_decision_spec`.
 
         Raises:
-            Unavailable: the planner cannot answer now; the run is driven again later. So it is for any other
+            Unavailable: the planner cannot answer now; the run is driven again later. The same holds for any other
                 exception and for an answer that comes too late.
         """
         ...

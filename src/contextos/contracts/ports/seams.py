@@ -1,5 +1,4 @@
-"""The ports between planes (policy, action, decision and so on), which do not import each other: what one may ask
-another.
+"""The ports by which planes (policy, action, decision and so on) call each other. Planes do not import each other.
 
 The runtime passes these ports to each plane for one run. A plane can do nothing for which it was given no port.
 """
@@ -63,7 +62,7 @@ class Journal(Protocol):
     run_id: str
     account: RunAccount
     barriers: int
-    """How many commits this drive made."""
+    """The number of commits that this drive of the run made."""
 
     @property
     def now_us(self) -> int:
@@ -72,8 +71,9 @@ class Journal(Protocol):
 
     @property
     def clock_us(self) -> int:
-        """Return `now_us` by the clock of the process that wrote the last entry. It is less if that clock was behind
-        the record. What other processes compare with their clocks goes by it, and what the run waits for.
+        """Return `now_us` by the clock of the process that wrote the last entry. It is less than `now_us` if that clock
+        was behind the record. Times that other processes compare with their clocks, and deadlines for which the run
+        waits, are computed from it.
         """
         ...
 
@@ -81,8 +81,8 @@ class Journal(Protocol):
     def time_us(self) -> int:
         """Return the time now in Unix microseconds, for use inside an answer that is recorded.
 
-        It is never before the last entry. If the clock went back, it goes on from the latest time on record in the
-        tenant, so that nothing that is over counts again.
+        It is never before the last entry. If the clock went back, the time goes on from the latest time on record in
+        the tenant, so that a deadline that has passed stays passed.
         """
         ...
 
@@ -109,9 +109,9 @@ class Journal(Protocol):
     async def record_found(
         self, kind: str, key: str, look: Callable[[], Awaitable[JsonValue | None]]
     ) -> JsonValue | None:
-        """Look for something outside, and record it if it is there; return it, or None.
+        """Look for something outside by awaiting `look`; record and return what it finds, or return None.
 
-        Nothing is recorded if nothing was found. A replay finds it where, and only where, it was recorded.
+        Nothing is recorded if nothing was found. A replay finds exactly what was recorded at this place.
         """
         ...
 
@@ -120,7 +120,8 @@ class Journal(Protocol):
 
         Each answer is recorded when it arrives. A replay finds an answer by its kind and key, in any order; an entry of
         another kind or key among them is a `ReplayMismatch`. Answers that were not recorded yet are obtained. The error
-        of one call is raised after the other answers are durable; unless it `keeps` them, they are obtained anew.
+        of one call is raised after the other answers are durable; without `keeps`, these are not kept and are obtained
+        anew.
         """
         ...
 
@@ -137,7 +138,7 @@ class Journal(Protocol):
         ...
 
     def defer_commit(self) -> None:
-        """Let what is pending become durable with the next commit, which is made before anything outside is asked."""
+        """Let the pending entries become durable with the next commit, which precedes any question to the outside."""
         ...
 
     async def commit(self, *, wake_at_us: int | None = None) -> None:
@@ -174,10 +175,10 @@ class Journal(Protocol):
     async def receive(
         self, kinds: Sequence[str], *, clean: Callable[[JsonValue], JsonValue], wake_at_us: int, on_timeout: Timeout
     ) -> Logged | None:
-        """Wait for what the agent of a session says next, and record what `clean` returns of it.
+        """Wait for the next message of the agent of a session, and record the result of `clean` for it.
 
-        Returns the entry, which is of one of `kinds`; None if the run was woken and the agent said nothing. Otherwise
-        as `wait`.
+        Returns the entry, which is of one of `kinds`; None if the run was woken and the agent said nothing. In all else
+        it behaves as `wait`.
         """
         ...
 
@@ -246,9 +247,9 @@ class Memory(Protocol):
 
 
 class Policy(Protocol):
-    """Decides what is allowed, as a pure function of the facts. `history` are the history facts by name, `above` the
-    rules above the pack, `prohibiting` the tools that a rule prohibits, by its id. `reads_origins`: a rule reads where
-    an argument was found. `homes` is the bundle of each rule of any level, by the rule's id.
+    """Decides what is allowed, as a pure function of the facts. `history` has the history facts by name, `above` the
+    rules above the pack, and `prohibiting` the tools that each rule prohibits, by the rule's id. `reads_origins` says
+    whether a rule reads where an argument was found. `homes` has the bundle of each rule of any level, by its id.
     """
 
     reads_origins: bool
@@ -284,8 +285,8 @@ class Approvals(Protocol):
     """Asks a person to approve one call. Each approval can be used once."""
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
-        """Ask a person, wait for the answer, and check again everything that it depends on. Returns the approval or
-        the failure.
+        """Ask a person, wait for the answer, and check again everything on which the answer depends. Returns the
+        approval or the failure.
 
         The caller's next commit marks the approval as used.
         """

@@ -41,24 +41,26 @@ class Store(Protocol):
         ...
 
     async def read_run(self, run: str) -> StoredRun:
-        """Return what is stored about a run as of one moment, in one round trip; no entries for an unknown run.
+        """Return the stored data of a run at one moment, in one round trip; without entries for an unknown run.
 
         Raises as `read`.
         """
         ...
 
     async def length(self, stream: str) -> int:
-        """Return the number of the last entry of a stream, or 0. No entry is read, also none that was altered."""
+        """Return the number of the last entry of a stream, or 0. No entry is read, so an altered one is not noticed."""
         ...
 
     async def lengths(self, runs: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of the last entry of each of these runs that has one, in one round trip."""
+        """Return the number of the last entry of each of these runs that has entries, in one round trip."""
         ...
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:
-        """Return the document with `key`, or those whose key begins with `prefix` and is after `after`, by key."""
+        """Return the document with `key`; without `key`, at most `limit` documents with a key that begins with `prefix`
+        and is greater than `after`, in the order of their keys.
+        """
         ...
 
     async def look(
@@ -68,9 +70,9 @@ class Store(Protocol):
         prefixes: Sequence[tuple[str, str, int]] = (),
         lines: Sequence[tuple[str, int]] = (),
     ) -> Look:
-        """Return what exists of all this, in one round trip: the documents at `places` (collection, key), of each of
-        `prefixes` (collection, prefix, limit) the first whose keys begin so, and the lines of `control` with the keys
-        of `lines` (key, seq) behind that `seq`.
+        """Return, in one round trip, what exists of these: the documents at `places` (collection, key); the first
+        `limit` documents for each of `prefixes` (collection, prefix, limit); and, for each of `lines` (key, seq), the
+        lines of `control` with this key and a greater `seq`.
 
         They are read one by one, so together they are not a snapshot of the store.
         """
@@ -85,8 +87,8 @@ class Store(Protocol):
         ...
 
     async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
-        """Return the ids of runs and standalone flows that have a selection in the audit of slots,
-        in order and each once, behind `after`.
+        """Return the ids greater than `after` of runs and standalone flows that have a selection in the audit of slots,
+        in order and each once, at most `limit`.
         """
         ...
 
@@ -106,15 +108,15 @@ class Store(Protocol):
         ...
 
     async def found(self, sought: Sought, *, limit: int = 1000) -> Sequence[int]:
-        """Return the numbers of the runs that are sought, newest first, at most `limit`.
+        """Return the numbers of the runs that fit `sought`, newest first, at most `limit`.
 
-        The terms are only an index: read a run to learn whether it fits. A search costs what the first terms have in
-        runs, so name the rarest first.
+        The terms are only an index: read a run to learn whether it fits. A search costs as much as the first term has
+        runs, so name the rarest term first.
         """
         ...
 
     async def terms(self, first: int, last: int) -> Sequence[tuple[int, int, int]]:
-        """Return (number, term, when the run began) of the runs with the numbers `first` to `last`, in order."""
+        """Return (number, term, begin in Unix microseconds) for each term of the runs `first` to `last`, in order."""
         ...
 
 
@@ -145,13 +147,13 @@ class Graph(Protocol):
         after: str = "",
         ended: bool = False,
     ) -> Sequence[Mapping[str, JsonValue]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
-        id `after`; at most `limit`. With `ended` those that began by `at` and are withdrawn at it instead.
+        """Return at most `limit` edges from one of `sources` with this predicate (None: any) and an id greater than
+        `after`, in the order of their ids. They are valid at commit `at`; with `ended`, they were withdrawn by `at`.
         """
         ...
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
-        """Return every edge that was ever appended, by id, behind the id `after`."""
+        """Return at most `limit` edges that were ever appended, in the order of their ids, greater than `after`."""
         ...
 
     async def plan(
@@ -168,9 +170,9 @@ class Graph(Protocol):
         acts: Sequence[Draft] = (),
         expect: int | None = None,
     ) -> int:
-        """Append nodes and edges as one commit, and `acts` to the stream `control` with it; return its number.
+        """Append nodes and edges as one commit, and with it `acts` to the stream `control`; return the commit's number.
 
-        Edges without an act that names them are no evidence. Raises `Conflict` if the newest commit is not `expect`,
+        An edge that no act names is not evidence. Raises `Conflict` if `expect` is not the newest commit (None: any),
         and `InvalidInput` for an edge without a reference to its evidence.
         """
         ...
@@ -206,8 +208,8 @@ class Artifacts(Protocol):
         ...
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        """Return the contents of pinned revisions, also of deleted artifacts. Raises `NotFound` for one that never
-        existed.
+        """Return the contents of pinned revisions, also of deleted artifacts. Raises `NotFound` for a revision that
+        never existed.
         """
         ...
 
@@ -242,11 +244,11 @@ class Curation(Protocol):
         ...
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
-        """State that an artifact is of a certain type (extension). Archives the active statement unless that has a
+        """State that an artifact is of a certain type (extension). The active statement is archived, unless it has a
         higher rank.
 
-        A statement by an automatic matcher never replaces an active one. Returns `Outranked` if the active one stays.
-        Raises `InvalidInput` if the type is not installed.
+        A statement by an automatic matcher never replaces an active one. Returns `Outranked` if the active statement
+        stays. Raises `InvalidInput` if the type is not installed.
         """
         ...
 
@@ -265,7 +267,7 @@ class ArtifactStore(Artifacts, Curation, Protocol):
     """One tenant's artifacts (texts with a type, which context slots select), for reading and for maintaining them."""
 
     async def stored(self) -> StoredLibrary:
-        """Return every row. Raises `Integrity` for one that contradicts another, or whose id is not its own."""
+        """Return every row. Raises `Integrity` if rows contradict each other, or an id does not follow from its row."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""What a person signs for an act follows from what they sent and were shown: made anew before it is signed.
+"""Makes the statements of an act anew, from what its signer sent and was shown, before the signer signs them.
 
-The statements of an act are made here from what its signer has, and compared with those of the server, which has to
-give each of them once and no other. The server alone says how long a run is and how the edges of a large commit are
-divided; the time in the token bounds for how long such a signature counts.
+They are compared with the statements of the server, which has to give each of them once and no other. Only the server
+says how long a run is and how the edges of a large commit are divided; the time in the token bounds for how long such a
+signature counts.
 Source: docs/adr/0058-a-signature-is-over-what-was-shown.md, which has the table of all kinds.
 """
 
@@ -23,8 +23,8 @@ from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import InvalidInput
 
 Sent = Mapping[str, Any]
-"""What the signer has: the members of the body, what they were shown (`ref`, `run`, `proposal`, `facts`, …), and who
-signs in which tenant (`actor`, `tenant_id`).
+"""The data that the signer has: the members of the body that they sent, the data that they were shown (`ref`, `run`,
+`proposal`, `facts`, …), and who signs in which tenant (`actor`, `tenant_id`).
 """
 Acts = Sequence[Mapping[str, Any]]
 """The statements as the server gives them."""
@@ -36,9 +36,10 @@ MAX_SAME_EDGES: Final = 16
 def acts_disagreement(
     acts: Acts, route: str, sent: Sent, tenant_id: str | None = None, actor: str | None = None
 ) -> str | None:
-    """Return why these are not the statements of what their signer sent to a route of `ACT_ROUTES`, or None.
+    """Return why `acts` are not the statements that follow from `sent`, which their signer sent to a route of
+    `ACT_ROUTES`; None if they are, or if there are no statements and so nothing is signed.
 
-    `tenant_id` and `actor` None: as the server says. No statement at all agrees: then nothing is signed.
+    If `tenant_id` or `actor` is None, the value in the server's first statement counts.
     """
     if not acts:
         return None
@@ -60,7 +61,7 @@ def acts_disagreement(
 
 
 def _difference(told: Any, wanted: Any, name: str) -> str | None:
-    """The name of the first member that differs, or None."""
+    """Return the name of the first member that differs, or None."""
     if not isinstance(told, Mapping) or not isinstance(wanted, Mapping):
         return None if same_json(told, wanted) else name
     for member in sorted({*told, *wanted}):
@@ -89,7 +90,7 @@ def _published(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
 def _on_active_set(
     sent: Sent, kind: str, arguments: dict[str, Any], change: Callable[[Sent], Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """An act on the set that `GET /v1/pins` and `GET /v1/policies` list, which states the whole set that it leaves."""
+    """Return the act on the set that `GET /v1/pins` and `GET /v1/policies` list, with the digest of the changed set."""
     pins, policies, expected = sent["active"]["pins"], sent["active"]["policies"], sent["expected"]
     if any(one["version"] != expected or one["cursor"] is not None for one in (pins, policies)):
         raise ValueError("they list another version, or not all of it")
@@ -129,7 +130,7 @@ def _pin(sent: Sent) -> dict[str, Any]:
 
 
 def _without(active: Sent, gone: Sent) -> list[dict[str, Any]]:
-    """The pins without what `gone` allows."""
+    """Return the pins without the intents that `gone` allows."""
     left = []
     for pin in active["packs"]:
         same = set(pin["refs"]) == set(gone["refs"]) and pin["environment"] == gone["environment"]
@@ -144,7 +145,7 @@ def _loaded(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
 
 
 def _edge(fact: Sent) -> dict[str, Any]:
-    """The edge of a fact: it begins and ends at what it is about."""
+    """Return the edge of a fact: it begins and ends at the subject of the fact."""
     names = {"value": "value", "evidence_ref": "source", "observed_at": "observed_at_us", "predicate": "predicate"}
     subject = {"src": fact["subject"], "dst": fact["subject"]}
     kept = {name: fact[name] for name in ("integrity", "classification")}
@@ -152,7 +153,7 @@ def _edge(fact: Sent) -> dict[str, Any]:
 
 
 def _shown(sent: Sent) -> dict[str, str]:
-    """The facts that end, each with the evidence: all that were shown of this subject and predicate."""
+    """Return the facts that end, each with the evidence: all shown facts of this subject and predicate."""
     about = (sent["subject"], sent["predicate"])
     return {one["fact_id"]: sent["source"] for one in sent["facts"] if (one["subject"], one["predicate"]) == about}
 
@@ -160,7 +161,7 @@ def _shown(sent: Sent) -> dict[str, str]:
 def _graph(
     sent: Sent, acts: Acts, edges: Sequence[Sent], ended: Mapping[str, str], *, kept: bool = False
 ) -> list[dict[str, Any]]:
-    """One commit after the snapshot that was shown: each edge is written once, and each fact in `ended` ends once.
+    """Return the acts of one commit after the shown snapshot: each edge is written and each fact in `ended` ends once.
 
     `kept`: an edge that was shown as a fact, and does not end, is not written again.
     """
@@ -196,13 +197,13 @@ def _graph(
 
 
 def _kept(edge: Sent) -> dict[str, Any]:
-    """An edge as the graph keeps it."""
+    """Return an edge as the graph keeps it."""
     observed = edge["observed_at"]
     return {**edge, "observed_at": utc_time(observed) if isinstance(observed, str) else observed}
 
 
 def _edge_ids(edge: dict[str, Any]) -> Sequence[str]:
-    """The ids that an edge can get: its own, or one for each time that it was written and withdrawn before."""
+    """Return the ids that an edge can get: its own, or one for each number of earlier equal edges."""
     if "edge_id" in edge:
         return (edge["edge_id"],)
     body = canonical(edge)
@@ -259,7 +260,7 @@ def _answered(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
 
 
 def _on_run(kind: str, *names: str) -> Callable[[Sent, Acts], list[dict[str, Any]]]:
-    """An act on a run, as long as the server says that it is. A reason that was not sent is empty."""
+    """Return the maker of an act on a run, whose length is as the server says. A reason that was not sent is empty."""
 
     def made(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
         stated = {"reason": "", **sent}
@@ -297,4 +298,4 @@ ACT_ROUTES: Final[Mapping[str, Callable[[Sent, Acts], list[dict[str, Any]]]]] = 
     "runs/{run}/erase": _on_run("entry.erased", "seq", "body_digest", "reason"),
     SETTLEMENT: _settled,
 }
-"""The routes of the API on which an act is done, each with what makes the statements that it can ask to have signed."""
+"""The routes of the API on which an act is done, each with the function that makes the statements to be signed."""

@@ -1,4 +1,4 @@
-"""A question and an answer as lines of text: all that an answer signs, and nothing that imitates a line."""
+"""Writes a question and an answer as lines of text: all that an answer signs, and no value can imitate a line."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ QUESTION_LABELS: Final = frozenset(
 """The first words of the lines of a question, an answer and a settlement. An argument of such a name is in quotes."""
 
 NOWHERE: Final = ["planner"]
-"""Where an argument was found that nothing in the run has."""
+"""The origin of an argument whose value nothing in the run has: the agent made it."""
 
 NOT_BOUND: Final = "services, programs, shared libraries, files outside workspace and packages"
-"""What an approval does not cover, whatever the call is. Source: docs/security.md, "Code that is bound"."""
+"""The things that no approval covers, whatever the call is. Source: docs/security.md, "Code that is bound"."""
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BLANKS: Final = re.compile(r"(?<= ) |^ | $")
 
 
 def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
-    """Return the whole question as lines: the call, each argument, the evidence and its sources, which
-    arguments nothing trusted has, which are secret, who asks, the deadline, and the binding.
+    """Return the whole question as lines: the call, each argument, the evidence and its sources, the arguments whose
+    value no trusted source has, the secret arguments, who asks, the deadline, and the binding.
 
     `shown` is the text of the question as its journal has it. No line is cut, and the last one is the digest that an
     answer names.
@@ -66,7 +66,7 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
 
 
 def signed_text(question: Mapping[str, Any], approver_id: str, verdict: str, reason: str) -> str:
-    """Return what a person signs with `approval_statement`, for people: derived from the same content."""
+    """Return, as text for people, what a person signs with `approval_statement`: both follow from the same content."""
     binding, shown = question["binding"], shown_text(question["binding"], question["args"], question["evidence"])
     *lines, last = question_text(shown, question["binding_digest"])
     told = [
@@ -94,7 +94,7 @@ def _where(found: Sequence[str]) -> str:
 
 
 def _label(name: str) -> str:
-    """The name of an argument, in quotes where it could be read as something else."""
+    """Return the name of an argument, in quotes if it could be read as something else."""
     if _PLAIN_NAME.fullmatch(name) and name not in QUESTION_LABELS:
         return name
     return f'"{_with_blanks(displayed(name))}"'

@@ -44,7 +44,7 @@ def approval_statement(question: Mapping[str, Any], approver_id: str, verdict: s
 
 
 def principal_name(principal: Mapping[str, Any]) -> str:
-    """Return a principal as people are shown it: its kind and id, and of which partner it is, if it is of one."""
+    """Return a principal as people see it: its kind and id, and the partner to which it belongs, if any."""
     of_partner = f" of {principal['issuer']}" if principal.get("issuer") else ""
     return f"{principal['kind']}:{principal['id']}{of_partner}"
 
@@ -52,10 +52,10 @@ def principal_name(principal: Mapping[str, Any]) -> str:
 def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: Any) -> dict[str, Any]:
     """Return what an approver is shown, with every string escaped for display. No model takes part in writing it.
 
-    `evidence` lists {`name`, `subject`, `value`, `ref`, `digest`}, and `volatile` where its numbers can move.
-    `untrusted` of the binding names the arguments that nothing trusted has, and `secrets` those that are secret, each
-    with where it was found, or `planner` if nowhere; `instructions` names content that speaks to an agent. Without one
-    nothing is shown.
+    `evidence` lists {`name`, `subject`, `value`, `ref`, `digest`}, and `volatile` if its numbers can move. In the
+    binding, `untrusted` names the arguments whose value no trusted source has, and `secrets` the secret arguments, each
+    with the places where it was found, or `planner` if nowhere; `instructions` names content that speaks to an agent.
+    Of these three, an empty one is left out.
     """
     marked = {name: escape_all(binding[name]) for name in ("untrusted", "secrets", "instructions") if binding[name]}
     return {
@@ -74,7 +74,7 @@ def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: An
 
 
 def _utc(at_us: int) -> str:
-    """A Unix time in microseconds as RFC 3339 writes it, in UTC and to the second."""
+    """Return a Unix time in microseconds as RFC 3339 writes it, in UTC and to the second."""
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -15,7 +15,7 @@ from contextos.contracts.statements.question_text import argument_lines, questio
 from contextos.contracts.statements.questions import principal_name
 
 SETTLEMENT_TYP: Final = "contextos-settlement+jws"
-"""The `typ` of the token of a settlement. It differs from that of an approval, so neither can be used as the other."""
+"""The `typ` of a settlement's token. It differs from the `typ` of an approval: neither can be used as the other."""
 
 
 def settlement_statement(tenant_id: str, sent: StatedCall, settled: Settled) -> dict[str, Any]:

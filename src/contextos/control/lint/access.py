@@ -1,6 +1,6 @@
-"""Lint of who may do what: capabilities that nobody may call, gates that nobody can answer, effects that nobody checks.
+"""Lints access: finds capabilities that nobody may call, gates that nobody can answer, and effects that nobody checks.
 
-Only `contextos pack lint` asks: each of these denies at run time, so it refuses no pack and no run.
+Only `contextos pack lint` checks this: each of these denies at run time, so no pack and no run is refused for it.
 Source: docs/design/contracts.md, "Approval modes", "Policy".
 """
 
@@ -30,7 +30,7 @@ def lint_access(
 
 
 def lint_integrity(merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition]) -> Iterator[Problem]:
-    """Yield each read that does not say whether its answers are trusted; they count as untrusted."""
+    """Yield a problem for each read that does not say whether its answers are trusted; they count as untrusted."""
     edges = binding_targets(merged, definitions, complete=True)
     for place, entry in enumerate(merged.pack.tooling_layer.adapter_registry):
         for index, short in enumerate(entry.capabilities):
@@ -43,7 +43,7 @@ def lint_integrity(merged: MergedArtifacts, definitions: Mapping[str, AdapterDef
 
 
 def _unpermitted(merged: MergedArtifacts) -> Iterator[Problem]:
-    """A capability that no permission allows is in the registry for nobody."""
+    """Yield a problem for each registered capability that no permission allows: nobody can use it."""
     layer = merged.pack.tooling_layer
     allowed = {f"{one.adapter_id}.{one.capability}" for one in layer.permissions if one.allow}
     registered = {f"{one.adapter_id}.{short}" for one in layer.adapter_registry for short in one.capabilities}
@@ -59,7 +59,7 @@ def _unpermitted(merged: MergedArtifacts) -> Iterator[Problem]:
 
 
 def _unchecked_effects(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
-    """A destructive capability needs a gate or a denying rule; otherwise nothing but its allow decides about it."""
+    """Yield a problem for each destructive capability without a gate or a denying rule: only its allow would decide."""
     layer = merged.pack.tooling_layer
     for place, entry in enumerate(layer.adapter_registry):
         for index, short in enumerate(entry.capabilities):
@@ -73,7 +73,7 @@ def _unchecked_effects(merged: MergedArtifacts, edges: BindingTargets) -> Iterat
 
 
 def _is_destructive(name: str, merged: MergedArtifacts, edges: BindingTargets) -> bool:
-    """Whether a capability is declared `destructive`; before its adapter is known, as the steps state it."""
+    """Return whether a capability is declared `destructive`; before its adapter is known, as the steps state it."""
     declared = edges.capability(name)
     if declared is not None:
         return declared.approval_mode == "destructive"
@@ -95,7 +95,7 @@ def _is_checked(name: str, merged: MergedArtifacts) -> bool:
 
 
 def _gated_reads(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
-    """An approval is for one effect, so a read behind a gate could never run."""
+    """Yield a problem for each read behind a gate: an approval is for one effect, so the read could never run."""
     for place, bundle in enumerate(merged.pack.policy_layer.policy_bundles):
         for index, rule in enumerate(bundle.policy_dsl.rules):
             declared = edges.capability(rule.applies_to.capability or "")

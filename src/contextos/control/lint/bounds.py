@@ -1,6 +1,6 @@
-"""Lint of limits that leave a side or an argument open: what is not asked about, and what a sum adds up.
+"""Lints limits: finds arguments that rules leave open where nobody is asked, and sums that cannot add up.
 
-Only `contextos pack lint` and what lints as it does ask: a bundle with an open side is still a bundle.
+Only `contextos pack lint` and its equivalents check this: a bundle with an open side is still valid.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SCHEMA_SIDES: Final = {"min": ("minimum", "exclusiveMinimum"), "max": ("maximum
 
 
 def permitted_limits(pack: ContextPack) -> dict[str, list[Limits]]:
-    """Return the limits on arguments that the permissions of a pack state: by tool, for each role that can use it, by
-    argument. An argument that has to be that of the request has one that says nothing more.
+    """Return the limits on arguments that the permissions of a pack state: by tool, one mapping by argument for each
+    role that can use the tool. An argument that has to agree with the request has a limit without bounds.
     """
     by_role: dict[str, dict[str, list[Permission]]] = {}
     for one in pack.tooling_layer.permissions:
@@ -48,10 +48,9 @@ def _limits(permissions: Iterable[Permission]) -> Limits:
 def lint_bounds(
     bundle: PolicyBundle, tools: Mapping[str, CapabilityDefinition], permitted: Mapping[str, Sequence[Limits]]
 ) -> Iterator[Problem]:
-    """Yield what the rules of a bundle leave open where they ask nobody, and what its sums cannot add up.
-
-    `permitted` are limits that hold beside the rules, as `permitted_limits` returns them. What is open for one role is
-    open.
+    """Yield a problem for each argument that the rules of a bundle leave open where they ask nobody, and for each sum
+    that cannot add up. `permitted` are the limits of permissions, as `permitted_limits` returns them. An argument that
+    is open for one role is open.
     """
     found = dict[Problem, None]()
     for index, rule in enumerate(bundle.policy_dsl.rules):
@@ -71,7 +70,7 @@ def lint_bounds(
 
 
 def asks_nobody(rule: Rule, tool: CapabilityDefinition) -> bool:
-    """Return whether a rule allows a call of a tool that asks by its own definition, and asks nobody."""
+    """Return whether a rule allows calls without asking anybody, although the definition of the tool asks."""
     then = rule.then
     lowers = then.approval_mode is not None and APPROVAL_MODES.index(then.approval_mode) < APPROVAL_MODES.index(
         tool.approval_mode
@@ -102,15 +101,15 @@ _BEYOND: Final = {"min": "below that, such as a negative number", "max": "above 
 
 
 def _has(side: str, limits: Sequence[ArgConstraint], schema: Any) -> bool:
-    """Whether a limit or the schema of the argument bounds it on this side."""
+    """Return whether a limit or the schema of the argument bounds it on this side."""
     stated = [schema.get(name) for name in _SCHEMA_SIDES[side]] if isinstance(schema, Mapping) else []
-    # What every whole number is within, as the schema of a Python function says of each, is no limit.
+    # A bound of +-MAX_INT or beyond, as every integer in the schema of a Python function has, is not a limit.
     of_schema = any(isinstance(one, int | float) and abs(one) < MAX_INT for one in stated)
     return of_schema or any(getattr(one, side) is not None or one.enum is not None for one in limits)
 
 
 def _allows_all(limit: ArgConstraint, schema: Any) -> bool:
-    """Whether a limit excludes no value that the schema of the argument allows."""
+    """Return whether a limit excludes no value that the schema of the argument allows."""
     if not isinstance(schema, Mapping) or limit.pattern is not None:
         return False
     if limit.enum is not None:
@@ -123,7 +122,7 @@ def _allows_all(limit: ArgConstraint, schema: Any) -> bool:
 
 
 def _every_value(schema: Any) -> list[Any] | None:
-    """The values that a schema lists, or None where it lists none. That an argument can be null is no value of it."""
+    """Return the values that a schema lists, or None if it does not list its values. A possible null is not listed."""
     parts = schema.get("anyOf", schema.get("oneOf"))
     if parts is not None:
         listed = [_every_value(one) for one in parts if one != {"type": "null"}]
@@ -134,7 +133,7 @@ def _every_value(schema: Any) -> list[Any] | None:
 
 
 def _arguments_read(node: Any) -> Iterator[str]:
-    """The arguments that a condition reads. What it excludes says nothing of the rest, so `!` is not looked into."""
+    """Yield the arguments that a condition reads, except below `!`: an excluded value does not limit the others."""
     if isinstance(node, Mapping) and node.keys() == {"!"}:
         return
     if isinstance(node, str) and node.startswith("args."):
@@ -144,7 +143,7 @@ def _arguments_read(node: Any) -> Iterator[str]:
 
 
 def _other_defaults(node: Any, tool: CapabilityDefinition, at: PointerPath) -> Iterator[Problem]:
-    """What a condition takes for an argument that is missing, where the tool takes something else or does not say."""
+    """Yield a problem for each default of a missing argument in a condition that is not the default of the tool."""
     read = node["var"] if isinstance(node, Mapping) and node.keys() == {"var"} else None
     if isinstance(read, list | tuple) and len(read) == 2 and str(read[0]).startswith("args."):
         name = read[0].split(".")[1]

@@ -1,7 +1,7 @@
-"""Lint of egress: whatever leaves the machine names its endpoints, and the pack and the tenant allow each of them.
+"""Lints egress: each call that leaves the machine names its endpoints, and the pack and the tenant allow each of them.
 
-Code of an adapter runs in the process, where it cannot be held to a part of what it declares. So an endpoint that the
-adapter declares and another list lacks refuses the pack, and is not merely left out.
+Code of an adapter runs in the process, where it cannot be limited to some of the endpoints that it declares. So an
+endpoint that the adapter declares and another list lacks refuses the pack, and is not merely left out.
 Source: docs/design/contracts.md, "Approval modes"; docs/security.md, "Egress".
 """
 
@@ -20,7 +20,9 @@ from contextos.errors import Problem
 def lint_egress(
     merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition] | None, tenant: Collection[str] | None = None
 ) -> Iterator[Problem]:
-    """Yield each call that leaves the machine without being listed. Without `tenant` its list is not compared."""
+    """Yield a problem for each endpoint outside the machine that a list lacks. If `tenant` (the tenant's list) is None,
+    only the list of the pack is compared.
+    """
     if definitions is None:
         yield from _stated(merged)
         return
@@ -45,7 +47,7 @@ def lint_egress(
 
 
 def _stated(merged: MergedArtifacts) -> Iterator[Problem]:
-    """Before the adapters are known: a step that states `network`, in a pack without a list."""
+    """Yield a problem for a step that states `network` in a pack without a list, before the adapters are known."""
     for number, template in enumerate(merged.pack.decision_layer.task_templates):
         for index, step in enumerate(template.steps):
             if step.approval_mode == "network" and not merged.pack.tooling_layer.egress:

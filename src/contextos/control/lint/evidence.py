@@ -1,6 +1,6 @@
-"""Lint of what evidence is about: a call can use evidence only if it has the arguments that the evidence is about.
+"""Lints the subjects of evidence: a call can use evidence only if it has the arguments that the evidence is about.
 
-What the gateway would refuse in every run is refused here once.
+A call that the gateway would refuse in every run is refused here once.
 Source: docs/design/contracts.md, "Policy".
 """
 
@@ -17,8 +17,8 @@ from contextos.errors import Problem
 
 
 def lint_evidence(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
-    """Yield a problem for each unknown name in `evidence_args` and `consent`, and for each step that has not the
-    arguments that its required evidence is about.
+    """Yield a problem for each unknown name in `evidence_args` and `consent`, and for each step that lacks an argument
+    that its required evidence is about.
     """
     for index, permission in enumerate(merged.pack.tooling_layer.permissions):
         yield from _stated(permission, edges, ("tooling_layer", "permissions", index, "evidence_args"))
@@ -70,7 +70,7 @@ def _required(
 
 
 def _about(merged: MergedArtifacts, edges: BindingTargets, name: str) -> set[str]:
-    """The arguments that this evidence is always about, by all of its sources."""
+    """Return the arguments that this evidence is about in all of its sources."""
     retrieval = merged.pack.intelligence_refs.retrieval
     abouts = [
         {last_name(retrieval.seeds[path.seed].binding.pointer)}

@@ -1,4 +1,4 @@
-"""Everything that a reference in a pack can point to, such as intents, tools and evidence.
+"""Collects everything that a reference in a pack can point to, such as intents, tools and evidence.
 
 A set that is None is not known yet. When a pack is published, the declarations of adapters and the content of separate
 catalogs are unknown, so references to them are not checked. When a run is pinned, everything is known and checked.
@@ -26,7 +26,7 @@ TO_REGISTER: Final = "add it to `adapter_registry`"
 
 
 def no_such(at: PointerPath, kind: str, name: str, remedy: str, known: Collection[str] = ()) -> Problem:
-    """Return the problem of a name at `at` that nothing of this `kind` has; it names the nearest one of `known`."""
+    """Return the problem that no `kind` has the name used at `at`; it suggests the most similar name of `known`."""
     near = nearest_name(name[:200], known)
     remedy = f"did you mean `{near}`? otherwise {remedy}" if near else remedy
     return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)
@@ -77,8 +77,8 @@ class BindingTargets:
         return self.is_unregistered(name)
 
     def is_unregistered(self, name: str) -> bool:
-        """Return whether no tool of this name is registered. False if the registry has it with a slip of the pen, which
-        is refused there.
+        """Return whether no tool of this name is registered. False if the registry has the name with a typing error:
+        the registry's own check refuses that.
         """
         misspelt = self.registered - self.declared.keys() if self.declared and name in self.declared else ()
         return name not in self.registered and nearest_name(name, misspelt) is None
@@ -178,6 +178,6 @@ def _is_malformed(token: str) -> bool:
 
 
 def _model_of(annotation: Any) -> Any:
-    """The model inside `Model | None`, or None for an open object."""
+    """Return the model inside `Model | None`, or None for an open object."""
     options = [one for one in getattr(annotation, "__args__", (annotation,)) if hasattr(one, "model_fields")]
     return options[0] if options else None

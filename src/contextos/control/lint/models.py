@@ -1,8 +1,8 @@
-"""Lint of model profiles, of routing rules with their profiles, and of what a pack asks models for.
+"""Lints model profiles, routing rules with their profiles, and the uses of models in a pack.
 
-What no call could use is refused where it is written: an endpoint that the tenant does not allow, a candidate that
-never meets the limits of its rule, a rule behind one that applies to all of its calls, an operation that nothing asks
-for. So is a template by which a model would have to be shown a secret.
+An entry that no call could use is refused: an endpoint that the tenant does not allow, a candidate that never meets the
+limits of its rule, a rule behind another rule that applies to all of its calls, an operation that nothing asks for. A
+template is refused, too, if a model would have to see a secret for it.
 Source: docs/design/models.md.
 """
 
@@ -27,16 +27,16 @@ from contextos.control.lint.graph import BindingTargets, PointerPath, place_of
 from contextos.errors import Problem
 
 ModelFault = tuple[str, str]
-"""What is wrong, and the remedy."""
+"""A fault, and its remedy."""
 
 
 def lint_models(
     artifact: GovernedArtifact, there: Iterable[GovernedArtifact], egress: Collection[str] | None
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a profile, with routing rules, or with what a pack asks models for.
+    """Yield the problems of a profile, of routing rules, or of the uses of models in a pack.
 
-    `there` has the profiles and rules that are published or come with it, and `egress` is the tenant's list. With
-    None neither is known: what is not there can be elsewhere.
+    `there` has the profiles and rules that are published or come with the artifact, and `egress` is the tenant's list.
+    If `egress` is None, neither is complete: a profile or rule that is missing can exist elsewhere.
     """
     known, complete = {ref_of(one): one for one in there}, egress is not None
     profiles = {ref: one for ref, one in known.items() if isinstance(one, ModelProfile)}
@@ -96,7 +96,7 @@ def _lint_uses(
 
 
 def _calls_nothing(rules: RoutingRules, intent: str, profiles: Mapping[str, ModelProfile]) -> bool:
-    """Whether no profile that plans for an intent can call tools, as far as all of them are known."""
+    """Return whether no profile that plans for an intent can call tools, as far as all of them are known."""
     applying = tuple(
         one for one in rules.rules if one.operation == "judge.plan" and (not one.intents or intent in one.intents)
     )
@@ -105,7 +105,7 @@ def _calls_nothing(rules: RoutingRules, intent: str, profiles: Mapping[str, Mode
 
 
 def _covers(one: RoutingRule, other: RoutingRule) -> bool:
-    """Whether a rule applies to each call to which the other one does."""
+    """Return whether a rule applies to each call to which the other one does."""
     lists: Sequence[tuple[Sequence[str], Sequence[str]]] = (
         (one.intents, other.intents),
         (one.risk_classes, other.risk_classes),
@@ -147,7 +147,7 @@ def _lint_candidates(
 
 
 def _never_eligible(rule: RoutingRule, profile: ModelProfile) -> ModelFault | None:
-    """Why no call to which the rule applies can go to this profile, or None."""
+    """Return why no call to which the rule applies can go to this profile, or None."""
     if profile.embeds and rule.operation != "embed":
         return f"only embeds, and the rule is about `{rule.operation}`", "name another profile"
     needed = NEEDED_CAPABILITIES.get(rule.operation)
@@ -171,7 +171,7 @@ def _unpublished(ref: str, what: str, known: Collection[str], at: PointerPath) -
 
 
 def lint_model_templates(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
-    """Yield what is wrong with the models of a pack by itself, and with the templates whose calls a model chooses."""
+    """Yield the problems of the models of a pack by itself, and of the templates whose calls a model chooses."""
     uses, seen = merged.pack.decision_layer.models, set[str]()
     for index, use in enumerate(uses):
         at = pointer(("decision_layer", "models", index, "operation"))

@@ -1,6 +1,6 @@
-"""Lint of money: a write that moves an amount is counted by a sum that a rule reads, or says why no sum limits it.
+"""Lints money: each write that moves an amount is counted by a sum that a rule reads, or says why no sum limits it.
 
-Which arguments are amounts is seen by their names, so lint asks and refuses no run.
+The names of arguments show which of them are amounts. That can be wrong, so only lint asks, and no run is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextos.control.lint.bounds import asks_nobody
 from contextos.errors import Problem
 
 _AMOUNTS: Final = frozenset(("amount", "money", "price"))
-"""Words in the name of an argument that is an amount, whatever its type."""
+"""Words in the name of an argument that show that it is an amount, whatever its type."""
 
 _UNITS: Final = (
     *("cent", "cents", "dollar", "dollars", "euro", "euros", "paise", "pence", "penny", "rupee", "rupees"),
@@ -28,10 +28,10 @@ _NUMBERS: Final = _AMOUNTS.union(
     ("balance", "cash", "charge", "cost", "credit", "debit", "deposit", "fee", "pay", "payment", "payout"),
     ("refund", "salary", "sum", "tip", "total", "wage"),
 )
-"""Words in the name of a number that is an amount."""
+"""Words in the name of a number that show that it is an amount."""
 
 EACH_IS_ASKED: Final = "a person is asked about each call"
-"""What a draft states in `without_sum` of a tool about whose every call it asks. It counts as long as that is so."""
+"""The text in `without_sum` of a tool in a draft that asks about each call. It counts only while that is true."""
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -39,8 +39,8 @@ _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 def lint_money(
     merged: MergedArtifacts, tools: Mapping[str, CapabilityDefinition], above: Iterable[PolicyBundle]
 ) -> Iterator[Problem]:
-    """Yield each permitted write of money that no sum counts and that does not say why. `above` are the bundles in
-    force above the pack.
+    """Yield a problem for each permitted write of money that no sum counts and that does not say why. `above` are the
+    bundles in force above the pack.
     """
     bundles = [*(leveled.bundle for leveled in merged.bundles.values()), *above]
     limited = set(_limited(one for one in bundles if one.mode == "enforce"))
@@ -79,7 +79,7 @@ def _is_number(schema: Any) -> bool:
 
 
 def _limited(bundles: Iterable[PolicyBundle]) -> Iterator[str]:
-    """The tools that a sum counts which a rule about them reads."""
+    """Yield the tools that are counted by a sum, if a rule about the tool reads the sum."""
     known = list(bundles)
     sums = {name: fact for bundle in known for name, fact in bundle.history.items() if fact.of is not None}
     for bundle in known:
@@ -91,7 +91,7 @@ def _limited(bundles: Iterable[PolicyBundle]) -> Iterator[str]:
 
 
 def _unasked(bundles: Iterable[PolicyBundle], tools: Mapping[str, CapabilityDefinition]) -> Iterator[str]:
-    """The tools about which some rule asks nobody."""
+    """Yield the tools for which a rule allows calls without asking anybody."""
     for rule in (rule for bundle in bundles for rule in bundle.policy_dsl.rules):
         named = rule.applies_to.capability
         for name in tools if named is None else [named] if named in tools else ():

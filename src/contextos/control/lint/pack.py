@@ -1,8 +1,8 @@
-"""Lint of a pack's binding graph: checks every edge, and reports each problem with its pointer and its remedy.
+"""Lints a pack's binding graph: checks every edge, and reports each problem with its pointer and its remedy.
 
 A pack is linted twice. At publish it is checked alone, without the parts that are not known yet: intents and specs can
-come from a separate catalog, schemas and modes from adapters. When a run is pinned, it is checked with everything that
-it is used with. The meaning of rules (facts, modes, asserted values, guardrails) is checked when policies are
+come from a separate catalog, schemas and modes from adapters. When a run is pinned, the pack is checked with all other
+artifacts of the run. The meaning of rules (facts, modes, asserted values, guardrails) is checked when policies are
 compiled.
 Source: docs/design/contracts.md, "Policy", "Compile".
 """
@@ -139,7 +139,7 @@ def _retrieval(pack: ContextPack) -> Iterator[Problem]:
 
 
 def _evidence(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
-    """No evidence name is a prefix of another one, and all required evidence is retrieved or produced."""
+    """Refuse an evidence name that is a prefix of another one, and required evidence that has no source."""
     names = sorted(edges.evidence)
     at: PointerPath = ("intelligence_refs", "retrieval", "evidence")
     for name in names:
@@ -176,7 +176,7 @@ def _gates(pack: ContextPack) -> Iterator[Problem]:
 def _specs(merged: MergedArtifacts) -> Iterator[Problem]:
     """Refuse fields of a spec that this version does not enforce: a check that never runs is a false statement.
 
-    Every outcome that can occur is allowed, and no other.
+    Refuse also a spec that does not allow every outcome that can occur, or allows another one.
     """
     for spec in merged.specs.values():
         place = place_of(spec, spec.decision_key, merged.pack.decision_layer.decision_specs, "decision_specs")
@@ -312,7 +312,7 @@ def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
 
 
 def _slot_rule(then: Then, at: PointerPath) -> Iterator[Problem]:
-    """A rule on a slot can only allow or deny: evidence, arguments and approvals do not exist yet at that time."""
+    """Refuse a rule on a slot that does more than allow or deny: nothing else exists yet when a slot is resolved."""
     for name in ("requires", "requires_approval_gate", "arg_constraints"):
         if getattr(then, name):
             detail = f"`{name}` is not checked when a slot is filled"

@@ -1,4 +1,4 @@
-"""Lint of the parameters of intents: their names, patterns and facts, and what the pack binds to them.
+"""Lints the parameters of intents: their names, patterns and facts, and the seeds and agreements that name them.
 
 A parameter that no run could have is refused here once.
 Source: docs/adr/0065-an-intent-declares-its-parameters.md.
@@ -49,7 +49,7 @@ def _declared(merged: MergedArtifacts, intent: Intent, at: PointerPath) -> Itera
 
 
 def _seeds(merged: MergedArtifacts) -> Iterator[Problem]:
-    """A seed is read before any fact of the graph, so a parameter that can need one is no seed."""
+    """Refuse a seed from a parameter that can need a fact of the graph: a seed is read before any such fact."""
     for index, seed in enumerate(merged.pack.intelligence_refs.retrieval.seeds):
         if seed.binding.source != "parameter":
             continue

@@ -1,4 +1,4 @@
-"""Lint of task templates: their steps, bindings and checkpoints.
+"""Lints task templates: their steps, bindings and checkpoints.
 
 A plan that the Critic would refuse in every run is refused here once, when the template is published or pinned.
 Source: How It Works, steps 3 and 4.
@@ -63,14 +63,14 @@ class _TemplateLint:
         yield from self._results(seen)
 
     def _observed(self) -> Iterator[Problem]:
-        """A pack can observe sessions only: a plan that goes on after a refusal is another plan."""
+        """Refuse a plan in a pack that observes: a plan that goes on after a refusal is another plan."""
         if self.merged.pack.pack_meta.mode == "observe":
             detail = f"the pack observes, and the calls of `{self.template.template_id}` are planned"
             remedy = "set `mode` to `enforce`, or `chosen_by` to `agent`"
             yield Problem("/pack_meta/mode", "observes_plan", detail, remedy)
 
     def _of_session(self) -> Iterator[Problem]:
-        """An agent chooses the calls of a session and their arguments, and one decision governs all of them."""
+        """Check the template of a session: an agent chooses its calls and their arguments, under one decision."""
         seen: set[str] = set()
         for index, step in enumerate(self.template.steps):
             here: PointerPath = (*self.at, "steps", index)
@@ -94,7 +94,7 @@ class _TemplateLint:
         yield from self._alone()
 
     def _alone(self) -> Iterator[Problem]:
-        """A run is a session or follows templates; it cannot change from one to the other."""
+        """Refuse an intent with a session and other templates: a run cannot change from one kind to the other."""
         for intent in self.merged.intents.values():
             name, eligible = self.template.template_id, intent.eligible_task_templates
             if intent.intent_id == self.template.intent and name in eligible and len(eligible) > 1:
@@ -102,7 +102,7 @@ class _TemplateLint:
                 yield Problem(pointer((*self.at, "intent")), "session_not_alone", detail, "give each an intent")
 
     def _slots(self) -> Iterator[Problem]:
-        """When a slot is resolved, only the request of the run is known."""
+        """Check the slots of the template: when a slot is resolved, only the request of the run is known."""
         seen: set[str] = set()
         for index, step in enumerate(self.template.context_slots):
             here: PointerPath = (*self.at, "context_slots", index)
@@ -148,7 +148,7 @@ class _TemplateLint:
         yield from self._bound(step, declared.approval_mode, here)
 
     def _bound(self, step: PlanStep, mode: Any, here: PointerPath) -> Iterator[Problem]:
-        """A step above `read_only` comes after a checkpoint whose spec is allowed to execute at that mode."""
+        """Refuse a step above `read_only` that no checkpoint precedes whose spec may execute at that mode."""
         rank = APPROVAL_MODES.index(mode)
         before = self.before.get(step.id, ())
         keys = governing_keys(self.template, before)
@@ -213,7 +213,7 @@ class _TemplateLint:
             yield from self._from_step(first, rest, at, steps)
 
     def _declares(self, name: str, rest: list[str]) -> bool:
-        """Whether the intent of the template has this parameter, or is not known yet."""
+        """Return whether the intent of the template has this parameter, or is not known yet."""
         intent = self.merged.intents.get(self.template.intent)
         return intent is None or (not rest and any(one.name == name for one in intent.parameters))
 

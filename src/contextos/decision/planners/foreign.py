@@ -1,5 +1,5 @@
-"""Planners from outside this package: asked once per plan and never trusted. An answer is recorded, then checked
-strictly.
+"""Ask planners from outside this package for plans. A planner is asked once per plan and never trusted: its answer is
+recorded, then checked strictly.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9._-]{1,32}")
 
 
 def planner_name(planner: Planner | None) -> str:
-    """Return the name that a run records for its planner (`name@version`). None is the template planner.
+    """Return the name that a run records for its planner (`name@version`). `planner` is None for the template planner.
 
     Raises:
-        InvalidSettings: the name is not `name@version`, or is the template planner's.
+        InvalidSettings: the name is not `name@version`, or is the name of the template planner.
     """
     if planner is None:
         return PLANNER
@@ -48,8 +48,8 @@ async def ask_planner(
 ) -> dict[str, Any]:
     """Ask the planner for a plan and return the answer to record.
 
-    The answer has `proposal`, the plan as the planner sent it, `refused`, the reason why the plan is not kept, or
-    `late`: no answer came in time, and `timeout_ms` (milliseconds) is what the limit `cut_by` of the run left.
+    The answer has one of three members: `proposal`, the plan as the planner sent it; `refused`, the reason why the plan
+    is not kept; or `late`, if no answer came within `timeout_ms` (milliseconds), the time that the limit `cut_by` left.
 
     Raises:
         Unavailable: the planner named `recorded` is not configured here, failed or did not answer in time.
@@ -87,12 +87,12 @@ def _recordable(answer: Any) -> dict[str, Any]:
 def plan_of_answer(
     answer: Mapping[str, Any], planner: str, run_id: str, templates: Sequence[TaskTemplate], revision: int
 ) -> Plan | Failure:
-    """Check a planner's recorded answer and return the plan in it, or a failure. Its id, revision and intent are set
-    here.
+    """Check a planner's recorded answer and return the plan in it, or a failure. The plan's id, revision and intent are
+    set here.
 
-    The template that the answer names sets minimum requirements, because the pack's author signed it: the approvals
-    that its steps require stay, and the plan can use no other decision spec. A tool that the template does not use
-    needs the approvals of all the run's templates.
+    The template that the answer names sets minimum requirements, because the pack's author signed it. The approvals
+    that the template's steps require stay required, and the plan can use no other decision spec than the template. A
+    tool that the template does not use needs the approvals of all templates of the run.
     """
     if "late" in answer:
         detail = f"{answer['late']}, and the planner `{planner}` had not answered"
@@ -130,7 +130,7 @@ def plan_of_answer(
 
 
 def _with_gates(step: PlanStep, template: TaskTemplate, templates: Sequence[TaskTemplate]) -> PlanStep:
-    """The step with the gates that the template requires for its tool."""
+    """Return the step with the gates that the template requires for its tool, or of all templates if it has none."""
     same = [one for one in template.steps if one.tool == step.tool] or [
         one for other in templates for one in other.steps if one.tool == step.tool
     ]
@@ -143,7 +143,8 @@ def _misfit(planner: str, why: str) -> Failure:
 
 
 class _Caught:
-    """Turns whatever a planner raises into `Unavailable`: it changes nothing, so it is asked again later.
+    """A context manager that turns any exception of a planner into `Unavailable`. A planner changes nothing, so it can
+    be asked again later.
 
     The one place for planners where any exception is caught (ADR 0008).
     """

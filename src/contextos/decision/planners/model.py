@@ -1,7 +1,8 @@
-"""What a model is asked when it plans or chooses calls, and how its answer is read. Pure: `action.models` asks.
+"""Write the messages that ask a model to plan or to choose calls, and read its answer. Pure: `action.models` asks.
 
-The instructions are the published texts of the pack. Everything else, also what tools answered, goes as lines of JSON
-in a message of the user, each with how it is to be treated. A model proposes: its plan is checked as any planner's.
+The instructions are the published texts of the pack. All other content, also the answers of tools, is sent as lines of
+JSON in a message of the user; each line says how it is to be treated. A model only proposes: its plan is checked like
+that of any planner.
 Source: How It Works, step 3; docs/design/models.md.
 """
 
@@ -25,7 +26,7 @@ MODEL_PLANNER: Final = "model@1"
 PLAN_OPERATION: Final = "judge.plan"
 """The operation by which a model plans, or chooses the calls of a session."""
 END_NAME: Final = "finish"
-"""The tool by which a model ends its session. The id of a capability has a dot, so none has this name."""
+"""The tool by which a model ends its session. No capability has this name, because the id of a capability has a dot."""
 END_TOOL: Final = ModelTool(
     END_NAME,
     "Ends the task. Call it alone, when nothing is left to do, and say how it ends and why.",
@@ -74,7 +75,7 @@ def plan_messages(
     evidence: Iterable[str],
     before: Sequence[Failure],
 ) -> tuple[ModelMessage, ...]:
-    """Return the messages that ask for a plan. `before` is why the plan before this one was not accepted."""
+    """Return the messages that ask for a plan. `before` has the reasons why the previous plan was not accepted."""
     lines = [data_line("template", one.to_json()) for one in templates]
     lines += [data_line("tool", {"tool": one.capability_id, **_described(one)}) for one in tools]
     lines.append(data_line("evidence_names", sorted(evidence)))
@@ -85,19 +86,19 @@ def plan_messages(
 
 
 def session_messages(compiled: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> tuple[ModelMessage, ...]:
-    """Return the messages that open a session of a model. `done` is what the session did before it was reopened."""
+    """Return the messages that open a session of a model. `done` has the earlier calls of a reopened session."""
     lines = [data_line("done_before", one) for one in done]
     return (*opening(compiled), ModelMessage("user", "\n".join([*block_lines(compiled), *lines, _CHOICE_TASK])))
 
 
 def result_message(call_id: str, tool: str, answered: Mapping[str, Any]) -> ModelMessage:
-    """Return the message that tells a model what a call came to; one without a `call_id` is of another conversation."""
+    """Return the message with the result of a call. Without `call_id` the call belongs to another conversation."""
     line = data_line("result", {"tool": tool, **answered})
     return ModelMessage("tool", line, call_id=call_id) if call_id else ModelMessage("user", line)
 
 
 def model_tools(tools: Sequence[Capability]) -> tuple[ModelTool, ...]:
-    """Return the tools of a session as a model is offered them, and the one that ends it."""
+    """Return the tools of a session in the form that a model is offered, and `END_TOOL`, which ends the session."""
     offered = (ModelTool(one.capability_id, one.definition.description, one.definition.input_schema) for one in tools)
     return (*offered, END_TOOL)
 
@@ -126,7 +127,7 @@ def plan_schema(templates: Sequence[TaskTemplate], tools: Sequence[Capability]) 
 
 
 def proposal_of(text: str, tools: Mapping[str, Capability]) -> tuple[dict[str, Any], str]:
-    """Return the plan in an answer as a planner's proposal, and why there is none, or an empty text.
+    """Return the plan in an answer as a planner's proposal, and the reason if there is no plan (else an empty text).
 
     The approval mode of a step is the one that its tool declares; a model does not state it.
     """

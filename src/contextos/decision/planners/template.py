@@ -1,4 +1,4 @@
-"""The template planner: fills a task template (a plan with parameters) without a language model.
+"""Fill a task template (a plan with parameters) without a language model: the template planner.
 Source: How It Works, step 3; docs/design/contracts.md, "Compile".
 """
 
@@ -16,8 +16,8 @@ PLANNER: Final = "template@1"
 def propose_plan(
     run_id: str, template: TaskTemplate, compiled: Mapping[str, Any], gates: Mapping[str, Sequence[str]], revision: int
 ) -> Plan:
-    """Return the task template as a plan, in which each step requires also its `gates`, by step id. A step whose tool
-    this run cannot use stays in the plan and is refused later.
+    """Return the task template as a plan. Each step also requires the approvals that `gates` has for its id. A step
+    whose tool this run cannot use stays in the plan and is refused later.
     """
     assert compiled["context_ledger"]["compiled_context_hash"], "a plan is made from a compiled context"
     return Plan(

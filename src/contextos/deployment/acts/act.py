@@ -52,11 +52,11 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class ActProposal(Generic[ResultT]):
-    """An act that is not done: the statements that `by` signs, in order, and `commit`, which does it and takes an
-    assertion for each of them. `typ` is the type of their tokens.
+    """An act that is not done yet: the statements that `by` signs, in order, and `commit`, which takes an assertion for
+    each statement and does the act. `typ` is the type of the signed tokens.
 
-    The statements name the state from which they were made, and the commit fails if that is not there any more, so what
-    is signed is what is written. Without a statement the act changes nothing.
+    The statements name the state from which they were made, and the commit fails if that state has changed. So exactly
+    what is signed is written. An act without a statement changes nothing.
     """
 
     by: Actor
@@ -66,7 +66,7 @@ class ActProposal(Generic[ResultT]):
 
     @classmethod
     def of_nothing(cls, by: Actor, result: ResultT) -> ActProposal[ResultT]:
-        """Return the proposal of an act that changes nothing and comes to `result`."""
+        """Return the proposal of an act that changes nothing and returns `result`."""
 
         async def commit(_assertions: Assertions) -> ResultT:
             return result
@@ -74,11 +74,11 @@ class ActProposal(Generic[ResultT]):
         return ActProposal(by, (), commit)
 
     async def signed(self) -> ResultT:
-        """Have the actor sign, and do the act. Raises as `prove_act`, and whatever the commit refuses."""
+        """Have the actor sign, and do the act. Raises as `prove_act`, and every error of the commit."""
         return await self.commit([self.by.vouch(one) for one in self.statements])
 
     def then(self, follow: Callable[[ResultT], Awaitable[NextT]]) -> ActProposal[NextT]:
-        """Return the same proposal, which comes to what `follow` makes of its result."""
+        """Return the same proposal; its result is what `follow` makes of the result of this one."""
 
         async def commit(assertions: Assertions) -> NextT:
             return await follow(await self.commit(assertions))
@@ -87,8 +87,8 @@ class ActProposal(Generic[ResultT]):
 
 
 class Act(Generic[ActP, ResultT]):
-    """A function that does an act: it is called with its actor, who signs. `propose` takes the same arguments, and
-    returns the act as an `ActProposal`; nothing is changed before that is committed.
+    """A function that does an act. A call has the actor sign and does the act at once. `propose` takes the same
+    arguments and returns the act as an `ActProposal`; nothing is changed before the proposal is committed.
     """
 
     def __init__(self, propose: Callable[ActP, Coroutine[Any, Any, ActProposal[ResultT]]]) -> None:
@@ -136,7 +136,7 @@ def propose_acts(
     *,
     own_run: bool = False,
 ) -> ActProposal[ResultT]:
-    """As `propose_act` for acts that are committed together: the actor signs each before any is checked."""
+    """As `propose_act`, for acts that are committed together: the actor signs each act before any act is checked."""
 
     async def sealed(signed: Sequence[Mapping[str, Any]]) -> ResultT:
         return await write(_drafts(ports, tenant_id, proposed, by, signed))
@@ -183,8 +183,8 @@ def propose_commit(
     """Return the proposal of an act whose writes are committed together with its control entry, and with `terms` of the
     run `run` that it is about.
 
-    The commit raises as `prove_act`, and `Conflict` if another process changed the same at the same moment: look at it
-    and act again.
+    The commit raises as `prove_act`, and `Conflict` if another process changed the same documents at the same moment:
+    look at them and act again.
     """
 
     async def write(control: tuple[str, Draft]) -> None:
@@ -217,7 +217,7 @@ async def prove_act(
 async def prove_with_listing(
     ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor
 ) -> tuple[tuple[str, Draft], ...]:
-    """As `prove_act`, and state the actor in the same commit, for an act before which nothing can be committed."""
+    """Do `prove_act`, and list the actor in the same commit, for an act that has to be the first commit."""
     listing: list[Draft] = []
 
     async def look_up() -> Approver | None:
@@ -234,7 +234,7 @@ async def prove_with_listing(
 def _checked(
     config: DeploymentConfig, person: Approver | None, act: OperatorAct, said: Mapping[str, Any], own_run: bool
 ) -> dict[str, Any]:
-    """The fields of a `RecordedAct` without its seal."""
+    """Check a signed act, and return the fields of its `RecordedAct` without the seal."""
     role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
     assertion = read_assertion(said)
     refused: ApprovalRefused | None = act_fault(

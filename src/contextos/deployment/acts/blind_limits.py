@@ -1,4 +1,4 @@
-"""Limits of one pack that would not see the calls of another: such packs are not pinned beside each other.
+"""Refuse to pin packs together if the limits of one would not see the calls of another.
 
 A history counts the calls of runs whose own policies declare it. A limit over a tenant, a user, an agent or an order
 that one pack declares is in force for all only as a policy above the packs.
@@ -17,11 +17,11 @@ from contextos.errors import InvalidArtifact, Problem
 
 
 async def refuse_blind_limits(catalog: Catalog, pin: PackPin) -> None:
-    """Refuse a pin if a history of one of its packs does not count the calls of a pack that is pinned, or the other way
-    round. Versions of one pack replace each other and are not compared.
+    """Refuse a pin if a history of one of its packs does not count the calls of a pack that is pinned, or if a pinned
+    pack's history does not count theirs. Versions of one pack replace each other and are not compared.
 
     Raises:
-        InvalidArtifact: names both packs, the history and the tool.
+        InvalidArtifact: a history is blind in this way; the error names both packs, the history and the tool.
     """
     added = await _merged(catalog, pin)
     known = [pack for other in (await catalog.active()).packs for pack in await _merged(catalog, other)]
@@ -41,7 +41,7 @@ async def _merged(catalog: Catalog, pin: PackPin) -> list[MergedArtifacts]:
 
 
 def _unseen(limiting: MergedArtifacts, other: MergedArtifacts) -> Iterator[Problem]:
-    """The tools of another pack that a history of the pack `limiting` is about and does not count there."""
+    """Yield a problem for each tool of the pack `other` that a history of `limiting` does not count there."""
     permitted = {f"{one.adapter_id}.{one.capability}" for one in other.pack.tooling_layer.permissions if one.allow}
     for name, fact in _histories(limiting):
         for tool, counted in fact.counted().items():

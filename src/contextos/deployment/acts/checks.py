@@ -1,4 +1,4 @@
-"""What is checked before anybody acts on a run: that its journal verifies, and that texts are within bounds."""
+"""Check, before a person acts on a run, that its journal verifies and that texts are within bounds."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
 
 
 async def answerable_run(app: Deployment, tenant_id: str, run_id: str, verdict: str) -> tuple[Store, Sequence[Entry]]:
-    """As `verified_run`, of a run that this deployment drives on after the answer. Raises `OtherEnvironment` too: if
-    the run is of another environment, or, where `verdict` is `approved`, what is active.
+    """As `verified_run`, for a run that this deployment drives on after the answer. Also raises `OtherEnvironment` if
+    the run, or for the verdict `approved` the active set, is of another environment.
     """
     store, entries = await verified_run(app, tenant_id, run_id)
     refuse_other_environment(entries, app.config.environment)

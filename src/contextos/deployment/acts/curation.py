@@ -123,7 +123,7 @@ async def delete_artifact(
 def _change(
     app: Deployment, tenant_id: str, proposed: ProposedAct, by: Actor, change: Callable[[Curation], Awaitable[ChangedT]]
 ) -> ActProposal[ChangedT]:
-    """The act whose one change is of the artifacts of the tenant."""
+    """Return the proposal of an act that makes one change to the artifacts of the tenant."""
 
     async def write(control: tuple[str, Draft]) -> ChangedT:
         return await change(app.ports.stores.artifacts(tenant_id).under(control[1]))

@@ -1,8 +1,8 @@
 """Acts on a run that ended: resolve or close its decision, or reopen it with more of the limit that it exhausted.
 
-Nobody acts so on their own request. A resolution and a closing are in the tenant's control stream only: the record
-stays as the runtime made it. A reopened run goes on in its own journal. Each act raises the version of the run's lease,
-so of two acts at once one wins.
+Nobody can act in this way on their own request. A resolution and a closing are in the tenant's control stream only: the
+record stays as the runtime made it. A reopened run goes on in its own journal. Each act raises the version of the run's
+lease, so one of two acts at the same moment wins.
 Source: docs/adr/0026-an-escalated-run-has-a-way-on.md.
 """
 
@@ -69,7 +69,7 @@ async def resolve_escalation(
 
 @Act
 async def close_decision(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> ActProposal[None]:
-    """Record that nothing more follows from an ended run: it is neither resolved nor reopened any more.
+    """Record that nothing more follows from an ended run: the run can no longer be resolved or reopened.
 
     Raises as `resolve_escalation`; every end can be closed, once.
     """
@@ -85,7 +85,8 @@ async def reopen_run(
 ) -> ActProposal[None]:
     """Let an escalated run go on from its journal; it is due at once.
 
-    `to` is the new value of the limit that the run exhausted; None where it waited for a person in vain.
+    `to` is the new value of the limit that the run exhausted; None if the run ended because it waited for a person in
+    vain.
 
     Raises:
         ApprovalRefused: as `resolve_escalation`; also `not_waiting` if the run ended for a reason that more budget or
@@ -126,7 +127,7 @@ async def reopen_run(
 
 @dataclass(frozen=True, slots=True)
 class _EndedRun:
-    """A verified run that ended, its lease as it was before the run was read, and where its decision stands."""
+    """A verified run that ended, its lease from before the run was read, and the status of its decision."""
 
     store: Store
     entries: Sequence[Entry]
@@ -135,7 +136,7 @@ class _EndedRun:
     status: str | None
 
     def terms(self, status: str | None) -> TermChange:
-        """Return the change of the run's terms if the status of its decision is `status` now; None: it goes on."""
+        """Return the change of the run's terms when its decision gets `status`; None means that the run goes on."""
         before = standing_terms(self.view.state, self.status, ended=True)
         after = standing_terms(self.view.state, status, ended=status is not None)
         began_us = self.entries[0].at_us
@@ -150,7 +151,7 @@ class _EndedRun:
 async def _ended(
     app: Deployment, tenant_id: str, run_id: str, by: Actor, reason: str, *, of: Sequence[str]
 ) -> _EndedRun:
-    """The verified run, whose decision has one of the statuses `of`. Refuses an act of the people behind the run."""
+    """Return the verified run if its decision has a status in `of`. Refuses an act of the people behind the run."""
     if not reason.strip():
         raise InvalidInput(Problem("/reason", "missing", "the act states no reason", "say why; it is recorded"))
     refuse_reason(reason)
@@ -169,7 +170,7 @@ async def _ended(
 
 
 def _barred(entries: Sequence[Entry]) -> frozenset[str]:
-    """The people and the agent behind a run, as the directory knew them, or else as the request states them."""
+    """Return the people and the agent behind a run, as the directory knew them, or else as the request states them."""
     if principals := run_principals(entries):
         return barred_settlers(principals)
     received = read_body(entries[0])
@@ -185,7 +186,7 @@ def _about(view: RunView) -> dict[str, str]:
 
 
 def _exhausted(view: RunView) -> str | None:
-    """The limit that an escalated run exhausted; None if it waited for a person in vain."""
+    """Return the limit that an escalated run exhausted; None if it waited for a person in vain."""
     assert view.record is not None, "a decision has a record"
     failure: Mapping[str, Any] = next(iter(view.record["rationale"]["failures"]), {})
     limits = [one for one in failure.get("facts", ()) if failure["code"] == "budget_exhausted" and one in RAISABLE]
@@ -196,7 +197,7 @@ def _exhausted(view: RunView) -> str | None:
 
 
 def _granted(entries: Sequence[Entry], limit: str | None, to: float | None, now_us: int) -> float | None:
-    """The new value of the limit as it is recorded, after every check."""
+    """Check the new value of the limit, and return it as it is recorded."""
     if limit is None:
         if to is not None:
             raise InvalidInput(Problem("/to", "unexpected", "the run exhausted no limit", "reopen it without a value"))
@@ -220,7 +221,7 @@ def _granted(entries: Sequence[Entry], limit: str | None, to: float | None, now_
 
 
 def _in_force(entries: Sequence[Entry], limit: str) -> float:
-    """The value of a limit at the end of the run."""
+    """Return the value of a limit at the end of the run."""
     for entry in reversed(entries):
         if entry.kind not in ("run.reopened", "session.checkpointed", "run.context"):
             continue

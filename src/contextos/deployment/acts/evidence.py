@@ -1,4 +1,4 @@
-"""Whether a reference to evidence resolves: what it names is in the tenant's store."""
+"""Check that a reference to evidence resolves: the named evidence is in the tenant's store."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ async def refuse_unresolved(app: Deployment, tenant_id: str, entries: Sequence[E
     """Refuse a reference that names nothing which this deployment has. `entries` is the verified journal of the run.
 
     An entity of the graph has a fact at the snapshot (`kg_3`), an artifact has a revision of this number (`rev_2`), and
-    anything else is evidence that the run got or used. Rules and sessions are no evidence of what happened.
+    anything else is evidence that the run got or used. Rules and sessions do not count as evidence of what happened.
 
     Raises:
-        InvalidInput: it does not resolve.
-        Integrity: what it names was altered.
+        InvalidInput: the reference does not resolve.
+        Integrity: the named evidence was altered.
     """
     ref = parse_ref(evidence_ref)
     found = ref.scheme not in ("policy", "session") and evidence_ref in _used(entries)
@@ -54,7 +54,7 @@ async def _is_revision(app: Deployment, tenant_id: str, ref: Ref) -> bool:
 
 
 def _used(entries: Sequence[Entry]) -> set[str]:
-    """The references of results that a run got, and of the evidence that it read."""
+    """Return the references of results that a run got, and of the evidence that it read."""
     found: set[str] = set()
     for entry in entries:
         body = read_body(entry) if entry.kind in ("tool.returned", "evidence.frozen") else None

@@ -18,11 +18,11 @@ from contextos.errors import Conflict, InvalidInput, Problem
 from contextos.trust.recorded_time import recorded_now_us
 
 MAX_WITHDRAWN: Final = 100
-"""Edges that one call withdraws at most: each of them is an act of its own, under the id of the edge."""
+"""The most edges that one call withdraws: each withdrawal is a separate act, under the id of the edge."""
 MAX_WRITER_AHEAD_US: Final = 300_000_000
-"""How far the clock of a writer can be ahead of the record."""
+"""How far the clock of a writer can be ahead of the record, in microseconds."""
 _MAX_STATED_CHARS: Final = 8_000
-"""Ids and digests of the edges in one act. Its signature is a token that contains them, in base64."""
+"""The most characters of the ids and digests of the edges in one act. The signed token contains them in base64."""
 
 
 @Act

@@ -71,7 +71,7 @@ async def activate_policies(
     proposed = await catalog.activation(level_refs, expected=expected)
     if proposed is None:
         return ActProposal.of_nothing(by, None)
-    # What is in force already can end one by one.
+    # Policies that are in force already are not checked, so that each of them can be ended alone.
     before = {ref for _, ref in (await catalog.active()).policies}
     for ref in sorted({ref for _, ref in level_refs} - before):
         stored = await catalog.repository.published(ref)
@@ -85,7 +85,8 @@ async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: 
 
     Raises:
         InvalidArtifact: this deployment serves another environment, a limit of a pack would not see the calls of
-            another pack, or as above; otherwise as above too.
+            another pack, or as `activate_policies`.
+        NotFound, ApprovalRefused, Conflict: as `activate_policies`.
     """
     served = app.config.environment
     if pin.environment not in ENVIRONMENTS:
@@ -102,7 +103,7 @@ async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: 
 
 @Act
 async def withdraw_pin(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> ActProposal[None]:
-    """End what `pin_packs` allowed, for the intents of `pin` in its environment. Raises as above."""
+    """End what `pin_packs` allowed, for the intents of `pin` in its environment. Raises as `pin_packs`."""
     proposed = await app.catalog(tenant_id).unpinning(pin, expected=expected)
     return propose_commit(app.ports, app.config, tenant_id, proposed, by)
 
@@ -111,7 +112,7 @@ async def withdraw_pin(app: Deployment, tenant_id: str, pin: PackPin, *, expecte
 async def withdraw_artifact(
     app: Deployment, tenant_id: str, ref: str, *, reason: str, expected: int, by: Actor
 ) -> ActProposal[None]:
-    """Withdraw a ref: no new run can pin it, and approvals that depend on it become void. Raises as above."""
+    """Withdraw a ref: no new run can pin it, and approvals that depend on it become void. Raises as `pin_packs`."""
     proposed = await app.catalog(tenant_id).withdrawal(ref, reason=reason, expected=expected)
     return propose_commit(app.ports, app.config, tenant_id, proposed, by)
 
@@ -127,14 +128,14 @@ async def initialise_tenant(
 ) -> list[str]:
     """Publish these signed artifacts, put these policies in force if nothing is active yet, and pin the packs.
 
-    A pack is pinned alone, for its own intents, in the environment of this deployment. Of several versions it is the
-    newest, and what is pinned of the others is withdrawn, unless `keep` keeps them beside it. Returns what was done, as
-    sentences; what is done already is left out. Raises as the functions above.
+    A pack is pinned alone, for its own intents, in the environment of this deployment. Of several versions the newest
+    is pinned, and the pins of the others are withdrawn, unless `keep` is set. Returns what was done, as sentences; a
+    step that was done before is left out. Raises as the functions above.
     """
     catalog = app.catalog(tenant_id)
     done: list[str] = []
     packs: list[ContextPack] = []
-    # What another artifact names comes before it.
+    # An artifact that another one names is published first.
     opened = sorted(((catalog.opened(one), one) for one in envelopes), key=lambda each: _names_others(each[0]))
     for artifact, envelope in opened:
         ref, proposed = await catalog.publication(envelope)
@@ -158,7 +159,7 @@ async def initialise_tenant(
 
 
 def _names_others(artifact: GovernedArtifact) -> int:
-    """Rank what is published first: profiles, then routing rules, which name them, then all that can name these."""
+    """Return the rank for publishing: profiles, then routing rules, which name profiles, then all that name rules."""
     return 0 if isinstance(artifact, ModelProfile) else 1 if isinstance(artifact, RoutingRules) else 2
 
 
@@ -169,13 +170,13 @@ def newest_packs(packs: Sequence[ContextPack]) -> list[ContextPack]:
 
 
 def unpinned(active: ActiveArtifacts, pack: ContextPack, environment: str) -> tuple[str, ...]:
-    """Return the intents of a pack for which it is not pinned alone."""
+    """Return the intents of a pack for which there is no pin of this pack alone."""
     intents = [one.intent_id for one in pack.decision_layer.intents]
     return tuple(one for one in intents if not active.allows((pack.pin,), one, environment))
 
 
 async def _withdraw_others(app: Deployment, tenant_id: str, pack: ContextPack, by: Actor) -> list[str]:
-    """End what is pinned of other versions of a pack, for its intents in this environment."""
+    """End the pins of other versions of a pack, for its intents in this environment. Return sentences about it."""
     catalog, done = app.catalog(tenant_id), list[str]()
     for pin in other_versions(await catalog.active(), pack, app.config.environment):
         await withdraw_pin(app, tenant_id, pin, expected=(await catalog.active()).version, by=by)

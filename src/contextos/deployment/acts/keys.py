@@ -1,7 +1,7 @@
 """Rotate a key of the runtime: the old key signs the new one, and the act is in the control stream of every tenant.
 
-Keys are of the deployment and acts of a tenant, so the actor must be known in each tenant. A waiting run goes on: what
-the old key signed before it was retired still counts.
+A key belongs to the deployment and an act to a tenant, so the actor must be known in each tenant. A waiting run goes
+on: what the old key signed before it was retired still counts.
 Source: docs/adr/0027-a-key-for-each-purpose.md.
 """
 
@@ -23,13 +23,13 @@ from contextos.errors import Conflict, InvalidInput, Problem
 from contextos.trust.recorded_time import behind_us
 
 OVERLAP_US: Final = 3_600_000_000
-"""One hour: how long what an old key signs still counts after a new one signs, and how long other machines have before
-that to learn of the new one.
+"""One hour, in microseconds: how long signatures of the old key still count after the new key signs, and how long
+before that other machines have to learn of the new key.
 """
 
 
 class NewKey(NamedTuple):
-    """A key before it is listed: the fields of `RotatedKey` but the signature."""
+    """A key before it is listed: the fields of `RotatedKey` except the signature."""
 
     purpose: str
     old_kid: str
@@ -40,14 +40,14 @@ class NewKey(NamedTuple):
 
 
 class RotatingKeys(Keys, Protocol):
-    """Keys of which one can be replaced."""
+    """Keys that can be replaced one at a time."""
 
     def prepare(self, purpose: str, from_us: int) -> NewKey:
         """Make a key that would replace the one that signs for `purpose` from `from_us` (Unix microseconds) on. Its
         private half is kept; until the key is installed it signs nothing.
 
-        Raises `InvalidInput` for an unknown purpose, one for which these keys cannot sign, one with as many keys as can
-        be, and one whose last rotation does not count yet; `InvalidSettings` if the private half cannot be written.
+        Raises `InvalidInput` for a purpose that is unknown, that these keys cannot sign for, that has its maximum of
+        keys, or whose last rotation does not count yet; `InvalidSettings` if the private half cannot be written.
         """
         ...
 
@@ -74,11 +74,12 @@ async def rotate_key(
         ApprovalRefused: as `prove_act`, in any of the tenants; nothing is changed.
         InvalidInput: there is no such purpose, its key cannot be rotated now, or the record of a tenant is ahead of the
             clock.
-        InvalidSettings: a file cannot be written. If that is the list of keys, the act is on record and has no effect.
+        InvalidSettings: a file cannot be written. If that is the list of keys, the act is on record without effect.
         Conflict: another process rotated the same key; list the keys, and rotate again if it is still needed.
     """
     for tenant in tenants:
-        # The clock says which key signs, and the record dates what it signs: the old key would sign after its time.
+        # The clock selects the key that signs, and the record dates the signature. If the clock is behind the record,
+        # the old key would sign after its time.
         if over_us := await behind_us(app.ports, tenant):
             detail = f"the record of `{tenant}` is {over_us / 1e6:.0f} s ahead of the clock of this machine"
             remedy = "set the clock if it is wrong; otherwise rotate the key when the clock is there"
@@ -121,5 +122,5 @@ def is_introduced(arguments: Mapping[str, Any], keys: Keys) -> bool:
 
 
 def _payload(fields: Mapping[str, Any]) -> bytes:
-    # No other payload of any purpose begins like this.
+    # No payload for another purpose begins with this line.
     return b"contextos key rotation\n" + canonical(dict(fields))

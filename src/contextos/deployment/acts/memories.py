@@ -30,11 +30,11 @@ async def review_memory(
 ) -> ActProposal[dict[str, Any] | ReviewRefused]:
     """Record a reviewer's verdict on a proposal; return the review, or why it had no effect.
 
-    `at_us` is when the reviewer states it, in Unix microseconds; now if it is None.
+    `at_us` is when the reviewer states the verdict, in Unix microseconds; now if it is None.
 
     Raises:
-        ApprovalRefused: the reviewer is the run's user, its agent or the agent's owner (`self_review`); nobody knows
-            any more who these are (`not_waiting`); or as `prove_act`.
+        ApprovalRefused: the reviewer is the run's user, its agent or the agent's owner (`self_review`); it is no longer
+            known who these are (`not_waiting`); or as `prove_act`.
         Integrity: the proposal, or the memory that it would replace, is not what the journal shows.
         NotFound: there is no such proposal in this tenant.
         Conflict: another process changed the memory at the same moment; look at it and review again.

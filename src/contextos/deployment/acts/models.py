@@ -30,8 +30,8 @@ _CENTS: Final = TypeAdapter[float](Cents)
 
 @dataclass(frozen=True, slots=True)
 class CheckedModel:
-    """What one call of a profile came to, with its duration. `cost_units` is None where the provider reported no usage
-    that has a price; at most `most_cost_units` then.
+    """The result of one call of a profile, with its duration. `cost_units` is None if the provider reported no usage
+    with a price; the cost is then at most `most_cost_units`.
     """
 
     profile: ModelProfile
@@ -45,15 +45,15 @@ class CheckedModel:
 async def check_model(
     app: Deployment, tenant_id: str, ref: str, *, by: Actor, max_cost_cents: float, at_us: int | None = None
 ) -> ActProposal[CheckedModel]:
-    """Call a published profile once, after the act is on record; return what became of the call.
+    """Call a published profile once, after the act is on record; return the result of the call.
 
     `at_us` is when the operator states it, in Unix microseconds; now if it is None. A statement that is on record
     already is refused. If it is used twice at the same moment, both uses are on record and at most one calls.
 
     Raises:
         NotFound: nothing is published under this reference, or it is withdrawn.
-        InvalidInput: it is not a profile, the deployment calls no models, the call can cost more than
-            `max_cost_cents`, or that is not an amount.
+        InvalidInput: `ref` is not a profile, the deployment calls no models, the call can cost more than
+            `max_cost_cents`, or `max_cost_cents` is not an amount.
         ApprovalRefused: the same statement was used before (`act_used`), or as `prove_act`.
     """
     _refuse_amount(max_cost_cents)
@@ -94,7 +94,7 @@ async def check_model(
 
 
 async def _refuse_used(store: Store, about: str, most: int) -> None:
-    """Refuse a statement that is on record more often than this."""
+    """Refuse a statement that is on record more than `most` times."""
     if len(await store.lines(CONTROL, about)) > most:
         raise ApprovalRefused("act_used", "the statement of this check was used for a call; ask for another one")
 

@@ -23,12 +23,12 @@ MAX_RELEASED: Final = 1_000
 async def release_capability(
     app: Deployment, tenant_id: str, capability_id: str, *, reason: str, by: Actor
 ) -> ActProposal[Sequence[str]]:
-    """End the quarantine of a capability, and return the keys of the incidents that keep it there no longer.
+    """End the quarantine of a capability, and return the keys of the incidents that are released.
 
-    Its definition is compared as before, so a tool that is not as it was published comes back.
+    Its definition is still compared, so a tool that differs from its published definition is quarantined again.
 
     Raises:
-        NotFound: it is not in quarantine.
+        NotFound: the capability is not in quarantine.
         ApprovalRefused, Unavailable: as `prove_act`.
         InvalidInput: there is no reason, or it has unsafe text.
     """

@@ -25,8 +25,8 @@ async def recorded_settlement(
     rules.
 
     Raises:
-        InvalidInput: a field is wrong, the output is too large or not what the capability states, or unsafe.
-        ApprovalRefused: what the run was pinned to was erased (`not_waiting`).
+        InvalidInput: a field is wrong, or the output is too large, unsafe or not what the capability states.
+        ApprovalRefused: the entry with the pins of the run was erased (`not_waiting`).
     """
     settled = parse(Settled, stated)
     if not settled.happened:

@@ -1,8 +1,9 @@
-"""The names in rules above the packs, resolved against what a tenant has: which rules can never match, or not now.
+"""Resolve the names in rules above the packs against what a tenant has, and find rules that can never match, or not
+now.
 
-A rule whose name nothing has denies nobody, and nobody hears of it. What no change of the tenant can remedy refuses the
-bundle: a pattern for a name, a tool that its adapter does not declare, a fact that no tool has. What can still come, as
-an adapter, a pack or a role, is listed with its reason until it is there.
+A rule that names something which does not exist denies nobody, and nobody notices. If no change of the tenant can
+remedy the name, the bundle is refused: a pattern for a name, a tool that its adapter does not declare, a fact that no
+tool has. If the named thing can still come (an adapter, a pack, a role), the rule is listed with the reason until then.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ NAMES_OF_FACTS: Final = {
     "user.role": "role",
     "user.roles": "role",
 }
-"""By the path of a fact: what the texts are with which a condition compares it."""
+"""By the path of a fact: what kind of name the texts are with which a condition compares the fact."""
 _OF_AGENTS: Final = {"agent_id": "agent_id", "agent_urn": "agent_urn", "agent_role": "role"}
-"""By what a text is: the member of an agent that it names."""
+"""By the kind of a text: the member of an agent that it names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantNames:
-    """What a tenant has that a rule can name. `packs` are those that requests can use, each with what is named beside
-    it. A member that is None is not known, and what it would have is not looked for.
+    """What a tenant has that a rule can name. `packs` are the packs that requests can use, each with the artifacts that
+    its pin names beside it. A member that is None is not known, and names of its kind are not checked.
     """
 
     definitions: Mapping[str, AdapterDefinition] | None = None
@@ -122,7 +123,7 @@ def unmatched_rules(bundle: PolicyBundle, known: TenantNames) -> Unmatched:
     arguments = {name: tool.input_schema for name, tool in known.tools.items()}
     gates = {gate for rule in bundle.policy_dsl.rules if (gate := rule.then.requires_approval_gate) is not None}
     try:
-        # At the level of a pack a rule reads nothing but what is declared: here, by the tenant's tools and packs.
+        # A rule of a pack reads only declared facts: here, those that the tenant's tools and packs declare.
         compile_policy(
             [LeveledBundle("pack", bundle, "", "")],
             gates=gates,
@@ -132,7 +133,7 @@ def unmatched_rules(bundle: PolicyBundle, known: TenantNames) -> Unmatched:
             declared={name: tool.approval_mode for name, tool in known.tools.items()},
         )
     except InvalidArtifact as error:
-        # Whether another level enforces beside it is known when a run is pinned.
+        # Whether another level enforces beside this bundle is known only when a run is pinned.
         found.never += [one for one in error.problems if one.code != "observe_not_covered"]
     return found
 
@@ -152,7 +153,7 @@ async def policies_in_force(catalog: Catalog) -> dict[str, PolicyArtifact]:
 
 
 async def unmatched_in_force(deployment: Deployment, tenant_id: str) -> list[tuple[str, Problem]]:
-    """Return, of each policy in force, its ref and what of it cannot match now. Raises as `tenant_names`."""
+    """Return the rules in force that cannot match now, as policy ref and problem. Raises as `tenant_names`."""
     listed: list[tuple[str, Problem]] = []
     if policies := await policies_in_force(deployment.catalog(tenant_id)):
         known = await tenant_names(deployment, tenant_id)
@@ -173,7 +174,9 @@ async def refuse_unmatched(deployment: Deployment, tenant_id: str, artifact: obj
 async def pinned_packs(
     deployment: Deployment, tenant_id: str, environment: str | None = None
 ) -> list[tuple[ContextPack, list[GovernedArtifact]]]:
-    """Return each pack that requests can use, with what is named beside it; with `environment` only those of one."""
+    """Return each pack that requests can use, with the artifacts pinned beside it; only those of `environment`, if
+    given.
+    """
     catalog, packs = deployment.catalog(tenant_id), list[tuple[ContextPack, list[GovernedArtifact]]]()
     for pin in (await catalog.active()).packs:
         if environment in (None, pin.environment):
@@ -182,7 +185,7 @@ async def pinned_packs(
 
 
 async def packs_of(catalog: Catalog, pin: PackPin) -> list[tuple[ContextPack, list[GovernedArtifact]]]:
-    """Return the packs of a pin, each with what is named beside it."""
+    """Return the packs of a pin, each with the artifacts that the pin names beside it."""
     found = [await catalog.repository.published(ref) for ref in pin.refs]
     artifacts = [one.artifact for one in found if one is not None]
     return [
@@ -191,7 +194,7 @@ async def packs_of(catalog: Catalog, pin: PackPin) -> list[tuple[ContextPack, li
 
 
 def session_intents(packs: Iterable[tuple[ContextPack, Sequence[GovernedArtifact]]]) -> set[str]:
-    """Return the intents whose calls an agent chooses, of packs with what is named beside each."""
+    """Return the intents whose calls an agent chooses, of packs that come with the artifacts named beside each."""
     found = set[str]()
     for merged in (merge(pack, beside) for pack, beside in packs):
         chosen = {name for name, one in merged.templates.items() if one.chosen_by == "agent"}
@@ -200,7 +203,7 @@ def session_intents(packs: Iterable[tuple[ContextPack, Sequence[GovernedArtifact
 
 
 async def intents_beside(deployment: Deployment, tenant_id: str, coming: Iterable[ContextPack]) -> list[Problem]:
-    """Return, before these packs are pinned, that an agent which names no intent is refused then; none if it is not."""
+    """Return a problem if an agent that names no intent would be refused once these packs are pinned; else none."""
     environment = deployment.config.environment
     pinned = {name for pin in (await deployment.catalog(tenant_id).active()).packs for name in pin.intents}
     now = pinned & session_intents(await pinned_packs(deployment, tenant_id, environment))
@@ -219,7 +222,7 @@ def version_of(ref: str) -> list[int]:
 
 
 def other_versions(active: ActiveArtifacts, pack: ContextPack, environment: str) -> list[PackPin]:
-    """Return what is pinned of other versions of a pack in an environment, each for the intents that the pack has."""
+    """Return the pins of other versions of a pack in an environment, each reduced to the intents that the pack has."""
     own, intents = pack.pack_meta.pack_id + "@", {one.intent_id for one in pack.decision_layer.intents}
     found = []
     for pin in active.packs:
@@ -235,7 +238,7 @@ def _intents(packs: Sequence[MergedArtifacts]) -> set[str]:
 
 
 def _names(bundle: PolicyBundle) -> Iterator[tuple[str, str, JsonPath]]:
-    """The names in a bundle: what each is, the name, and its place."""
+    """Yield the names in a bundle: the kind of each, the name, and its place."""
     for fact, declared in bundle.history.items():
         yield "tool", declared.capability, ("history", fact, "capability")
         yield from (("tool", other, ("history", fact, "also", other)) for other in declared.also)
@@ -265,7 +268,7 @@ def _names_of_rule(rule: Rule, at: JsonPath) -> Iterator[tuple[str, str, JsonPat
 
 
 def _of_people(path: str, at: JsonPath, known: TenantNames, found: Unmatched) -> None:
-    """A fact of the user or the agent that none of those who are listed has."""
+    """Report a fact of the user or the agent if none of the listed users or agents has it."""
     root, _, name = path.partition(".")
     listed = None if known.held is None else known.held.requesters if root == "user" else known.held.agents
     if listed is not None and all(getattr(one, name, "") is None for one in listed):

@@ -90,8 +90,8 @@ WITHHELD_READ: Final = "read something else, or go on without it"
 
 @dataclass(frozen=True, slots=True)
 class CallGate:
-    """The calls of one session, and its end. Nothing of it is read before: a call is driven on from what this process
-    keeps of the session, so each costs the same.
+    """The calls of one session, and its end. A call continues from the session that this process holds in memory. It
+    reads nothing first, so each call costs the same.
 
     Calls of one session are made one after the other. Safe to use from several tasks.
     """
@@ -102,13 +102,14 @@ class CallGate:
     session: str
 
     async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str) -> CallAnswer:
-        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call. `args` is an
-        object, or its JSON text.
+        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call; each call has an id of its own.
+        `args` is an object, or its JSON text.
 
         Raises:
-            InvalidInput: the arguments are no JSON object, the call id is malformed, or it was used for another call
-                (`ConflictingRequest`); the call is on record as refused, without its arguments and its id. Or the run
-                is not a session, or a model chooses its calls (`no_session`); then nothing is on record.
+            InvalidInput: the arguments are not a JSON object, the call id is malformed, or the call id was used for
+                another call (`ConflictingRequest`); the journal then records a refused call without its arguments and
+                its id. Or the run is not a session, or a model chooses its calls (`no_session`); then nothing is
+                recorded.
             Unavailable: the store or the tool does not answer, or no process can drive the session; make the same call
                 again.
         """
@@ -125,7 +126,7 @@ class CallGate:
             state = await self.deployment.say(self.tenant_id, self.run_id, message)
             said = state.view.ended or _find(state.entries, ASKED, key) is not None
             if not said and not isinstance(fault, ConflictingRequest):
-                # Of a call under a used id the agent must not read that it waits: another call of that id does.
+                # The id belongs to another call: that one waits, so the agent must not read that this call does.
                 return _not_asked(call_id, state)
             raise
         if recorded is None:
@@ -135,13 +136,14 @@ class CallGate:
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
         """End the session with the agent's outcome, and return the run with its DecisionRecord.
 
-        The run is escalated where the journal says otherwise: `approved` needs a write that was done and no write that
-        was asked for last and not done, or, if the decision governs no write, all evidence that it requires; `denied`
-        needs that nothing was done. Finishing an ended session again returns its record.
+        The run is escalated if the journal contradicts the outcome. `approved` needs a write that was done, and that
+        the write that was asked for last was done; or, if the decision governs no write, all evidence that it requires.
+        `denied` needs that nothing was done. Finishing an ended session again returns its record.
 
         Raises:
-            InvalidInput: the outcome is none of the three, the session waits for an answer about a call, it was
-                finished with another outcome (`ConflictingRequest`), or a model chooses its calls (`no_session`).
+            InvalidInput: the outcome is not `approved`, `denied` or `escalated`, the session waits for an answer about
+                a call, it was finished with another outcome (`ConflictingRequest`), or a model chooses its calls
+                (`no_session`).
             Unavailable: the store does not answer, or no process can drive the session; finish it again.
         """
         if outcome not in get_args(SessionOutcome):
@@ -185,7 +187,7 @@ class CallGate:
         masked = {name: one for name, one in before["args"].items() if one == SECRET_MARK and name in asked["args"]}
         asked = {**asked, "args": {**asked["args"], **masked}}
         loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
-        # What is recorded is without what the pack redacts.
+        # The pack redacts a call before it is recorded, so the new call is redacted before the comparison.
         now = cleanse_text(loaded.pack, dict(asked)) if loaded is not None else None
         if now != before:
             found = differences(before, now) if now is not None else []
@@ -219,17 +221,17 @@ class CallGate:
             error = error and error.model_copy(update={"remedy": WITHHELD_READ})
             return Done(call_id, None, error, replayed, withheld)
         if body["status"] == "failed" and error is None:
-            # A person settled that the effect did not happen; the result says nothing of that.
+            # A person settled that the effect did not happen; the result does not say so.
             error = ToolError(code=failures[0].code, message=failures[0].detail)
         artifacts = tuple(map(RecordedArtifact.model_validate, envelope.get("artifacts", ())))
-        # Who prints the output alone reads why there is none.
+        # A caller that prints only the output then reads why the call has none.
         output = envelope.get("output")
         if error and output is None:
             output = {"error": {"code": error.code, "message": error.message}}
         return Done(call_id, output, error, replayed, artifacts=artifacts)
 
     def _with_reads(self, reasons: Sequence[Reason], tools: Sequence[str]) -> list[Reason]:
-        """Name the reads that provide what is missing; of a call that is denied nothing says to make it again."""
+        """Name the reads that provide missing evidence. For a call that policy denies, no remedy says to call again."""
         final = any(one.code == "policy_denied" for one in reasons)
         known = known_tools(self.deployment, self.tenant_id)
         made = []
@@ -246,7 +248,7 @@ class CallGate:
         return made
 
     async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
-        """Why these rules exist, by the pack and the policies that the session is pinned to."""
+        """Return, by rule, why it exists, from the pack and the policies that the session is pinned to."""
         if not any(rules):
             return {}
         loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
@@ -255,7 +257,7 @@ class CallGate:
 
 @dataclass(frozen=True, slots=True)
 class Gate(CallGate):
-    """One open session: the way of an agent's calls to the outside. `tools` are the ids of the tools that it can
+    """One open session, through which the calls of an agent go out. `tools` are the ids of the tools that the agent can
     call.
     """
 
@@ -268,19 +270,19 @@ class Gate(CallGate):
 
 
 def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
-    """Return the tools of a session as it was opened last; None if the run is no session, or that was erased."""
+    """Return the tools of a session as it was opened last; None if the run is no session or that entry was erased."""
     opened = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
     return tuple(read_body(opened)["tools"]) if opened else None
 
 
 def not_opened() -> InvalidInput:
-    """Return the error for a run that is no session, or has no tools yet."""
+    """Return the error for a run that is not a session, or has no tools yet."""
     detail = "it is not a session, or it has ended, or waits, before it had tools"
     return InvalidInput(Problem("/session", "not_opened", detail, "read its run, or open a session of another name"))
 
 
 def require_agent(entries: Sequence[Entry]) -> None:
-    """Raise `InvalidInput` for a run that is not a session, or whose calls a model chooses: an agent is not heard."""
+    """Raise `InvalidInput` for a run that is not a session, or whose calls a model chooses and not an agent."""
     if all(entry.kind != "session.opened" for entry in entries):
         raise not_opened()
     if any(entry.kind == "model.routed" and entry.key.startswith(TURN) for entry in entries):
@@ -322,7 +324,7 @@ def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
 
 
 def _erased(call_id: str, state: DrivenState) -> Done | Refused:
-    """The answer that is not on record any more. Of a call that was sent nobody says that it was not made."""
+    """Return the answer to a call whose recorded answer is gone. A sent call is never reported as not made."""
     detail = "the answer was erased, or the session ended before it"
     if _was_sent(state.entries, call_id):
         withheld = Withheld(code="erased", detail="the call was sent, and its answer was erased")
@@ -332,7 +334,7 @@ def _erased(call_id: str, state: DrivenState) -> Done | Refused:
 
 
 def _was_sent(entries: Sequence[Entry], call_id: str) -> bool:
-    """Whether a call of a session was sent: its entries are those up to the next call. The kinds are never erased."""
+    """Return whether a call was sent. Its entries reach up to the next call; their kinds are never erased."""
     own = False
     for entry in entries:
         own = entry.key == call_id if entry.kind == ASKED else own
@@ -349,17 +351,19 @@ def _waiting(call_id: str, state: DrivenState) -> Waiting:
 
 
 def _waits_for(view: RunView) -> str:
-    """What the session waits for after a drive. Raises `Unavailable` if no process drove it."""
+    """Return what the session waits for after a drive. Raises `Unavailable` if no process drove it."""
     waits_for = (view.waiting or {}).get("for", "engine")
     if waits_for == "agent":
-        # A session that is driven takes the message.
+        # A session that a process drives takes the message and no longer waits for the agent.
         detail = "is not driven, because its last drivers died; an operator reads `contextos runs dead-letters`"
         raise Unavailable("session", f"`{view.run_id}` {detail}", retry_after_ms=60_000)
     return str(waits_for)
 
 
 def _rules_behind(failure: Failure, step: str | None, entries: Sequence[Entry]) -> list[str]:
-    """The rules that deny: those that the failure names, or those of the gateway's decisions about the step."""
+    """Return the rules that deny: those that the failure names, or else those of the gateway's decisions on the
+    step.
+    """
     if failure.code != "policy_denied" or failure.rule_ids or step is None:
         return list(failure.rule_ids)
     decisions = (read_body(entry) for entry in entries if entry.kind == DECIDED and entry.key.partition("/")[2] == step)
@@ -367,7 +371,7 @@ def _rules_behind(failure: Failure, step: str | None, entries: Sequence[Entry]) 
 
 
 def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool] | None:
-    """The last result under `key` that was not erased, and whether it is that of an earlier call. None without one."""
+    """Return the last unerased result under `key`, or None, and whether an earlier call made it."""
     for entry in reversed(entries):
         if "/".join(entry.key.split("/")[:2]) == key and entry.kind in RESULTS:
             body = read_body(entry)

@@ -1,6 +1,6 @@
 """Open a session: find the pack, the intent and the agent that are meant, and send the request of its run.
 
-Nothing is guessed: what is left out is taken only where the tenant has exactly one.
+Nothing is guessed: an intent or a pack that is left out is filled in only if the tenant has exactly one.
 Source: docs/design/sessions.md.
 """
 
@@ -37,7 +37,7 @@ _ARGUMENTS: Final = {
     "/runtime/tools": "/tools",
     "/runtime": "/hints",
 }
-"""The members of a session's request that the caller states as an argument of another name."""
+"""The members of a session's request that the caller passes as an argument with another name."""
 
 
 async def open_session(
@@ -56,18 +56,18 @@ async def open_session(
     hints: RuntimeHints | None = None,
     trace: TraceContext | None = None,
 ) -> Gate:
-    """Open the session of this name, or find it if it is open already, in whatever process it began.
+    """Open the session of this name, or find it if it is open already, even if another process opened it.
 
     `token` is the reference of the token with which the user delegates to the agent: without one the agent does not act
-    for the user. `intent` and `pack` can be left out where the tenant has pinned only one. `context` is what the caller
-    states, as in a request. `tools` are the only ones that the agent can call; None: all that policy shows it. `hints`
-    lower limits. `trace` is the place of a new session in a trace; None begins one.
+    for the user. `intent` and `pack` can be left out where the tenant has pinned only one. `context` holds the facts
+    that the caller states, as in a request. `tools` limits the agent to these tools; None: all tools that policy shows
+    it. `hints` lower limits. `trace` is the place of a new session in a trace; None begins one.
 
     Raises:
         ConflictingRequest: the name belongs to a session of another user, agent, token, intent or context.
         InvalidInput: an argument is malformed, the pack is not pinned, the directory does not know the user and the
-            agent, the intent is not one whose calls an agent chooses, a tool is none of the session, or a person has to
-            choose a context slot before the session is open.
+            agent, the intent is not one whose calls an agent chooses, a tool is not one of the session's, or a person
+            has to choose a context slot before the session is open.
         Unavailable: the store does not answer; open it again.
     """
     request = await _request(
@@ -99,8 +99,8 @@ async def open_session(
 
 
 async def find_session(deployment: Deployment, tenant_id: str, session: str) -> tuple[CallGate, InvokeRequest]:
-    """Return the calls of a session that was opened before, in whatever process, and the request that opened it. Of
-    the session itself nothing is read, however long it is.
+    """Return the calls of a session that was opened before, in any process, and the request that opened it. Only that
+    request is read, however long the session is.
 
     Raises:
         NotFound: there is no session of this name.
@@ -117,7 +117,7 @@ async def with_tools(calls: CallGate) -> Gate:
     """Return the gate of a session that was found, with the tools with which it was opened.
 
     Raises:
-        InvalidInput: the run of this name is no session of an agent, or ended before it had tools.
+        InvalidInput: the run of this name is not a session of an agent, or ended before it had tools.
         Unavailable: the store does not answer.
     """
     entries = await calls.deployment.ports.stores.tenant(calls.tenant_id).read(calls.run_id)
@@ -141,7 +141,7 @@ async def session_tools(
     message: str = "",
     context: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Return the tools of the session of this name, or, if it is not open, those that it would open with now.
+    """Return the tools of the session of this name, or, if it is not open, the tools that it would open with now.
 
     Opens no session and stores nothing. The arguments are those of `open_session`.
 
@@ -181,7 +181,7 @@ async def session_tools(
 
 
 async def _refuse_model(deployment: Deployment, tenant_id: str, intent: str, pack: str) -> None:
-    """Refuse an intent whose calls a model chooses, before its run begins: an agent could only wait there."""
+    """Refuse an intent whose calls a model chooses, before its run begins: an agent could only wait in it."""
     stored = await deployment.catalog(tenant_id).repository.published(pack)
     artifact = stored.artifact if stored is not None else None
     templates = artifact.decision_layer.task_templates if isinstance(artifact, ContextPack) else ()
@@ -221,7 +221,7 @@ async def _request(
     runtime: RuntimeHints,
     trace: TraceContext | None = None,
 ) -> dict[str, Any]:
-    """The request of the run that a session is. Raises `InvalidInput`."""
+    """Return the request of the run that a session is. Raises `InvalidInput`."""
     known = await recorded_request(deployment, tenant_id, session)
     if known is not None:
         intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
@@ -259,7 +259,7 @@ async def recorded_request(deployment: Deployment, tenant_id: str, session: str)
 
 
 async def _recorded(deployment: Deployment, tenant_id: str, session: str) -> tuple[str, InvokeRequest] | None:
-    """The run of this session and the request with which it was opened before, or None."""
+    """Return the run of this session and the request with which it was opened before, or None."""
     store = deployment.ports.stores.tenant(tenant_id)
     claim, _ = await claimed_run(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
     if claim and await was_refused(store, claim.run_id):
@@ -270,7 +270,7 @@ async def _recorded(deployment: Deployment, tenant_id: str, session: str) -> tup
 
 
 async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pack: str | None) -> tuple[str, str]:
-    """The intent and the pack of a session: those named, or the only ones that the tenant has pinned."""
+    """Return the intent and the pack of a session: the named ones, or else the only ones that the tenant has pinned."""
     active = await deployment.catalog(tenant_id).active()
     pins = [
         pin
@@ -286,7 +286,7 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
     if pack is None and intent not in intents and intents:
         detail = f"the tenant has no pin for the intent `{intent[:80]}`"
         raise InvalidInput(Problem("/intent", "unknown_intent", detail, name_remedy(intent, intents)))
-    # A session asks for a pack alone, so a pin of it with other refs beside it is not for sessions.
+    # A session names one pack and nothing else, so a pin that has other refs beside the pack is not for sessions.
     refs = sorted({pin.refs[0] for pin in pins if intent in pin.intents and len(pin.refs) == 1})
     if pack is not None and refs and pack not in refs:
         detail = f"the tenant has no pin for the pack `{pack[:80]}` and the intent `{intent[:80]}`"
@@ -295,7 +295,9 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
 
 
 def only(what: str, where: str, names: Sequence[str]) -> str:
-    """Return the only one of `names`. Raises `InvalidInput`, which lists them, where there are none or several."""
+    """Return the only one of `names`. Raises `InvalidInput`, which lists the names, if there is no name or more than
+    one.
+    """
     if len(names) == 1:
         return names[0]
     listed = ", ".join(f"`{name}`" for name in names[:8]) or "none"
@@ -303,7 +305,7 @@ def only(what: str, where: str, names: Sequence[str]) -> str:
 
 
 async def _user(deployment: Deployment, tenant_id: str, user: str | UserClaims, token: str | None) -> UserClaims:
-    """The user as the request states them, with all that they delegate by the token."""
+    """Return the user as the request states them, with everything that they delegate by the token."""
     claims = user if isinstance(user, UserClaims) else UserClaims(user_id=user)
     if token is None:
         return claims
@@ -321,7 +323,7 @@ async def _user(deployment: Deployment, tenant_id: str, user: str | UserClaims, 
 async def _agent(
     deployment: Deployment, tenant_id: str, user: str | UserClaims, agent: str | AgentIdentity
 ) -> AgentIdentity:
-    """The agent as the request states it; one that is named by its id alone is taken from the directory."""
+    """Return the agent as the request states it; an agent that is named only by its id is taken from the directory."""
     if isinstance(agent, AgentIdentity):
         return agent
     user_id = user.user_id if isinstance(user, UserClaims) else user
@@ -335,7 +337,7 @@ async def _agent(
 
 
 def _argument(place: str) -> str:
-    """The place of a member of the request in the arguments of `open_session`."""
+    """Return the place that a member of the request has in the arguments of `open_session`."""
     for member, argument in _ARGUMENTS.items():
         if place == member or place.startswith(f"{member}/"):
             return argument + place.removeprefix(member)
@@ -343,7 +345,7 @@ def _argument(place: str) -> str:
 
 
 def _not_a_session(view: RunView, intent: str) -> InvalidInput:
-    """Why a run has no session: it ended before, a person has to choose first, or a template chooses its calls."""
+    """Return why a run has no session: it ended early, a person must choose first, or a template chooses its calls."""
     failures = ((view.record or {}).get("rationale") or {}).get("failures") or []
     if view.ended and failures:
         return InvalidInput(*_problems([Failure.model_validate(one) for one in failures]))
@@ -367,7 +369,7 @@ def _problems(failures: Sequence[Failure]) -> list[Problem]:
 
 
 def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]:
-    """Return a problem for each of `wanted` that is no tool of the session."""
+    """Return a problem for each of `wanted` that is not a tool of the session."""
     unknown = [name for name in wanted if name not in tools]
     remedies = [tool_remedy(name, tools) if tools else NO_TOOLS for name in unknown]
     return [

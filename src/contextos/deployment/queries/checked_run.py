@@ -1,8 +1,8 @@
-"""Read a run together with what about it does not verify, so that nothing altered is shown as if it were true.
+"""Read a run together with the faults that its verification finds, so that nothing altered is shown as if it were true.
 
 Checked are the chain of the run, its last signed head, its erased bodies, what the index states of it, and who gave the
-answers in it. The work is bounded by the run itself: the whole index, the witness and the other runs are checked by
-`contextos verify` alone.
+answers in it. The work is bounded by the run itself: the whole index, the witness and the other runs are checked only
+by `contextos verify`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Store
 
 UNREADABLE: Final = "unreadable"
-"""The state of a run that does not verify and whose entries tell no state."""
+"""The state of a run that does not verify, if its entries determine no state."""
 
 _Told = TypeVar("_Told")
 _MALFORMED: Final = (ContextOSError, ValueError, LookupError, TypeError, AttributeError)
-"""What reading altered bodies can raise."""
+"""The errors that reading altered bodies can raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class CheckedRun:
     fault: str | None
 
     def view(self) -> RunView:
-        """Return the state of the run, or `unreadable` where altered entries tell none, or none can be read."""
+        """Return the view of the run, in the state `unreadable` if altered entries give none or cannot be read."""
         unreadable = RunView(self.tenant_id, self.run_id, UNREADABLE, None, None, None)
         if self.fault is not None and not self.entries:
             return unreadable
         return self.told(lambda: run_view(self.tenant_id, self.run_id, self.entries), unreadable)
 
     def told(self, fold: Callable[[], _Told], otherwise: _Told) -> _Told:
-        """Return what `fold` makes of the entries, or `otherwise` where the run does not verify and `fold` fails."""
+        """Return what `fold` makes of the entries, or `otherwise` if the run does not verify and `fold` fails."""
         if self.fault is None:
             return fold()
         try:
@@ -58,9 +58,9 @@ class CheckedRun:
 
 
 async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) -> CheckedRun:
-    """Read a run and check it. A run that the store does not have has no entries, and a fault if the index names it.
-    One that was altered so that the store cannot read it, or that has an erased body again, has no entries either, and
-    that fault.
+    """Read a run and check it. A run that the store does not have has no entries, and a fault if the index names it. A
+    run that was altered so that the store cannot read it, or in which an erased body is back, also has no entries and
+    has a fault.
     """
     try:
         stored = await store.read_run(run_id)

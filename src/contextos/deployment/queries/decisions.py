@@ -1,6 +1,6 @@
-"""Where the decision of a run stands: the status of its record, or what a person made of it after the end.
+"""Compute the status of a run's decision: the status of its record, or the one that a person gave it after the end.
 
-Also its short form, the decision output.
+Also compute its short form, the decision output.
 
 Source: docs/adr/0026-an-escalated-run-has-a-way-on.md; API Contracts, "Decision output".
 """
@@ -47,17 +47,17 @@ class DecisionView:
 
 
 async def decision_of(store: Store, view: RunView, keys: Keys) -> DecisionView:
-    """Return where the decision of a run stands.
+    """Return the status of a run's decision.
 
     Raises:
-        ChainBroken: an act about it is not the one that the runtime recorded.
+        ChainBroken: an act about the decision is not the one that the runtime recorded.
     """
     lines = await store.lines(CONTROL, view.run_id) if view.ended and view.record is not None else []
     return decision_in(view, [(line, read_act(line, keys).act) for line in lines if line.kind in DECISION_ACTS])
 
 
 def decision_in(view: RunView, acts: Iterable[tuple[Entry, OperatorAct]]) -> DecisionView:
-    """Return where the decision of a run stands by these proved acts of `control`."""
+    """Return the status of a run's decision after these proved acts of `control`."""
     if not view.ended:
         waits = view.record is not None and view.state in ASKING_STATES
         return DecisionView("DEFERRED" if waits else "IN_FLIGHT")
@@ -71,7 +71,7 @@ def decision_in(view: RunView, acts: Iterable[tuple[Entry, OperatorAct]]) -> Dec
 
 
 async def checked_decision(store: Store, run: CheckedRun, keys: Keys) -> tuple[DecisionView, str | None]:
-    """Return where the decision stands, and what about the run or an act about it does not verify, or None."""
+    """Return the status of a run's decision, and what about the run or an act on it does not verify, or None."""
     view = run.view()
     if view.state == UNREADABLE:
         return DecisionView(None), run.fault
@@ -88,8 +88,8 @@ async def checked_decision(store: Store, run: CheckedRun, keys: Keys) -> tuple[D
 async def decision_output(run: CheckedRun, catalog: Catalog) -> DecisionOutput:
     """Return the short form of a run's decision: what was decided, and the evidence and the rules that it rests on.
 
-    The evidence is that of the record in its order, and behind it come the rules that matched, each with the bundle
-    that has it. A person's later resolution is in the status of the run and does not change it.
+    The evidence is that of the record, in the same order. The rules that matched follow, each with its bundle. A
+    person's later resolution shows in the status of the run and does not change this output.
 
     Raises:
         Integrity: the run does not verify, or what it is pinned to is missing or altered.

@@ -1,4 +1,4 @@
-"""What calls of models cost, by profile and operation: of one run, and of the runs that began in a period.
+"""Add up what calls of models cost, by profile and operation, in one run or in the runs that began in a period.
 
 A run that does not verify, or whose entries about models were erased, is not added up; it is named instead.
 """
@@ -29,9 +29,9 @@ CostPlace = tuple[str, str]
 
 @dataclass(slots=True)
 class ModelCosts:
-    """What the calls of one profile for one operation came to. Of the `calls`, `taken` ended in an answer that was
-    taken. `unpriced` ones count with the cost that was reserved, because no usage with a price was reported, and so do
-    `open` ones, which have no answer yet. `tokens` are those that were billed, by kind.
+    """The cost of the calls of one profile for one operation. `taken` of the `calls` ended in an answer that was used.
+    `unpriced` calls count with the reserved cost, because no usage with a price was reported; so do `open` calls, which
+    have no answer yet. `tokens` are the billed tokens, by kind.
     """
 
     runs: int = 0
@@ -55,8 +55,8 @@ class ModelCosts:
 
 @dataclass(slots=True)
 class CostsOfRuns:
-    """What the `runs_read` runs of a page cost. `unread` says by run why it is not in it. `next_after` is the number
-    behind which the next page begins, or None if all runs of the period were read.
+    """The cost of the `runs_read` runs of a page. `unread` says, by run, why a run is not included. `next_after` is the
+    number behind which the next page begins, or None if all runs of the period were read.
     """
 
     costs: dict[CostPlace, ModelCosts] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class CostsOfRuns:
 
 
 def add_calls(calls: Iterable[RoutedCall], costs: dict[CostPlace, ModelCosts]) -> Mapping[CostPlace, ModelCosts]:
-    """Add the calls of one run to `costs`, and return it. A route without a call adds nothing."""
+    """Add the calls of one run to `costs`, and return `costs`. A route without a call adds nothing."""
     seen = set[CostPlace]()
     for call in calls:
         if call.profile is not None:
@@ -97,14 +97,14 @@ async def read_costs(
     page, last = CostsOfRuns(), 0
     lines = found_runs(store, tenant_id, Sought([(ANY_RUN,)], after, began_from_us, began_before_us))
     if not began_from_us and began_before_us is None:
-        # Without terms, so that every run counts that the chain of the index names.
+        # Read without terms, so that every run counts that the chain of the index names.
         lines = newest_runs(store, tenant_id, after)
     async for line in lines:
         if page.runs_read + len(page.unread) == limit:
             page.next_after = last
             return page
         last = line.seq
-        # Each run is read and verified at once; others have a turn in between.
+        # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
         await pause(0)
         run = await read_checked(store, tenant_id, keys, line.key)
         if run.fault is not None:

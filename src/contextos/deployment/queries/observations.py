@@ -1,6 +1,6 @@
-"""What sessions of agents recorded call by call: each call with its answer, and what enforcing would have done with it.
+"""Read what sessions of agents recorded call by call, and what an enforcing pack would have done with each call.
 
-A run that does not verify is left out and named: nothing altered is counted. A call that was erased is left out.
+A run that does not verify is left out and named, so nothing altered is counted. A call that was erased is left out.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 FINISH: Final = "finish"
 """The check about the outcome that an agent states at the end of its session."""
 MAX_EXAMPLES: Final = 3
-"""Calls that are named beside a rule."""
+"""The most calls that are named as examples for a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCall:
-    """One call of a session. `status` is that of its answer: `done`, `failed` (the tool's own error), `refused`, or
-    `open` where it has none. `envelope` is the result of a tool that answered. `findings` are those of `call.observed`.
+    """One call of a session. `status` is the status of its answer: `done`, `failed` (the tool's own error), `refused`,
+    or `open` without an answer. `envelope` is the result of a tool that answered. `findings` are those of its
+    `call.observed` entry.
     """
 
     run_id: str
@@ -49,8 +50,8 @@ class SessionCall:
 class RecordedSession:
     """One session: its request, who acted, its pack, its calls in order, and whether its pack observed.
 
-    `at_end` are the findings about the outcome that its agent stated. `wall_clock_ms` is the time that it worked, or 0
-    while it has no record.
+    `at_end` are the findings about the outcome that its agent stated. `wall_clock_ms` is how long the session worked,
+    in milliseconds, or 0 while it has no record.
     """
 
     run_id: str
@@ -69,9 +70,9 @@ class RecordedSession:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The sessions that were read, the newest first, and by run what about others does not verify.
+    """The sessions that were read, newest first, and, by run, why other runs do not verify.
 
-    `older` says that the tenant has older runs, which were not read.
+    `older`: the tenant has older runs, which were not read.
     """
 
     sessions: Sequence[RecordedSession]
@@ -84,7 +85,7 @@ class Recording:
         return [call for session in self.sessions for call in session.calls]
 
     def of_intents(self, names: Sequence[str]) -> Recording:
-        """Return the sessions of these intents alone; of all for no name. Raises `InvalidInput` for an unknown one."""
+        """Return only the sessions of these intents; without names, all. Raises `InvalidInput` for an unknown one."""
         known = sorted({session.intent for session in self.sessions})
         if unknown := [name for name in names if name not in known]:
             remedy = name_remedy(unknown[0], known) if known else "record sessions with a pack that observes"
@@ -108,12 +109,12 @@ class RuleCount:
 async def read_sessions(
     store: Store, tenant_id: str, keys: Keys, names: Sequence[str] = (), *, limit: int = MAX_RUNS_READ
 ) -> Recording:
-    """Read the sessions of these runs or requests; without any, those whose pack observed among the `limit` newest runs
-    of the tenant.
+    """Read the sessions of these runs or requests. Without names, read the sessions whose pack observed among the
+    `limit` newest runs of the tenant.
 
     Raises:
-        NotFound: a name is that of no run.
-        InvalidInput: a name is that of a run that is no session.
+        NotFound: no run or request has this name.
+        InvalidInput: the run with this name is not a session.
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
     sessions, faults, older = [], {}, False
@@ -139,7 +140,7 @@ async def read_sessions(
 
 
 def _session(run: CheckedRun) -> RecordedSession | None:
-    """The session that a verified run is; None if it is not a session, or an entry that says so was erased."""
+    """Return the session of a verified run; None if the run is not a session, or an entry that says so was erased."""
     opened = _first(run.entries, "session.opened")
     received, pinned = _first(run.entries, "run.received"), _first(run.entries, "run.pinned")
     principals = run_principals(run.entries)
@@ -159,7 +160,7 @@ def _session(run: CheckedRun) -> RecordedSession | None:
 
 
 def _at_end(observed: Any) -> list[Mapping[str, Any]]:
-    """The findings of a body of `call.observed` that is about the end of a session."""
+    """Return the findings of a body of `call.observed` that is about the end of a session."""
     return [{"by": FINISH, **one} for one in observed["findings"]] if observed and observed["by"] == FINISH else []
 
 
@@ -204,7 +205,7 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
 
 
 def _judged(said: Mapping[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call with its defaults. One that is null by default was not given."""
+    """Return the arguments of a call with its defaults. An argument that is null by default was not given."""
     return {name: one for name, one in planned.items() if one is not None or name in said}
 
 
@@ -216,7 +217,7 @@ _READ: Final = frozenset(
 def counts_by_rule(sessions: Iterable[RecordedSession]) -> list[RuleCount]:
     """Return what each rule would have done with the calls and the ends of these sessions, the most frequent first.
 
-    A call counts once for each rule. The end of a session is named `finish` beside its run.
+    A call counts once for each rule. The end of a session is listed under the name `finish` with its run.
     """
     found: dict[tuple[str, str], tuple[str, dict[tuple[str, str], None]]] = {}
     for session in sessions:
@@ -233,7 +234,7 @@ def counts_by_rule(sessions: Iterable[RecordedSession]) -> list[RuleCount]:
 
 
 def rules_of(finding: Mapping[str, Any]) -> list[str]:
-    """Return what is behind a finding: the gate that asks, the rules that deny, or else the check with its code."""
+    """Return the causes of a finding: the gate that asks, the rules that deny, or else the check with its code."""
     if finding.get("gate_id"):
         return [finding["gate_id"]]
     place = f" at {finding['pointer']}" if finding.get("pointer") else ""

@@ -1,8 +1,8 @@
-"""Cursors: opaque texts that name one line of a tenant's index, so that a list or a stream of events goes on there.
+"""Cursors: opaque texts that name one line of a tenant's index, at which a list or a stream of events continues.
 
-A cursor holds the number of the line and the end of its hash, and in a list the beginning of the digest of what was
-searched for. The hash covers the tenant, so a cursor of another tenant, one that somebody made up, and one from before
-a restore that lost the line are refused, and so is that of another search.
+A cursor holds the number of the line and the end of its hash; in a list it also holds the beginning of the digest of
+the search. The hash covers the tenant. So a cursor of another tenant or search, an invented one, and one of a line that
+a restore lost are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _CURSOR: Final = re.compile(r"([1-9][0-9]{0,15})\.([0-9a-f]{32})(\.[0-9a-f]{16})
 
 
 def cursor_of(line: Entry, asked: object = None) -> str:
-    """Return the cursor that names this line of the index, in the answer to a search that has the text `asked`."""
+    """Return the cursor that names this line of the index. `asked` is the search that the line answers; None: no
+    search.
+    """
     search = "" if asked is None else f".{sha256(repr(asked).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
     return f"{line.seq}.{line.hash[-_HASH_CHARS:]}{search}"
 
@@ -45,7 +47,7 @@ async def line_at(store: Store, tenant_id: str, cursor: str, asked: object = Non
     """Return the line that `cursor` names; None for the empty cursor, which names no line. `asked` as in `cursor_of`.
 
     Raises:
-        InvalidInput: this tenant's index has no such line (`unknown_cursor`), or it is that of another search
+        InvalidInput: this tenant's index has no such line (`unknown_cursor`), or the cursor is from another search
             (`other_search`).
         ChainBroken: the line is not the one that its hash covers.
     """

@@ -1,7 +1,7 @@
-"""Why rules exist, in the words of their authors, for those who read a denial.
+"""Find why rules exist, in the words of their authors, for people who read a denial.
 
-The journal names the rules that deny, and the pins of the run the pack and the policies that have them. The words are
-read from there, so they are those that were signed, and no entry of the journal depends on them.
+The journal names the rules that deny, and the pins of the run name the pack and the policies with these rules. The
+words are read from those artifacts. So they are the signed words, and no entry of the journal depends on them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def rule_rationales(loaded: LoadedArtifacts) -> Mapping[str, str]:
 
 
 async def pinned_artifacts(catalog: Catalog, entries: Sequence[Entry]) -> LoadedArtifacts | None:
-    """Return what a run is pinned to last; None if it was not admitted, or the entry was erased.
+    """Return the artifacts to which a run was last pinned; None if it was not admitted, or the entry was erased.
 
     Raises:
         Integrity: an artifact is missing or altered.
@@ -54,8 +54,8 @@ async def denial_rationales(catalog: Catalog, entries: Sequence[Entry]) -> Mappi
 
 
 async def checked_story(run: CheckedRun, catalog: Catalog) -> tuple[Story, str | None]:
-    """Return the story of a run with the reasons of what was denied, and what about the run or its pack does not
-    verify, or None. The pins of a run that does not verify are not used.
+    """Return the story of a run with the reasons for denials, and what about the run or its pack does not verify, or
+    None. The pins of a run that does not verify are not used.
     """
     story: Story = {}
     if run.fault is not None:

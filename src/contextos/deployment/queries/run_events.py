@@ -1,7 +1,7 @@
 """What happened to the runs of a tenant, in order: the lines of the tenant's index as events.
 
-A line is written in the commit that it describes, and the numbers of the lines have no gaps. So a reader that
-continues behind the last event that it saw misses nothing and repeats nothing.
+A line is written in the commit that it describes, and the numbers of the lines have no gaps. So a reader that continues
+behind the last event that it saw misses no event and gets none twice.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ RUN_EVENTS: Final[tuple[RunEventName, ...]] = get_args(RunEventName)
 AwaitedAnswer = Literal["approval", "slot", "settlement"]
 
 PAGE_EVENTS: Final = 100
-"""Events that are read at once."""
+"""The most events that are read at once."""
 
 _NAMES: Final[dict[str, RunEventName]] = {"run.indexed": "run.began", "run.closed": "run.ended"}
-"""The names of events whose line of the index is called otherwise."""
+"""The names of events that differ from the kind of their line in the index."""
 _LAST_KINDS: Final = {"run.dispatched": "tool.dispatching", "run.waiting": "record.revised", "run.ended": "run.ended"}
-"""The kind of the entry at which a line says that a run is; of the other events it is the event itself."""
+"""By event, the kind of the entry at which its line says the run is. For other events it is the event's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ async def read_events(
     """
     lines = await store.read(INDEX, after=after.seq if after else 0, limit=limit)
     verify_chain(tenant_id, INDEX, lines, after=after)
-    # Read behind the lines, so that each run is at least as far as they say.
+    # Runs are read after the lines, so that each run is at least as far as its lines say.
     runs = {run_id: await read_checked(store, tenant_id, keys, run_id) for run_id in {line.key for line in lines}}
     return [event_of_line(line, runs[line.key]) for line in lines], lines[-1] if lines else after
 

@@ -1,4 +1,4 @@
-"""Reads the tenant's index of runs from its end, page by page, so that a listing reads only as much as it shows."""
+"""Read the tenant's index of runs from its end, page by page, so that a listing reads only as much as it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PAGE: Final = 500
 """Lines of the index in a page."""
 MAX_RUNS_READ: Final = 1000
-"""Runs that one call reads at most, because few of them can fit."""
+"""The most runs that one call reads: a search that few runs fit would otherwise read the whole index."""
 
 
 async def newest_runs(store: Store, tenant_id: str, after: int) -> AsyncIterator[Entry]:
@@ -42,19 +42,19 @@ async def waiting_runs(store: Store, tenant_id: str, after: int) -> AsyncIterato
 async def found_runs(store: Store, tenant_id: str, sought: Sought) -> AsyncIterator[Entry]:
     """Yield the index entry of each run that `Store.found` finds, newest first. Raises as `newest_first`.
 
-    The terms can be untrue: the caller reads the run to learn whether it fits.
+    The stored terms can be wrong: the caller reads the run to learn whether it fits.
     """
     while page := await store.found(sought, limit=PAGE):
         for number in page:
             async for line in _alone(store, tenant_id, number):
-                # Terms of a line that begins no run were made up.
+                # A line that does not begin a run has no terms of its own, so these terms were forged.
                 if line.kind == "run.indexed":
                     yield line
         sought = sought._replace(after=page[-1])
 
 
 async def _alone(store: Store, tenant_id: str, number: int) -> AsyncIterator[Entry]:
-    """Yield the line of the index with this number, if there is one; what comes before it is not read."""
+    """Yield the line of the index with this number, if there is one. The lines before it are not read."""
     from contextos.contracts.journal import INDEX
     from contextos.trust.journal.chain import verify_chain
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Store
 
 MAX_REQUESTS_OF_AN_ID: Final = 16
-"""How often one id can be used: for a request, and for those that correct one that was refused."""
+"""How often one id can be used: for a request, and for the requests that correct a refused one."""
 
 
 async def run_named(store: Store, name: str) -> str:
-    """Return the id of a run. `name` is that id or the id of the request that made the run.
+    """Return the id of a run. `name` is the id of the run, or of the request that made it.
 
     Raises:
         Integrity: the store names a run for this request that another request made.
@@ -34,8 +34,8 @@ async def run_named(store: Store, name: str) -> str:
 
 
 async def claimed_run(store: Store, request_id: str, fingerprint: str = "") -> tuple[RequestClaim | None, int]:
-    """Return which run the request with this id and fingerprint made, or else the last one with this id, or None, and
-    how many there were: each corrects a refused one.
+    """Return the claim of the request with this id and fingerprint, or else of the last request with this id, or None;
+    and how many requests with this id there were. Each later one corrects a refused one.
 
     Raises:
         Integrity: the store names a run for this request that another request made.
@@ -50,7 +50,7 @@ async def claimed_run(store: Store, request_id: str, fingerprint: str = "") -> t
     try:
         received = await store.read(claim.run_id, limit=1)
     except ChainBroken:
-        # The next read of the run says what is altered.
+        # The next read of the run reports what is altered.
         return claim, sent
     made_by = _made_by(received[0]) if received else None
     if made_by is not None and made_by != request_id:
@@ -59,23 +59,23 @@ async def claimed_run(store: Store, request_id: str, fingerprint: str = "") -> t
 
 
 async def _claims(store: Store, request_id: str, numbers: range) -> list[RequestClaim]:
-    """The claims of these requests with this id, as far as there are any."""
+    """Return the claims of the requests with this id and these numbers, as far as they exist."""
     keys = [request_key(request_id, number) for number in numbers] if "#" not in request_id else []
     found = await find_documents(store, *map(REQUESTS.place, keys))
     return [one.body for one in (found.one(REQUESTS, key) for key in keys) if one is not None]
 
 
 async def was_refused(store: Store, run_id: str) -> bool:
-    """Return whether a run ended before anything came of it, so that its request can be sent again, corrected."""
+    """Return whether a run was refused before it did anything, so that its request can be sent again, corrected."""
     length = await store.length(run_id)
-    # A session asks at each call, so a run that goes on costs one entry.
+    # A session asks this at each call, so a run that goes on must cost only one read entry.
     if not 0 < length < MAX_REFUSED_ENTRIES or not is_refused(await store.read(run_id, after=length - 1, limit=1)):
         return False
     return is_refused(await store.read(run_id))
 
 
 async def no_such_run(store: Store, name: str) -> NotFound:
-    """Return the error for a name of no run: with the name that is most like it, among those that begin alike."""
+    """Return the error for an unknown run name. It suggests the most similar name among those that begin alike."""
     collection, alike, what = (LEASES, 8, "run") if name.startswith("run_") else (REQUESTS, 2, "run or request")
     there: list[str] = await anext(collection.key_pages(store, prefix=name[:alike]), [])
     near = nearest_name(name[:200], [one for one in there if "#" not in one])
@@ -84,7 +84,7 @@ async def no_such_run(store: Store, name: str) -> NotFound:
 
 
 def _made_by(received: Entry) -> str | None:
-    """The id of the request in a `run.received` entry; None if its body was erased."""
+    """Return the id of the request in a `run.received` entry; None if its body was erased."""
     try:
         answer = read_body(received)
         return str(answer["request"]["request_id"]) if answer is not None else None

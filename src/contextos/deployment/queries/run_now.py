@@ -1,4 +1,4 @@
-"""What the envelopes of a run say at this moment, computed from its journal: a call that waits, and what was used.
+"""Compute what the envelopes of a run say now, from its journal: a call that waits, and the budget used so far.
 
 Source: API Contracts, "ToolResultEnvelope statuses"; Reference Architecture, "RunBudget".
 """
@@ -15,7 +15,7 @@ from contextos.contracts.journal import Entry
 
 
 def whole_result(entries: Sequence[Entry], stated: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the `ToolResultEnvelope` of which the journal states `stated`; None where the request was erased."""
+    """Return the whole `ToolResultEnvelope` of the part `stated` in the journal; None if the request was erased."""
     if (received := read_body(entries[0])) is None:
         return None
     trace_id, session_id = received["request"]["trace"]["trace_id"], received["request"].get("session_id")
@@ -47,8 +47,8 @@ def paused_result(asked: Mapping[str, Any]) -> dict[str, Any]:
 def run_budget(entries: Sequence[Entry]) -> dict[str, Any] | None:
     """Return the `BudgetInForce` of a run, with what it has used up to its last entry as `atomic_usage`.
 
-    A limit that an operator raised is the raised one. `latency_ms` is without waiting. None before the run has a
-    context, and where entries that say what was used were erased.
+    A limit that an operator raised has its raised value. `latency_ms` excludes waiting. None before the run has a
+    context, and if entries with used amounts were erased.
     """
     log = logged(entries)
     if any(one.body is None for one in log):

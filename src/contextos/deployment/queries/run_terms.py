@@ -1,4 +1,4 @@
-"""The terms by which a search has to find a run, derived from its entries and from the acts about its decision."""
+"""Derive the terms by which a search has to find a run, from its entries and from the acts about its decision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ async def run_terms(store: Store, entries: Sequence[Entry], keys: Keys) -> froze
 async def terms_without(
     store: Store, entries: Sequence[Entry], seq: int, keys: Keys, stored: Iterable[int] = ()
 ) -> TermChange:
-    """Return all terms of a run whose entry `seq` is erased, and which of `stored` and of those before go.
+    """Return all terms of a run after its entry `seq` is erased, and which of `stored` and of the terms before are
+    removed.
 
     Raises as `run_terms`.
     """

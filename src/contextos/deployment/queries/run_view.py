@@ -1,4 +1,4 @@
-"""The state of a run, computed from its journal entries: what callers and commands see of it."""
+"""Compute the state of a run from its journal entries, as callers and commands see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from contextos.trust.journal.entry_acts import last_record
 from contextos.trust.journal.ledger import ASKING_STATES
 
 ERASED: Final = "erased"
-"""The state of a run that ended, if the entries that state how were erased."""
+"""The state of a run that ended, if the entries that say how it ended were erased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class RunView:
     """The state of a run, and its current decision record (None before the first).
 
     `waiting` is None, or states in `for` what the run waits for: `approval`, `slot`, `settlement`, `agent` if the agent
-    of a session has to say what comes next, or `engine` if a process has to drive it, for the first time or on from an
+    of a session has to say what comes next, or `engine` if a process has to drive it for the first time, or after an
     answer. For an approval or a settlement, `result` is the `paused` result of the call that waits. `wake_at_us` is
     Unix time in microseconds, or None.
     """
@@ -71,7 +71,7 @@ def view_in_state(
     record: dict[str, Any] | None,
     wake_at_us: int | None,
 ) -> RunView:
-    """Compute the view of a run whose state and last record are known, as its driver knows them."""
+    """Compute the view of a run from its state and last record, which its driver knows."""
     waiting = (
         _waits_for_engine(entries[0])
         if state == "received"
@@ -87,21 +87,21 @@ def view_in_state(
 
 
 def _events(entry: Entry) -> Sequence[str]:
-    """The event of an entry whose body decides the next state. If the body was erased, every event of the kind is
-    possible, and later entries rule out the wrong ones.
+    """Return the event of an entry whose body decides the next state. If the body was erased, every event of the kind
+    is possible, and later entries rule out the wrong ones.
     """
     body = read_body(entry)
     return state_machine.events(entry.kind) if body is None else (state_machine.event_of(entry.kind, body),)
 
 
 def _waits_for_engine(received: Entry) -> dict[str, Any] | None:
-    """What a run waits for that no process has driven yet: an engine, if it is `long_running`."""
+    """Return what a run waits for before its first drive: an engine, if it is `long_running`; else None."""
     answer = read_body(received)
     return {"for": "engine"} if answer and answer["request"]["mode"] == "long_running" else None
 
 
 def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """What a waiting run waits for: its last question that was not erased, or an engine once that was answered."""
+    """Return what a waiting run waits for: its last unerased question, or an engine once that was answered."""
     again = False
     for entry in reversed(entries):
         # A settlement that does not count is asked for again.
@@ -137,7 +137,7 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
 
 
 def run_principals(entries: Sequence[Entry]) -> Principals | None:
-    """The recorded user and agent of a run; None if they were never recorded or were erased."""
+    """Return the recorded user and agent of a run; None if they were never recorded or were erased."""
     known = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
     if known is None or known.body is None:
         return None
@@ -146,9 +146,7 @@ def run_principals(entries: Sequence[Entry]) -> Principals | None:
 
 
 async def blocked_by(store: Store, view: RunView) -> str | None:
-    """Return the run that has the operation for which this one waited when it was driven last; None once that is
-    settled.
-    """
+    """Return the run that does the operation for which this run waited at its last drive; None once it is settled."""
     if view.ended or view.waiting:
         return None
     blocked = await BLOCKED_RUNS.one(store, view.run_id)

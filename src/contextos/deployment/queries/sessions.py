@@ -1,4 +1,4 @@
-"""A tenant's sessions: its `long_running` runs, how far each is and when its driver last sent a heartbeat."""
+"""List a tenant's sessions: its `long_running` runs, how far each is and when its driver last sent a heartbeat."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _SESSION: Final = (term("mode", "long_running"),)
 class ListedSession:
     """One session (a `long_running` run) in a list. Times are Unix time in microseconds.
 
-    `heartbeat_at_us` is None before the first heartbeat. `checkpoint` is the body of the last checkpoint and its
-    time.
-    `deadline_us` is None where nothing limits the session. `fault` says what about the run does not verify; None if it
+    `heartbeat_at_us` is None before the first heartbeat. `checkpoint` is the body of the last checkpoint and its time.
+    `deadline_us` is None if nothing limits the session. `fault` says what about the run does not verify; None if it
     does.
     """
 
@@ -79,13 +78,13 @@ async def list_sessions(
 
 
 def _is_session(entries: Sequence[Entry]) -> bool:
-    """Whether the request says so; nothing is known of a request that was erased."""
+    """Return whether the request of a run makes it a session; False if the request was erased."""
     received = read_body(entries[0]) if entries and entries[0].body is not None else None
     return received is not None and received["request"]["mode"] == "long_running"
 
 
 async def _listed_session(store: Store, run: CheckedRun) -> ListedSession:
-    """The session from the run's journal, with the heartbeat from its own document."""
+    """Return the session from the run's journal, with the heartbeat from its own document."""
     view = run.view()
     heartbeat = await HEARTBEATS.one(store, run.run_id)
     listed = ListedSession(
@@ -105,7 +104,7 @@ async def _listed_session(store: Store, run: CheckedRun) -> ListedSession:
 
 
 def _with_request(listed: ListedSession, entries: Sequence[Entry]) -> ListedSession:
-    """The session with what its request and its last checkpoint say."""
+    """Return the session with what its request and its last checkpoint say."""
     received = read_body(entries[0])
     checkpoints = [entry for entry in entries if entry.kind == "session.checkpointed"]
     checkpoint = read_body(checkpoints[-1]) if checkpoints else None
@@ -120,7 +119,7 @@ def _with_request(listed: ListedSession, entries: Sequence[Entry]) -> ListedSess
 
 
 def _deadline_before_admission(started_at_us: int, received: Mapping[str, Any]) -> int | None:
-    """The deadline by the limits of the request and the deployment; the pack can still lower it."""
+    """Return the deadline (Unix µs) by the limits of the request and the deployment; the pack can still lower it."""
     of_request = received["request"].get("runtime", {}).get("max_session_duration_ms")
     of_deployment = received["deployment"]["limits"].get("max_session_duration_ms")
     if of_deployment is None:

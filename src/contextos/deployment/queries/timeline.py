@@ -1,8 +1,8 @@
-"""The story of a run, computed from its journal: request, knowledge, permissions, effects, approvals, outcome, cost.
+"""Tell the story of a run from its journal: request, knowledge, permissions, effects, approvals, outcome, cost.
 
-The lines of an entry are those of its kind (`Kind.story`); what came of a run, and what it cost, is read from its
-record. `tell_story` is a pure function of the entries. Erased bodies are listed, and control characters in text from
-outside are escaped.
+The lines of an entry are those of its kind (`Kind.story`); the outcome and the cost of a run are read from its record.
+`tell_story` is a pure function of the entries. Erased bodies are listed, and control characters in text from outside
+are escaped.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def story_document(story: Story) -> dict[str, list[dict[str, Any]]]:
 
 
 def _outcome(log: Sequence[Logged], run: RunAccount) -> Iterator[Moment]:
-    # Until a reopened run has a new record, its last one is that of an earlier end.
+    # Until a reopened run has a new record, its last record is from an earlier end.
     reopened = run.last("run.reopened")
     record = _last_record(run, after=reopened.seq if reopened else 0)
     if record is not None:
@@ -146,7 +146,7 @@ def _erased(log: Sequence[Logged]) -> Iterator[str]:
 
 
 def _last_record(run: RunAccount, after: int = 0) -> dict[str, Any] | None:
-    """The current decision record that was written behind an entry, or None."""
+    """Return the current decision record if it was written behind entry number `after`, or None."""
     return next((one.body for one in reversed(run.of("record.revised")) if one.body and one.seq > after), None)
 
 

@@ -1,6 +1,6 @@
-"""The events of one run for who watches it: a pure function of its journal, from which a reader can resume anywhere.
+"""The events of one run for a reader that watches it: a pure function of its journal. A reader can resume anywhere.
 
-- `vocabulary`: which events an entry of each kind is, under the names of AG-UI where one fits.
+- `vocabulary`: the events that each kind of entry becomes, under the names of AG-UI if one fits.
 - `folding`: the events of a run in order, each with its id, and the position that an id names.
 
 Does not own: the transport (server-sent events), or who is allowed to read a run.

@@ -1,9 +1,9 @@
-"""The events of one run in order, and the place in them that an id names.
+"""Compute the events of one run in order, and find the place in them that an id names.
 
 An event belongs to one entry, and has a fixed number in it. Its id names the run, the entry, that number, and the end
-of the entry's hash, so an id is never that of another event: what is read again after a crash, by another process or
-after an erasure has the same id. An id of another run, one that somebody made up, and one of an entry that a restore
-lost are refused.
+of the entry's hash, so two events never have the same id. An event that is read again after a crash, by another process
+or after an erasure keeps its id. The id of another run, an invented id, and the id of an entry that a restore lost are
+refused.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ _ID: Final = re.compile(
     r"(?P<run>run_[0-9a-z_]{1,64})\.(?P<seq>[1-9][0-9]{0,9})\.(?P<number>[0-9])\.(?P<hash>[0-9a-f]{16})"
 )
 _LEAVES, _STARTS, _ENTERS, _OWN = range(4)
-"""The numbers of the events of an entry. Its own events follow from `_OWN`; those that it has not leave a gap."""
+"""The numbers of the events of an entry. Its own events are numbered from `_OWN` on; an event that it does not have
+leaves a gap.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """One event of a run. `position` is its place, `at_us` Unix time in microseconds, and `members` what the type has
-    besides `type` and `timestamp`.
+    """One event of a run. `position` is its place, `at_us` Unix time in microseconds, and `members` the members of the
+    event except `type` and `timestamp`.
     """
 
     id: str
@@ -53,7 +55,7 @@ class StreamEvent:
 
 
 def stream_events(entries: Iterable[Entry]) -> Iterator[StreamEvent]:
-    """Yield the events of a run from its entries. Those of a prefix of the entries are a prefix of the events."""
+    """Yield the events of a run from its entries. A prefix of the entries gives a prefix of the events."""
     fold = _Fold()
     for entry in entries:
         for number, one in fold.step(entry):
@@ -79,7 +81,7 @@ def position_of(run_id: str, entries: Sequence[Entry], after: str) -> Position:
 
 @dataclass(slots=True)
 class _Fold:
-    """What the events of an entry need to know of those before it. `open` is the step that the run is in.
+    """The state that the events of an entry need from the entries before it. `open` is the step that the run is in.
 
     An erased body can leave several states possible; the step changes when only one is left.
     """
@@ -90,7 +92,7 @@ class _Fold:
     record: dict[str, Any] | None = field(default=None)
 
     def step(self, entry: Entry) -> Iterator[tuple[int, Told]]:
-        """Yield the events of the next entry, each with its number in it."""
+        """Yield the events of the next entry, each with its number in the entry."""
         body = read_body(entry)
         self.states = _after(self.states, entry, body)
         state = next(iter(self.states)) if len(self.states) == 1 else self.open
@@ -115,7 +117,7 @@ class _Fold:
 def _after(states: frozenset[str], entry: Entry, body: Any) -> frozenset[str]:
     """Return the states that a run can be in after an entry."""
     erased = body is None and entry.kind in DECIDED_BY_BODY
-    # Of other kinds the body is not read.
+    # The body of an entry of another kind is not read.
     happened = events(entry.kind) if erased else (event_of(entry.kind, body),)
     following = {TABLE[state].get(one) for state in states for one in happened}
     return frozenset(one for one in following if one is not None) or states

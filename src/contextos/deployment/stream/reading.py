@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamedRun:
-    """The events of a run as of one moment, in order. It had so many `entries` then; `after` is the place of the event
-    behind which they were asked for.
+    """The events of a run as of one moment, in order. `entries` is the number of its entries then; `after` is the place
+    behind which the reader wants events.
     """
 
     run_id: str
@@ -34,7 +34,7 @@ class StreamedRun:
 
 
 async def read_stream(store: Store, tenant_id: str, keys: Keys, run_id: str, after: str = "") -> StreamedRun:
-    """Read a run and return its events. `after` is the id of one of them, or empty.
+    """Read a run and return its events. `after` is the id of one of its events, or "".
 
     Raises:
         InvalidInput: this run has no event with the id `after` (`unknown_event`).

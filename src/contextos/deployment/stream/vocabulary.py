@@ -1,9 +1,9 @@
-"""The vocabulary of the events of a run: what each kind of journal entry is to who watches the run.
+"""The vocabulary of the events of a run: the events that a watching reader gets for each kind of journal entry.
 
-The names and members are those of AG-UI (`RUN_STARTED`, `TOOL_CALL_RESULT` …) where one fits; everything else is a
-`CUSTOM` event whose name is `contextos.` and the kind of the entry, with what its row tells (`Kind.told`); a kind that
-tells nothing is not an event. What an event tells is redacted by every rule that there is, whatever the pack of the run
-says; only times, and the names that the runtime gave to runs, calls and capabilities, stay as they are.
+The names and members are those of AG-UI (`RUN_STARTED`, `TOOL_CALL_RESULT` …) if one fits. Everything else is a
+`CUSTOM` event whose name is `contextos.` and the kind of the entry, with the members that its row lists (`Kind.told`).
+A kind that lists none is not an event. The members are redacted by every existing rule, whatever the pack of the run
+says. Only times, and the names that the runtime gave to runs, calls and capabilities, stay unchanged.
 Source: AG-UI 1.0, "Events".
 """
 
@@ -41,7 +41,7 @@ ERASED_EVENT: Final = f"{CUSTOM_PREFIX}erased"
 
 
 _CALLS: Final = ("tool.dispatching", "tool.returned")
-"""The kinds that have events of AG-UI of their own; so have the first and the last entry of a run."""
+"""The kinds that have their own AG-UI events. The first and the last entry of a run have them too."""
 
 
 class Told(NamedTuple):
@@ -80,10 +80,10 @@ def started(run_id: str, body: Any) -> Told:
 
 
 def ended(run_id: str, thread: str, end: str, record: Mapping[str, Any] | None) -> Told:
-    """Return the event with which a run ends. `end` is how it did, and `record` its decision record (None: erased).
+    """Return the event with which a run ends. `end` is how it ended, and `record` its decision record (None: erased).
 
-    Only a run that did what was decided is finished, or cancelled; a run that was refused or given up is an error, so
-    that a reader who knows AG-UI alone never takes it for a success.
+    Only a run that did what was decided, or was cancelled, is finished. A run that was refused or given up is an error,
+    so that a reader who knows only AG-UI never takes it for a success.
     """
     place = {"threadId": thread, "runId": run_id}
     result = {"end": end, **(picked(*RECORD_SHOWN, "outputs")(record) if record else {})}
@@ -133,7 +133,7 @@ def _returned(entry: Entry, body: Mapping[str, Any]) -> Told:
 
 
 def _custom(name: str, value: Mapping[str, Any]) -> Told:
-    # A time in microseconds has as many digits as a card number.
+    # A time in microseconds has as many digits as a card number, so redaction would take it for one.
     times = {one: at for one, at in value.items() if one.endswith("_us")}
     return Told("CUSTOM", {"name": name, "value": {**_redacted({**value, **dict.fromkeys(times)}), **times}})
 

@@ -2,8 +2,8 @@
 
 - `explaining`: the reasons as sentences, each with the journal entry that it rests on; a pure function of the entries
   and of the rules that the run is pinned to.
-- `fact_values`: what the facts that a rule reads were, as far as the journal has them.
-- `checked_reasons`: both for a run that was read and verified.
+- `fact_values`: the values of the facts that a rule read, as far as the journal has them.
+- `checked_reasons`: the reasons for a run that was read and verified.
 
 Invariants, with the tests that prove them:
 

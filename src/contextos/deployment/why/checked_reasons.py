@@ -1,4 +1,4 @@
-"""The reasons of a run that was read and verified, with the rules that it is pinned to."""
+"""Compute the reasons of a run that was read and verified, with the rules that it is pinned to."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ async def checked_reasons(
 ) -> tuple[tuple[RunReason, ...], str | None]:
     """Return the reasons of a run, and what about the run or its pack does not verify, or None.
 
-    The pins of a run that does not verify are not used, and neither are those of a pack that does not; then no rule is
-    quoted.
+    If the run or its pack does not verify, the pins are not used, and no rule is quoted.
 
     Raises:
         InvalidInput: no entry of the run is about this tool (`unknown_tool`).

@@ -1,8 +1,8 @@
-"""Why a run did what it did, as plain sentences, each with the journal entry that it rests on.
+"""Explain why a run did what it did, in plain sentences, each with the journal entry that it rests on.
 
 The reasons of an entry are those of its kind (`Kind.why`); those of a policy decision need the rules that the run is
-pinned to. `explain` is a pure function of both. It says nothing that no entry
-says; what was erased is left out. Text from tools and users is escaped.
+pinned to. `explain` is a pure function of both. It says only what an entry says, and leaves out erased entries. Text
+from tools and users is escaped.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRules:
-    """What a run is pinned to and its journal only names: the rules by id, and by tool the names of the evidence that
-    it produces.
+    """The pinned content that a run's journal only names: the rules by id, and, by tool, the names of the evidence that
+    the tool produces.
     """
 
     by_id: Mapping[str, Rule]
@@ -56,14 +56,14 @@ class RunReason:
 
 
 def explain(entries: Sequence[Entry], rules: PinnedRules = NO_RULES, tool: str | None = None) -> tuple[RunReason, ...]:
-    """Return the reasons of a run in the order in which they arose; with `tool`, only those about it and about the run.
+    """Return the reasons of a run in the order in which they arose; with `tool`, only those about that tool or the run.
 
     Raises:
         InvalidInput: no entry of the run is about this tool (`unknown_tool`).
     """
     log = logged(entries)
     void = set(void_answers(log))
-    # The answer and the look-up behind it say who it was that approved, and nobody did.
+    # The answer and the look-up behind it would say who approved, but a void approval counts as none.
     names = {("identity.resolved", f"redeem/{log[seq - 1].key}") for seq in void}
     void |= {one.seq for one in log if (one.kind, one.key) in names}
     found = [reason for one in log if one.body and one.seq not in void for reason in _reasons(one, log, rules)]
@@ -87,14 +87,16 @@ def _reasons(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterat
         told = ((why[0], None, filled(why[1], entry.body)),)
     elif why is not None:
         told = why(entry)
-    # A fact rests on the entry that has its value, so it names another one than the decision that read it.
+    # A fact rests on the entry that has its value, not on the decision that read it.
     for topic, tool, text, *rest in told:
         seq = rest[0] if rest else entry.seq
         yield RunReason(topic, tool, text, seq, log[seq - 1].kind)
 
 
 def _decided(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterator[Any]:
-    """The decisions about calls, and those that deny; that a tool can be shown is said where it was."""
+    """Yield the reasons for decisions about calls and decisions that deny. An allowed tool is reported where it was
+    shown.
+    """
     for decision in entry.body.get("decisions", [entry.body]):
         tool, matched = decision.get("capability_id"), decision.get("matched_rule_ids", ())
         if tool is None or (decision["allowed"] and decision["point"] in ("compile", "plan")):

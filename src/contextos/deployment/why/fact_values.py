@@ -1,8 +1,8 @@
-"""What the facts that a policy rule reads were when it decided, found in the journal of the run.
+"""Find in the journal of a run the values that the facts of a policy rule had when it decided.
 
-A decision records the digest of all its facts, not the facts. Most of them are in an entry: the arguments in the call,
+A decision records the digest of all its facts, not the facts. Most values are in an entry: the arguments in the call,
 the evidence where it was retrieved or returned, user and agent where they were resolved. The value of any other fact is
-not made up: it is said that the journal has it only as a digest.
+not guessed: the journal has it only as a digest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Produced = Mapping[str, Sequence[str]]
-"""By tool, the names of the evidence that it produces."""
+"""By tool, the names of the evidence that the tool produces."""
 
 
 class FactValue(NamedTuple):
@@ -34,7 +34,7 @@ def facts_read(rule: Rule) -> list[str]:
 
 
 def fact_value(path: str, log: Sequence[Logged], decided: Logged, tool: str, produced: Produced) -> FactValue | None:
-    """Return what a fact was when `decided` was made about `tool`, or None if no entry of the run says so."""
+    """Return the value that a fact had when `decided` was made about `tool`, or None if no entry of the run has it."""
     root, _, rest = path.partition(".")
     before = [entry for entry in log if entry.seq <= decided.seq and entry.body]
     step = decided.key.partition("/")[2]
@@ -42,7 +42,7 @@ def fact_value(path: str, log: Sequence[Logged], decided: Logged, tool: str, pro
         # The call itself can follow the decision that allows it.
         return _first(_arguments(log, before, tool, step), rest) or _planned(before, step, rest)
     if root == "evidence":
-        # The name of evidence can have dots in it, as that of a tool has.
+        # The name of evidence can have dots in it, like the name of a tool.
         parts = rest.split(".")
         places = ((".".join(parts[:length]), ".".join(parts[length:])) for length in range(len(parts), 0, -1))
         found = (_evidence(log, before, name, member, step, produced) for name, member in places)
@@ -56,7 +56,7 @@ def fact_value(path: str, log: Sequence[Logged], decided: Logged, tool: str, pro
 
 
 def _arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, step: str) -> Iterator[tuple[Any, int]]:
-    """The arguments of the call of a tool at a step, from the first entries that have them."""
+    """Yield the arguments of a tool's call at a step, each with the number of its entry."""
     for entry in log:
         if not entry.body:
             continue
@@ -71,7 +71,9 @@ def _arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, step:
 
 
 def _planned(before: Sequence[Logged], step: str, name: str) -> FactValue | None:
-    """The argument of a planned call that was never sent, if the plan takes it from the request or a parameter."""
+    """Return the argument of a planned call that was never sent, if the plan takes it from the request or a
+    parameter.
+    """
     revision, _, step_id = step.partition("/")
     for entry in before:
         if entry.kind != "plan.proposed" or entry.key != revision:
@@ -95,7 +97,7 @@ def _planned(before: Sequence[Logged], step: str, name: str) -> FactValue | None
 def _evidence(
     log: Sequence[Logged], before: Sequence[Logged], name: str, member: str, step: str, produced: Produced
 ) -> FactValue | None:
-    """What evidence of this name said: the piece that the call rests on, or any if all pieces said the same."""
+    """Return the value of evidence of this name: of the piece that the call rests on, or any if all have the same."""
     pieces: list[tuple[str, Any, int]] = []
     chosen: str | None = None
     for entry in before:
@@ -126,7 +128,7 @@ def _principals(before: Sequence[Logged], who: str) -> Iterator[tuple[Any, int]]
 
 
 def _first(found: Iterator[tuple[Any, int]], path: str) -> FactValue | None:
-    """The first value that has something at this dotted path ("": the value itself)."""
+    """Return the first value that has something at this dotted path ("": the value itself)."""
     for value, seq in found:
         here = value
         for name in path.split(".") if path else ():

@@ -1,6 +1,6 @@
-"""Packs from recordings: mine one from what sessions did, and judge a recording by one.
+"""Mines a pack from the calls of recorded sessions, and judges recorded sessions by a pack.
 
-Both only read: the verified journal of sessions, and a deployment in memory with the recorded answers.
+Both only read the verified journal of sessions. The judgement uses a deployment in memory with the recorded answers.
 
 Tests: `tests/unit/packs/mining`.
 """

@@ -1,9 +1,9 @@
-"""Backtest: judge the calls that sessions recorded by a pack, with the code that enforces it.
+"""Backtest: judges the recorded calls of sessions by a pack, with the code that enforces it.
 
 The sessions are played again, call by call, in a deployment in memory: its directory has the recorded users and agents,
 its adapters give the recorded answers, and the pack observes. So the Critic and the gateway decide about each call as
-they would, nobody is asked, and nothing outside is called. Facts of the graph are not played again: a rule that needs
-one denies.
+in a real run, but nobody is asked, and nothing outside is called. Facts of the graph are not played again: a rule that
+needs such a fact denies.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ BacktestVerdict = Literal["allowed", "ask", "deny"]
 
 RECORDED_TOKEN: Final = "recorded"
 FOR_EVER: Final = 4_102_444_800
-"""When the delegation of a recorded user expires, in Unix seconds: time is not played again."""
+"""When the delegation of a recorded user expires, in Unix seconds: far ahead, because time is not played again."""
 LIMITS: Final = RunLimits(max_tool_calls=100_000, wall_clock_ms=3_600_000, max_cost_cents=1_000_000)
-"""The limits of the deployment, so that only those of the pack count."""
+"""The limits of the deployment: so high that only the limits of the pack count."""
 
 
 class HasDeployment(Protocol):
-    """What has a deployment, such as an open workspace."""
+    """An object with a deployment, such as an open workspace."""
 
     @property
     def deployment(self) -> Deployment: ...
@@ -44,7 +44,7 @@ MemoryOpener = Callable[..., AbstractAsyncContextManager[HasDeployment]]
 
 @dataclass(frozen=True, slots=True)
 class JudgedCall:
-    """A recorded call, what the pack would do with it, and the rules, gates or checks behind that."""
+    """A recorded call, the verdict of the pack on it, and the rules, gates or checks behind the verdict."""
 
     call: SessionCall
     verdict: BacktestVerdict
@@ -53,7 +53,7 @@ class JudgedCall:
 
 
 class RecordedAnswers:
-    """An `Adapter` that gives the recorded answer of the call that is played, whatever it is asked."""
+    """An `Adapter` that gives the recorded answer of the call that is being played, whatever its arguments are."""
 
     unsafe = ("unsafe_recorded_answers",)
 
@@ -82,7 +82,7 @@ async def backtest(
     sessions: Iterable[RecordedSession],
     in_memory: MemoryOpener,
 ) -> list[JudgedCall]:
-    """Return what a whole pack would do with each call that a tool answered in these sessions.
+    """Return the verdict of a whole pack on each call that a tool answered in these sessions.
 
     Raises:
         InvalidInput: a session is of another tenant than the pack.
@@ -141,7 +141,7 @@ async def _play(
     calls: Sequence[SessionCall],
     adapters: Sequence[RecordedAnswers],
 ) -> dict[str, SessionCall]:
-    """Make the calls of a session again; return what was recorded of each, by its call id."""
+    """Make the calls of a session again; return the record of each new call, by its call id."""
     gate = await open_session(
         deployment,
         tenant,
@@ -161,7 +161,7 @@ async def _play(
 
 
 def _directory(principals: Principals) -> dict[str, Any]:
-    """The recorded user and agent as the directory of their tenant, and the delegation as one that lasts."""
+    """Return the recorded user and agent as the directory of their tenant, and the delegation as one that lasts."""
     delegated = principals.delegation
     lasting = delegated and delegated.model_copy(update={"expires_at": FOR_EVER})
     return {
@@ -174,7 +174,7 @@ def _directory(principals: Principals) -> dict[str, Any]:
 
 
 def _verdict(call: SessionCall, played: SessionCall | None) -> JudgedCall:
-    """The strictest finding about a call that was played again; a call that was refused all the same is denied."""
+    """Return the strictest finding about a call that was played again; if it was refused anyway, it is denied."""
     if played is None:
         return JudgedCall(call, "deny", ("session: ended",), "the session ended before it: a budget was used up")
     if played.status == "refused":

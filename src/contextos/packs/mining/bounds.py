@@ -1,7 +1,7 @@
-"""Bounds of an argument from the values that were seen: a range, the values themselves, or a pattern.
+"""Derives the bound of an argument from the values that were seen: a range, the values themselves, or a pattern.
 
-A bound allows each value that it was made from and as little else as it can say. Texts are data: whatever they hold is
-escaped in a pattern.
+A bound allows each value that it was made from, and as few other values as possible. Texts are data: they are escaped
+in a pattern.
 
 >>> bound_of(["eu", "us", "eu"])
 ArgConstraint(min=None, max=None, whole=False, enum=('eu', 'us'), required=None, pattern=None, unless_approved=False)
@@ -22,11 +22,11 @@ from contextos.contracts.model import MAX_COUNT
 from contextos.trust.policy.constraints import check_args
 
 MAX_LISTED_VALUES: Final = 12
-"""Distinct values that are listed one by one, however long they are together."""
+"""The most distinct values that are listed one by one, however long they are together."""
 MAX_LISTED_BYTES: Final = 200
-"""The size of a value that is listed, as JSON."""
+"""The largest size of a listed value as JSON, in bytes."""
 MAX_BOUNDED_CHARS: Final = 1_000
-"""The longest text that a pattern can describe: RE2 counts no further."""
+"""The most characters of a text that a pattern can describe: RE2 counts no further."""
 MAX_PATTERN_CHARS: Final = 512
 MAX_OTHER_CHARACTERS: Final = 32
 
@@ -51,13 +51,13 @@ def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
     elif all(isinstance(value, str) for value in values):
         pattern = _pattern([value for _, value in distinct])
         bound = None if pattern is None else ArgConstraint(pattern=pattern)
-    # A pattern that RE2 reads in another way than it was meant is not a bound.
+    # A pattern that RE2 understands differently is not a bound.
     allows = bound and not any(check_args({"x": (bound,)}, {"x": value}, approved=False) for _, value in distinct)
     return bound if allows else None
 
 
 def _are_listed(distinct: Sequence[tuple[bytes, Any]]) -> bool:
-    """Whether values are listed one by one, so that no other of their shape fits: few, or texts that are short."""
+    """Return whether values are listed one by one, so that no similar value fits: few values, or short texts."""
     sizes = [len(raw) for raw, _ in distinct]
     if len(sizes) <= MAX_LISTED_VALUES:
         return max(sizes) <= MAX_LISTED_BYTES
@@ -65,8 +65,8 @@ def _are_listed(distinct: Sequence[tuple[bytes, Any]]) -> bool:
 
 
 def _pattern(texts: Sequence[str]) -> str | None:
-    """A pattern of texts: the addresses or domains that they name, or what they begin with, and which characters and
-    how many follow. One text that is no address does not make other hosts fit.
+    """Return a pattern of texts: the addresses or domains that they name, or their common beginning, and which
+    characters and how many follow. A text that is not an address does not make other hosts fit.
     """
     addresses: list[str] = []
     mails: list[str] = []
@@ -87,7 +87,7 @@ def _of_addresses(texts: Sequence[str]) -> str | None:
     paths = [one[2] or "" for one in found if one]
     if len(origins) > MAX_LISTED_VALUES:
         return None
-    # A path begins with its own character, so no host is longer than one that was seen.
+    # A path begins with a character that no host has, so no host fits that is longer than those that were seen.
     rest = _of_texts([path[1:] for path in paths if path] or [""])
     firsts = "".join(sorted({path[0] for path in paths if path}))
     if rest is None:
@@ -110,8 +110,8 @@ def _of_mails(texts: Sequence[str]) -> str | None:
 
 
 def _of_texts(texts: Sequence[str]) -> str | None:
-    """What the texts have between the same separators, part by part: no part holds a `/` or two dots side by side that
-    none of them had there.
+    """Return a pattern of the texts, part by part between equal separators: no part allows a `/`, or two dots side by
+    side, where none of the texts had it.
     """
     if max(map(len, texts)) > MAX_BOUNDED_CHARS:
         return None
@@ -155,7 +155,7 @@ def _class(characters: str) -> str:
 
 
 def _escaped(text: str, special: str) -> str:
-    """The text as RE2 reads it literally; what is special gets a backslash, what is not plain ASCII a number."""
+    """Return the text as RE2 reads it literally; what is special gets a backslash, what is not plain ASCII a number."""
     return "".join(
         f"\\{one}" if one in special else one if one.isascii() and one.isprintable() else f"\\x{{{ord(one):x}}}"
         for one in text

@@ -1,7 +1,7 @@
-"""A mined pack as YAML, with the origin of each entry as a comment above it.
+"""Writes a mined pack as YAML, with the origin of each entry as a comment above it.
 
-Nothing of what was recorded can end a comment or begin an entry: values are written by the YAML writer, and comments
-are one line of escaped text.
+No recorded text can end a comment or begin an entry: the YAML writer writes the values, and a comment is one line of
+escaped text.
 """
 
 from __future__ import annotations

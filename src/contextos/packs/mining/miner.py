@@ -1,8 +1,8 @@
-"""`mine`: the short form of a pack with least privilege, from calls that sessions recorded.
+"""`mine`: makes the short form of a pack with least privilege from the recorded calls of sessions.
 
-The pack allows the tools that were used, by the roles that used them, with arguments like those that were seen, and
-asks about every write that cannot be undone or that nothing bounds. Each entry names the calls that it came from. What
-was recorded is data: it is escaped in patterns, in YAML and in comments.
+The pack allows the used tools to the roles that used them, with arguments like the recorded ones. It asks about every
+write that cannot be undone or whose arguments have no bound. Each entry names the calls that it came from. Recorded
+texts are data: they are escaped in patterns, in YAML and in comments.
 """
 
 from __future__ import annotations
@@ -27,21 +27,20 @@ from contextos.packs.mining.bounds import MAX_BOUNDED_CHARS, bound_of
 from contextos.packs.printing import fact_text
 
 MAX_ORIGINS: Final = 3
-"""Calls that are named beside an entry."""
+"""The most calls that are named beside an entry."""
 MAX_MINED_BYTES: Final = 16_384
-"""A call whose arguments are larger is not mined."""
+"""The largest size of a call's arguments in bytes; a larger call is not mined."""
 REVERSIBLE: Final = "write_reversible"
 TIME_HEADROOM: Final = 2
-"""How many times the longest time that a session worked a session may work."""
+"""The time that a session may work, as a multiple of the longest recorded one."""
 
 NotePlace = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MinedPack:
-    """A mined pack: its short form, notes on its entries by their place, and how many calls were left out, by why.
-
-    `unbounded` names the arguments by tool whose values nothing of the pack limits.
+    """A mined pack: its short form, notes on its entries by their place, and the number of calls that were left out, by
+    reason. `unbounded` names, by tool, the arguments whose values the pack does not limit.
     """
 
     declaration: PackDeclaration
@@ -52,7 +51,7 @@ class MinedPack:
 
 @dataclass(slots=True)
 class _Tool:
-    """What was seen of one tool: its calls, and the intents in which it was called."""
+    """The recorded use of one tool: its calls, and the intents in which it was called."""
 
     definition: CapabilityDefinition
     calls: list[SessionCall] = field(default_factory=list)
@@ -67,7 +66,7 @@ def mine(
     tenant_id: str,
     approver: str,
 ) -> MinedPack:
-    """Return the pack that allows what these sessions did and little else. `adapters` are those of the tools now.
+    """Return the pack that allows the calls of these sessions and little else. `adapters` are the present adapters.
 
     A call counts if its tool answered. `approver` is the role that is asked.
 
@@ -117,7 +116,7 @@ class _Miner:
         self.most_calls, self.most_cost = max(self.most_calls, made), max(self.most_cost, round(cost, 4))
 
     def _why_not(self, call: SessionCall) -> str | None:
-        """Why a call is not mined, or None."""
+        """Return why a call is not mined, or None."""
         if call.status not in ("done", "failed"):
             return "no tool answered it"
         if call.tool not in self.definitions:
@@ -175,8 +174,8 @@ class _Miner:
         return MinedPack(parse(PackDeclaration, body), self.notes, self.left_out, self.unbounded)
 
     def _of_other_roles(self, number: int) -> list[dict[str, Any]]:
-        """Deny the tools of an intent to those of its roles that used others of its tools only. `number` entries are
-        there already.
+        """Return entries that deny each tool of an intent to the roles of the intent that did not use it. `number`
+        entries are there already.
         """
         found: list[dict[str, Any]] = []
         for intent, tools in sorted(self.used.items()):
@@ -194,7 +193,7 @@ class _Miner:
         return found
 
     def _bounds(self, name: str, tool: _Tool) -> dict[str, ArgConstraint]:
-        """The bound of each argument that has one."""
+        """Return the bound of each argument that has one."""
         found = {}
         for argument in sorted({one for call in tool.calls for one in call.args}):
             having = [call for call in tool.calls if argument in call.args]
@@ -232,11 +231,11 @@ class _Miner:
         return sorted(one for one in known if one not in given)
 
     def _never_given(self, tool: _Tool) -> list[str]:
-        """The arguments that no call had and that a rule can name."""
+        """Return the arguments of the tool that no call had and that a rule can name."""
         return [one for one in self._not_given(tool) if "." not in one]
 
     def _automatic(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> dict[str, Any] | None:
-        """The limits within which nobody is asked about a write that can be undone, or None if a person is."""
+        """Return the limits within which nobody is asked about a reversible write; None if a person is always asked."""
         loose = {one for call in tool.calls for one in call.args} - bounds.keys()
         limits = {
             one: {key: value for key, value in bound.to_json().items() if key in ("min", "max", "enum")}
@@ -254,7 +253,7 @@ class _Miner:
 
 
 def _is_only_default(definition: CapabilityDefinition, argument: str, limit: Mapping[str, Any]) -> bool:
-    """Whether the agent always left this argument at its default, which bounds nothing that it chose."""
+    """Return whether the agent always left this argument at its default, which bounds nothing that it chose."""
     values = limit.get("enum") or [limit.get("min"), limit.get("max")]
     return all(is_default(definition.input_schema, argument, value) for value in values)
 

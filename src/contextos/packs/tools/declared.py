@@ -82,7 +82,7 @@ class Tool(Generic[Parameters, Returned]):
         signature = self.signature
 
         def answer(returned: Any) -> dict[str, Any] | AdapterReply:
-            """What the function returned. It has run, so a value of another type is no reason to call it again."""
+            """Return the value as JSON. The function has run, so a wrong type is not a reason to call it again."""
             why, place = f"it returned a `{type(returned).__name__}` that does not fit its return type", ""
             # The validators of its type can raise anything.
             with suppress(Exception):
@@ -110,7 +110,7 @@ class Tool(Generic[Parameters, Returned]):
         return call
 
     def governed_lookup(self) -> Function | None:
-        """Return the function that an adapter asks what the call with a key did; None if the tool has none."""
+        """Return the function by which an adapter finds out what the call with a key did; None if the tool has none."""
         lookup, signature = self.lookup, self.signature
         if lookup is None:
             return None
@@ -148,10 +148,10 @@ def read(
 
     `produces` names the evidence that its answer is. `timeout_s` (seconds) and `cost_cents` (US cents) bound one call,
     and `scopes` are what the caller needs. `name` replaces the function's name. `integrity` says whether its answer is
-    `trusted`, or content that anybody could have written, such as an e-mail or a web page: a person is asked before a
-    call goes where only such content says. None counts as `untrusted`, and lint asks for it. `destinations` are the
-    arguments that carry something out, such as a URL; None: none of a function. `volatile` names the numbers of its
-    answer that change by themselves (`{"age_s": 60}`), with the difference up to which an approval still counts.
+    `trusted`, or content that anybody could have written, such as an e-mail or a web page: if only such content names
+    the destination of a call, a person is asked first. None counts as `untrusted`, and lint asks for it. `destinations`
+    are the arguments that carry something out, such as a URL; None: the function has none. `volatile` names the numbers
+    of its answer that change by themselves (`{"age_s": 60}`), with the difference up to which an approval still counts.
 
     Raises:
         InvalidTool: nothing safe can be derived from the function; says what to write.
@@ -188,8 +188,8 @@ def write(
 
     `risk` says whether the effect can be undone. `idempotency` says what can be done after a lost reply: `keyed` (the
     function passes its `Key` on, so sending again is safe), `lookup` (`lookup` finds out), or `none` (a person finds
-    out); an `Idempotency` also says by which arguments a denied call is known again. `destinations` are the arguments
-    that say where something goes, such as a recipient or a path; None: all of them. An argument of pydantic's type
+    out); an `Idempotency` also says by which arguments a denied call is recognised. `destinations` are the arguments
+    that say where something goes, such as a recipient or a path; None: all arguments. An argument of pydantic's type
     `SecretStr` is secret: only the function gets it. The other parameters are those of `read`.
 
     Raises:
@@ -226,8 +226,8 @@ def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
     """Return what a function returned as the JSON object that the runtime checks against the output schema.
 
     Raises:
-        MalformedJson: it is of the annotated type, and no JSON.
-        Exception: it is not of the type, or code of the type raised.
+        MalformedJson: the value has the annotated type, but has no JSON form.
+        Exception: the value does not have the annotated type, or code of the type raised.
     """
     value = signature.returned.validate_python(returned, strict=True)
     written = orjson.loads(canonical(signature.returned.dump_python(value, mode="json", warnings="error")))
@@ -238,9 +238,9 @@ def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
 
 
 def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in their annotated types. A failure is a refusal: the function has not run.
+    """Return the arguments in their annotated types. A failure is a refusal: the function has not run.
 
-    The runtime filled in the defaults before it judged the call: one that is missing here would be used unseen.
+    The runtime filled in the defaults before it judged the call. A default that is missing here would be used unseen.
     """
     values = {}
     for name, value in args.items():
@@ -262,7 +262,7 @@ def _supplied(dependencies: Mapping[str, Any], context: CallContext, key: str | 
 
 
 def provenance_of(name: str, integrity: str | None, destinations: Collection[str] | None) -> dict[str, Any]:
-    """Return what a tool states of its answers and its destinations, as its definition has it. Raises `InvalidTool`."""
+    """Return the fields of a definition about integrity and destinations. Raises `InvalidTool` if one is not valid."""
     if integrity is not None and integrity not in get_args(IntegrityLevel):
         remedy = 'write `integrity="trusted"` or `"untrusted"`'
         refuse_tool(name, "no_integrity", (), f"`{str(integrity)[:40]}` is not an integrity", remedy)

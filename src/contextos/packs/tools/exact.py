@@ -1,8 +1,8 @@
-"""Types whose values are those of the JSON that they are read from, and the check that a function received just that.
+"""Refuses types that change the JSON of an argument, and checks that a function receives exactly the recorded values.
 
-Rules, the question and the record have the JSON of a call. A type that makes another value of it (a stripped text, a
-normalised path, a default of a factory) is refused when the tool is defined. The check before each call finds what a
-type does all the same, such as a method of its own; the function is not called then.
+Rules, the question to a person and the record see the JSON of a call. A type that makes another value of it (a stripped
+text, a normalised path, a default of a factory) is refused when the tool is defined. The check before each call finds
+the remaining changes, for example by a method of the type; then the function is not called.
 Source: docs/adr/0059-arguments-have-one-form.md.
 """
 
@@ -57,10 +57,10 @@ _INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "function-after": ("schema",),
     **dict.fromkeys(_EXACT, ()),
 }
-"""The types of pydantic's core that keep a value, and where the types are that they are made of."""
+"""The types of pydantic's core that keep a value, each with the keys under which its inner types are."""
 
 _FORMS: Final = frozenset({"str", "date", "datetime", "time", "uuid"})
-"""Types that are texts in JSON. Of two of them in a union nobody can say which one a text is."""
+"""Types that are texts in JSON. If a union has two of them, nobody can say which type a text has."""
 
 _IN_PLACE: Final = ("chain", "default", "function-after", "json-or-python", "lax-or-strict", "nullable", "union")
 _KEYS: Final = frozenset({"any", "str", "literal", "enum"})
@@ -76,14 +76,14 @@ _REMEDIES: Final[Mapping[str, str]] = {
 _PLAIN_REMEDY: Final = "use `str` or another JSON type, and convert or check it in the function"
 _TEXT_CHANGES: Final = ("strip_whitespace", "to_lower", "to_upper")
 _CHECKS: Final = ("pydantic._internal._validators", "pydantic._internal._known_annotated_metadata")
-"""Where pydantic has its constraints, which check a value and return it."""
+"""The modules of pydantic's constraints, which check a value and return it unchanged."""
 
 
 def refuse_inexact(adapter: TypeAdapter[Any], name: str, at: tuple[str, ...]) -> None:
-    """Refuse a type of an argument that can make another value of the JSON. `name` and `at` name it in errors.
+    """Refuse an argument's type that can change the value in the JSON. `name` and `at` name the argument in errors.
 
     Raises:
-        InvalidTool: says which part of the type does so, and what to write.
+        InvalidTool: says which part of the type changes the value, and what to write.
     """
     seen: list[tuple[Any, tuple[str, ...]]] = [(adapter.core_schema, at)]
     for node, where in seen:  # grows while it is walked
@@ -108,7 +108,7 @@ def _below(node: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[s
 
 
 def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What a part of a type does to a value, and the remedy; None if it keeps it."""
+    """Return how a part of a type changes a value, and the remedy; None if it keeps the value."""
     kind = node["type"]
     if kind.startswith("function-") and not (kind == "function-after" and _keeps(node)):
         what = getattr(node["function"]["function"], "__qualname__", "a function")
@@ -142,7 +142,7 @@ def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _texts(node: Mapping[str, Any]) -> frozenset[str]:
-    """The types of `_FORMS` that a value in the place of `node` can be."""
+    """Return the types of `_FORMS` that a value in the place of `node` can be."""
     if node["type"] in _IN_PLACE:
         return frozenset().union(*(_texts(one) for one, _ in _below(node)))
     return _FORMS & {node["type"]}
@@ -160,7 +160,7 @@ def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _keeps(node: Mapping[str, Any]) -> bool:
-    """Whether a function that a type ends in returns what it got, as JSON: a check, or the value of an enumeration."""
+    """Return whether the function at the end of a type returns its input as JSON: a check, or an enumeration."""
     function = node["function"]["function"]
     if isinstance(function, attrgetter):
         return bool(node["schema"]["type"] == "enum") and function.__reduce__()[1] == ("value",)
@@ -171,8 +171,8 @@ def _keeps(node: Mapping[str, Any]) -> bool:
 def refuse_unseen_parameters(
     function: Callable[..., Any], schema: Mapping[str, Any], name: str, supplied: Collection[str] = ()
 ) -> None:
-    """Refuse a function with a parameter that `schema`, its arguments as a model sees them, does not have, or without
-    a default that could be used there. `supplied` are the parameters that a framework fills in.
+    """Refuse a function with a parameter that is not in `schema` (its arguments as a model sees them), or whose default
+    is not stated there. `supplied` are the parameters that a framework fills in.
 
     Raises:
         InvalidTool: names the parameter.
@@ -224,7 +224,7 @@ def refuse_changed(given: Mapping[str, Any], received: Any) -> None:
     """Refuse a call whose function would receive other values than those that were judged and recorded.
 
     Raises:
-        BusinessError: it has not run; names the argument.
+        BusinessError: the function has not run; names the argument.
     """
     read = as_json(received)
     names = sorted(given.keys() | read.keys()) if isinstance(read, dict) else ["arguments"]
@@ -239,7 +239,7 @@ def refuse_changed(given: Mapping[str, Any], received: Any) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """Return what a function received as the JSON that means the same: models and dataclasses by their fields."""
+    """Return a value that a function received as JSON of the same meaning: models and dataclasses by fields."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, SecretStr):

@@ -1,7 +1,8 @@
-"""JSON Schemas of tools: what pydantic derives from a type, with references inlined, closed, and every size bounded.
+"""Makes the JSON Schemas of tools: pydantic derives them from types, references are inlined, objects closed, and every
+size bounded.
 
 A text, list, map or number that the author did not bound gets the bound of `ARGUMENT_BOUNDS` or `OUTPUT_BOUNDS`.
-Refuses a schema that accepts any value, properties without a name, or itself, and one that nothing can enforce.
+Refuses a schema that accepts any value or properties without a name, that contains itself, or that cannot be enforced.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_KEY_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class SchemaBounds:
-    """The bounds where the author wrote none: characters of a text, elements of a list, keys of a map.
+    """The bounds for types to which the author gave none: characters of a text, elements of a list, keys of a map.
 
     A number is from -(2^53-1) to 2^53-1, which every JSON reader keeps exact.
     """
@@ -47,9 +48,10 @@ ONE_FORM: Final[Mapping[str, str]] = {
     "time": f"^{_TIME}",
     "uuid": "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$",
 }
-"""The one text of each value of a format in arguments: a rule that compares texts is not passed by another spelling.
+"""By format, the pattern that allows only one text for each value, so that no other spelling evades a rule on texts.
 
-A time has no fraction or one of six digits, and `Z` for no offset. The year 0000 is one of JSON Schema, not of Python.
+A time has no fraction or a fraction of six digits, and `Z` if it has no offset. The year 0000, which JSON Schema allows
+and Python does not, does not match.
 """
 
 _APPLIED: Final = ("anyOf", "oneOf", "allOf")
@@ -94,7 +96,7 @@ def closed_schema(raw: Mapping[str, Any], bounds: SchemaBounds, *, tool: str, at
 
 
 class _SchemaReader:
-    """Closes one schema. `definitions` holds what its references mean."""
+    """Closes one schema. `definitions` holds the schemas to which its references point."""
 
     def __init__(self, definitions: Mapping[str, Any], bounds: SchemaBounds, tool: str) -> None:
         self.definitions, self.bounds, self.tool = definitions, bounds, tool
@@ -124,7 +126,7 @@ class _SchemaReader:
                     self.closed(one, (*at, keyword, index), inside) for index, one in enumerate(node[keyword])
                 ]
         if isinstance(discriminator, Mapping):
-            # `oneOf` over closed objects says all else that it says.
+            # The closed objects in `oneOf` repeat everything else that this schema says.
             for one in node.get("oneOf", ()):
                 _require(one, discriminator.get("propertyName"))
         if "enum" not in node and "const" not in node:
@@ -145,7 +147,7 @@ class _SchemaReader:
                 node.setdefault("pattern", ONE_FORM[node["format"]])
             node.setdefault("maxLength", self.bounds.max_text_chars)
         elif kind in ("integer", "number"):
-            # A bound further out allows what no call can have.
+            # A bound beyond the exact integers would allow values that no call can have.
             for least in [one for one in ("minimum", "exclusiveMinimum") if node.get(one, 0) < -MAX_COUNT]:
                 del node[least]
             for most in [one for one in ("maximum", "exclusiveMaximum") if node.get(one, 0) > MAX_COUNT]:

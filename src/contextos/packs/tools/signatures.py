@@ -30,7 +30,7 @@ from contextos.packs.tools.schemas import ARGUMENT_BOUNDS, OUTPUT_BOUNDS, refuse
 
 _NAMED: Final = "name each argument, such as `count: int`; for several of one kind take `rows: list[str]`"
 RESULT: Final = "result"
-"""The property that holds a returned value that is no object."""
+"""The property that holds a returned value that is not an object."""
 
 _IMMUTABLE: Final = (type(None), bool, int, float, str, enum.Enum, date, time, UUID)
 
@@ -60,8 +60,8 @@ class Argument:
 class ToolSignature:
     """The arguments by name, the dependencies by parameter, the returned type and the JSON Schema of the output.
 
-    `wrapped`: the returned value is no object, so the output holds it as `result`. `takes_self`: a method's first
-    parameter, which is not in `arguments`.
+    `wrapped`: the returned value is not an object, so the output holds it as `result`. `takes_self`: the function is a
+    method, whose first parameter is not in `arguments`.
     """
 
     arguments: dict[str, Argument]
@@ -112,7 +112,7 @@ def read_signature(function: Callable[..., Any], name: str) -> ToolSignature:
 
 
 def resolved_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """Return the type hints of a function, each resolved. Raises `InvalidTool` if one names nothing."""
+    """Return the type hints of a function, each resolved. Raises `InvalidTool` if a hint names an unknown type."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
@@ -144,7 +144,7 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
         refuse_tool(name, "reserved", (parameter.name,), f"{at} has a reserved name", remedy)
     adapter = adapted(hint, name, at)
     default, secret = parameter.default, _is_secret(hint)
-    # The type of a secret says how it is held; in JSON it is a text with the same bounds.
+    # The type of a secret only hides its value; in JSON it is a text with the same bounds.
     in_json = adapted(_of_text(hint), name, at) if secret else adapter
     schema = schema_of(in_json, "validation", ARGUMENT_BOUNDS, tool=name, at=("arguments", parameter.name))
     refuse_inexact(in_json, name, (parameter.name,))
@@ -175,7 +175,7 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
 
 
 def _is_secret(hint: Any) -> bool:
-    """Whether a type hint is `SecretStr`, alone or with annotations such as a length."""
+    """Return whether a type hint is `SecretStr`, alone or with annotations such as a length."""
     return hint is SecretStr or (typing.get_origin(hint) is typing.Annotated and hint.__origin__ is SecretStr)
 
 

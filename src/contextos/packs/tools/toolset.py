@@ -1,7 +1,7 @@
-"""`toolset` and `tools_of`: the adapter that a runtime calls, made of tools.
+"""`toolset` and `tools_of`: make the adapter that a runtime calls from tools.
 
 The id of a tool in packs and policies is `<toolset>.<function>`, for example `deploy.rollback`.
-Refuses two tools of one name.
+Refuses two tools with the same name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def toolset(
     name: str, tools: Iterable[Tool[Any, Any]], *, egress: Collection[str] = (), version: str = "1.0.0"
 ) -> FunctionAdapter:
-    """Return an adapter with the id `name` of these tools.
+    """Return an adapter with the id `name` that has these tools.
 
-    `egress` lists the endpoints (`host` or `host:port`) that they reach; a toolset with one leaves the machine.
+    `egress` lists the endpoints (`host` or `host:port`) that the tools reach; with one, calls leave the machine.
 
     Raises:
-        InvalidTool: two tools have one name, one is no tool or a method without its instance, or `name` is no id.
+        InvalidTool: two tools have the same name, one is not a tool or is a method without its instance, or `name` is
+            not a valid id.
     """
     by_name: dict[str, Tool[Any, Any]] = {}
     for tool in tools:
@@ -99,7 +100,7 @@ def grouped(tools: Iterable[Tool[Any, Any]]) -> tuple[FunctionAdapter, ...]:
 
 
 def _module_name(tool: Tool[Any, Any]) -> str:
-    """The module that defines a tool; a script has the name of its file."""
+    """Return the module that defines a tool; a script has the name of its file."""
     module = tool.function.__module__
     file = getattr(sys.modules.get(module), "__file__", None) if module == "__main__" else None
     return Path(file).stem if file else module.rpartition(".")[2].strip("_")

@@ -37,14 +37,14 @@ FINISHED: Final = "session.finished"
 EXPIRED: Final = "session.expired"
 
 MAX_LOGGED: Final = 9_000
-"""The entries of a run after which its session takes no further call, so that its end still fits into the journal.
-Calls that are refused cost no budget, and an agent could repeat them for ever.
+"""The number of a run's entries after which its session takes no further call, so that its end still fits into the
+journal. Refused calls cost no budget, so an agent could repeat them for ever.
 """
 
 ENDING: Final[frozenset[FailureCode]] = frozenset(
     {"cancelled", "must_escalate", "budget_exhausted", "approval_timeout", "no_model_route", "model_failed"}
 )
-"""The failures after which the agent cannot go on. A write whose answer differs from what was asked is one more."""
+"""The failures after which the agent cannot go on. A write whose answer differs from the request is another one."""
 END_OF_OUTCOME: Final[Mapping[SessionOutcome, End]] = {
     "approved": "completed",
     "denied": "rejected",
@@ -60,8 +60,8 @@ async def agent_session(
     was done.
 
     `before` is the session as it ended before an operator reopened it: its results still count, and its agent reads the
-    evidence again. Or it is the session up to a question that is asked again: then its call is judged anew first, with
-    the evidence that did not change.
+    evidence again. Or it is the session up to a question that is asked again: then the call of that question is judged
+    anew first, with the evidence that did not change.
     """
     template, progress, revision = admitted.templates[0], SessionProgress(), 0
     again = before.again if before else None
@@ -111,7 +111,7 @@ async def agent_session(
 def _speaker(
     admitted: AdmittedRun, compiled: Mapping[str, Any], progress: SessionProgress, environment: RunEnvironment
 ) -> ModelSpeaker | None:
-    """The model that chooses the calls of a session; None where an agent at the gate does."""
+    """Return the model that chooses the calls of a session; None if an agent at the gate chooses them."""
     if admitted.templates[0].chosen_by != "model":
         return None
     opened = environment.journal.account.last("session.opened")
@@ -120,8 +120,8 @@ def _speaker(
 
 
 async def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
-    """Record the tools that the agent can call. A pack that observes hides none of its own accord; what the directory,
-    the user or the request withholds stays out. Raises `Overloaded` where the agent has as many sessions as it may.
+    """Record the tools that the agent can call. An observing pack hides no tool itself; tools that the directory, the
+    user or the request withholds stay out. Raises `Overloaded` if the agent has as many sessions as it is allowed.
     """
     place: tuple[Write, ...] = ()
     if environment.places is not None and not environment.journal.on_tape:
@@ -145,8 +145,8 @@ def _too_long(environment: RunEnvironment) -> Failure | None:
 
 
 async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> Logged | Failure:
-    """What the agent says next; the failure that ends the session if it was cancelled or the agent said nothing in
-    time.
+    """Return what the agent says next, or the failure that ends the session: it was cancelled, or the agent said
+    nothing in time.
     """
     session, journal = admitted.scope.session, environment.journal
     assert session is not None, "a session has a deadline"
@@ -174,7 +174,7 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
 
 
 def _as_recorded(admitted: AdmittedRun, environment: RunEnvironment, said: Any) -> Any:
-    """What an agent says without what its tool declares as secret, and without what the pack redacts."""
+    """Return an agent's message without the arguments that its tool declares secret, and redacted as the pack says."""
     if "tool" in said:
         assert environment.secret_values is not None, "an agent speaks to a live run only"
         capability = admitted.scope.tools.capabilities.get(said["tool"])
@@ -191,12 +191,12 @@ async def _finished(
     revision: int,
     environment: RunEnvironment,
 ) -> Attempt:
-    """The end of a session as its agent states it; a person decides where the journal says otherwise."""
+    """Return the end of a session as its agent states it; a person decides if the journal contradicts it."""
     failures = _contradictions(admitted, progress, outcome, environment)
     if admitted.scope.observes:
         observe_failures(failures, str(revision), "finish", environment.journal)
         failures = ()
-    # A pack that observes stops nothing, and its record is true all the same.
+    # An observing pack stops nothing, but its record has to be true.
     failures = (*end_contradictions(END_OF_OUTCOME[outcome], admitted.scope, environment.journal), *failures)
     stated = None if failures else END_OF_OUTCOME[outcome]
     return await _scored(admitted, progress, failures, revision, environment, stated, compiled)
@@ -205,10 +205,10 @@ async def _finished(
 def _contradictions(
     admitted: AdmittedRun, progress: SessionProgress, outcome: SessionOutcome, environment: RunEnvironment
 ) -> tuple[Failure, ...]:
-    """Why the session did not end as its agent states, beside the rule of every end (`end_contradictions`).
+    """Return why an approval by the agent does not hold, beside the rule of every end (`end_contradictions`).
 
-    Where the decision governs writes, what is approved was done, or the session only read and no call was refused or
-    failed in the end. Where nothing was done, all evidence that the decision requires is known.
+    If the decision governs writes, a write must be done, or the session only read and its last calls were done. Where
+    nothing was done, all evidence that the decision requires must be known.
     """
     template, scope = admitted.templates[0], admitted.scope
     if outcome != "approved" or not template.decision_checkpoints:
@@ -230,7 +230,9 @@ def _contradictions(
 
 
 def _unread(environment: RunEnvironment) -> str | None:
-    """Why a session without an effect is no session that only read and did so well, or None if it is."""
+    """Return None if a session without an effect only read, and its reads were done; else return what
+    contradicts that.
+    """
     account = environment.journal.account
     if all(entry.body["status"] != "done" for entry in account.of("call.answered")):
         return "the agent approves, and no write of the session was made"
@@ -239,7 +241,9 @@ def _unread(environment: RunEnvironment) -> str | None:
 
 
 def _differs(progress: SessionProgress, failures: Sequence[Failure]) -> bool:
-    """Whether a write was made whose answer is not what was asked: a person looks before anything else is done."""
+    """Return whether the answer of a write differs from the request: then a person looks before anything else
+    is done.
+    """
     made = {one.capability_id for one in progress.results.values() if one.withheld}
     return any(one.code == "output_disagrees" and one.capability_id in made for one in failures)
 

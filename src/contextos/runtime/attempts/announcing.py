@@ -1,7 +1,8 @@
-"""Step 7, about what is known already: the rules and gates that will apply to the steps of a template.
+"""Step 7, for known arguments: announce the rules and gates that will apply to the steps of a template.
 
-An intent with parameters knows arguments before anything is planned. A rule that reads such arguments, and evidence
-that no step gives anew, decides later as it would now. So the compiled context and the plan announce it.
+For an intent with parameters, some arguments are known before anything is planned. A rule that reads only these
+arguments, and evidence that no step gives anew, decides later as it would now. So the compiled context and the plan
+announce its decision.
 Source: docs/adr/0065-an-intent-declares-its-parameters.md; How It Works, steps 2 and 3.
 """
 
@@ -20,8 +21,8 @@ from contextos.runtime.admission import AdmittedRun
 def announce_steps(
     admitted: AdmittedRun, steps: Sequence[KnownStep], facts: Mapping[str, Fact]
 ) -> dict[str, PolicyDecision]:
-    """Return what the rules whose facts are known say about each step of a template whose arguments are known, by step
-    id. `facts` are those of the graph.
+    """Return, by step id, the decision of the rules whose facts are known, for each step of a template whose arguments
+    are known. `facts` are the facts of the graph.
 
     Nothing is announced for an intent without parameters.
     """

@@ -1,4 +1,4 @@
-"""Steps 7 to 13 for one plan: what the run can see and use, whether the plan is verified, what became of it, its score.
+"""Steps 7 to 13 for one plan: what the run can see and use, whether the plan is verified, its result and its score.
 
 `loop.decision_loop` tries plans of templates and planners. `agent_session` tries each call of an agent as a plan.
 """
@@ -43,10 +43,10 @@ NOTHING_DONE = Execution({}, (), None)
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
-    compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id,
-    and `facts` the retrieved evidence by its name. `steps` are those of the template, resolved from `sources`; a
-    session, whose agent states the arguments, has neither. `ports` are what calls need.
+    """What a plan can be made from: the policy decision about each tool, the controls that these decisions raised, and
+    the compiled context, or why there is none. `gates` are the gates announced for steps of the template, by step id,
+    and `facts` the retrieved evidence by name. `steps` are the steps of the template, resolved from `sources`; a
+    session has neither, because its agent states the arguments. `ports` are what calls need.
     """
 
     decisions: Mapping[str, PolicyDecision]
@@ -60,7 +60,7 @@ class Surface:
 
     @property
     def tools(self) -> frozenset[str]:
-        """The ids of the tools that the run can use."""
+        """Return the ids of the tools that the run can use."""
         compiled = self.compiled
         return frozenset() if isinstance(compiled, Failure) else frozenset(compiled["context_ledger"]["tools"])
 
@@ -73,11 +73,11 @@ async def go_on(
     revision: int,
     environment: RunEnvironment,
 ) -> AdmittedRun:
-    """Return the run for the next attempt. A control that an earlier one raised still binds, and the context slots are
-    filled anew.
+    """Return the run for the next attempt. A control that an earlier attempt raised still binds, and the context slots
+    are filled anew.
     """
     admitted = changed(admitted, scope=changed(admitted.scope, controls=before.controls))
-    # A person can be asked.
+    # A person can be asked for a slot, which takes time, so earlier look-ups no longer count.
     environment.barrier.forget()
     return await fill_slots(request, admitted, template, revision, environment)
 
@@ -131,7 +131,7 @@ def compile_surface(
 
 
 def _sources(admitted: AdmittedRun, facts: Mapping[str, Fact]) -> dict[str, Any]:
-    """What the bindings of steps can read before any of them ran."""
+    """Return the sources that the bindings of steps can read before any step ran."""
     return {
         "request": admitted.scope.received.fields,
         "parameter": admitted.scope.parameter_values,
@@ -151,7 +151,7 @@ async def try_plan(
 ) -> tuple[Execution, tuple[Failure, ...]]:
     """Steps 10 to 12: record a proposed plan, verify it, and run it if it is verified.
 
-    `facts` is the evidence that there is, the oldest first. Returns what was done, and the failures.
+    `facts` is the evidence so far, the oldest first. Returns what was done, and the failures.
     """
     journal, policy, revision = environment.journal, admitted.policy, plan.revision or 0
     tools = admitted.scope.tools.capabilities
@@ -210,8 +210,8 @@ async def score_attempt(
     finished: bool | None = None,
     compiled: Mapping[str, Any] | None = None,
 ) -> Attempt:
-    """Step 13: score what was done. `finished`: whether the agent of a session finished it; None for a plan. Where the
-    pack names `judge.score`, a model reads what was done, with the context `compiled`.
+    """Step 13: score what was done. `finished`: whether the agent of a session finished it; None for a plan. If the
+    pack names `judge.score`, a model judges what was done, with the context `compiled`.
     """
     used = environment.used()
     done = sum(result.status in ("ok", "completed") for result in execution.results.values())
@@ -268,5 +268,5 @@ def _verify(
 
 
 def has_acted(environment: RunEnvironment) -> bool:
-    """Return whether any effect of this run happened, or can have, whatever an adapter lists as its mutations."""
+    """Return whether any effect of this run happened or may have happened, whatever mutations an adapter lists."""
     return bool(environment.journal.account.effects)

@@ -30,8 +30,8 @@ async def propose(
     environment: RunEnvironment,
 ) -> Plan | Failure:
     """Return the plan that the run's planner proposes, or the failure if its answer is not a valid plan. `gates` are
-    those that are announced for steps of the template, by step id. `wrong` is why the plan before was not accepted: a
-    model learns it.
+    the gates announced for steps of the template, by step id. `wrong` has the failures of the plan before, which a
+    model is shown.
 
     The template planner's plan is computed again in a replay. The answer of any other planner is recorded, so that a
     replay needs no planner.
@@ -47,7 +47,7 @@ async def propose(
     eligible = (template, *(one for one in admitted.templates if one is not template))
     names = tuple(f"{one.template_id}@{one.version}" for one in eligible)
     request = PlanRequest(run_id, revision, own_copy(dict(compiled)), names, tuple(sorted(evidence)))
-    # Foreign code may write into the request; what is compared with the tape is made before it is asked.
+    # Foreign code may write into the request, so the copy that is compared with the journal is made first.
     wire = own_copy(request.to_json())
     if cancelled := await look_for_cancel(environment, f"plan/{revision}"):
         return cancelled
@@ -68,7 +68,7 @@ async def propose(
 
 
 def _time_left(admitted: AdmittedRun, template: TaskTemplate, environment: RunEnvironment) -> tuple[int, str | None]:
-    """The time for a plan in milliseconds, and the limit that leaves less than the template's, or None."""
+    """Return the time for a plan in milliseconds, and the limit that leaves less time than the template's, or None."""
     budget, hint = admitted.scope.run.run_budget, admitted.scope.received.request.runtime.plan_timeout_ms
     left_ms = budget.wall_clock_ms - environment.used().wall_clock_us // 1_000
     stated: list[tuple[int, str | None]] = [(template.plan_timeout_ms, None), (left_ms, budget.stated("wall_clock_ms"))]

@@ -1,4 +1,4 @@
-"""The calls of a session: each becomes a plan of its own, and what it came to is recorded for who asked for it.
+"""Make the calls of a session: each becomes a plan of its own, and its result is recorded for the agent or the model.
 
 Several reads that a model asks for at once are one plan, and run at the same time.
 """
@@ -32,10 +32,10 @@ AGENT_PLANNER: Final = "agent@1"
 """The planner of a plan that an agent asked for."""
 
 MAX_STEP_NAME: Final = 60
-"""How much of the id of a step is in that of a read beside others."""
+"""How many characters of a step's id are in the id of a read that is made together with others."""
 
 OF_TOOL: Final[frozenset[FailureCode]] = frozenset({"tool_failed", "unsafe_output", "output_disagrees"})
-"""The failures of a call that the tool answered, or could not answer."""
+"""The failures of a call that reached its tool, whether the tool answered or not."""
 
 
 @dataclass(slots=True)
@@ -43,8 +43,8 @@ class SessionProgress:
     """What a session has done so far.
 
     `results` has the last result of each step, by step id. `facts` has the evidence of its calls, oldest first.
-    `retrieved` is the evidence that was retrieved, with the facts that it states. `objected` has the digests of the
-    calls to which a judge objected.
+    `retrieved` is the retrieved evidence with the facts that it states. `objected` has the digests of the calls to
+    which a judge objected.
     """
 
     results: dict[str, ToolResultEnvelope] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class SessionProgress:
     objected: set[str] = field(default_factory=set)
 
     def known(self, retrieved: Sequence[EvidenceItem], scope: RunScope) -> tuple[Fact, ...]:
-        """All evidence, the oldest first: what was retrieved, and what the calls gave."""
+        """Return all evidence, the oldest first: first the retrieved evidence, then the results of calls."""
         if self.retrieved[0] != retrieved:
             self.retrieved = retrieved, [*facts_by_name(retrieved, scope).values()]
         return (*self.retrieved[1], *self.facts)
@@ -68,7 +68,7 @@ async def make_call(
     revision: int,
     environment: RunEnvironment,
 ) -> tuple[tuple[Failure, ...], Any]:
-    """Make one call that the agent asked for, and record what it came to. Returns the failures, and what the tool
+    """Make one call that the agent asked for, and record its result. Returns the failures, and what the tool
     answered.
     """
     environment.barrier.forget()
@@ -82,7 +82,7 @@ async def make_call(
         return _answered(asked, "refused", None, (objected,), environment), None
     known_tool = admitted.scope.tools.capabilities.get(step.tool)
     if known_tool is None or known_tool.definition.kind != "write":
-        # The gateway does so for each write.
+        # The gateway checks the preconditions of each write itself, so every other call is checked here.
         changed, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
         if changed:
             return _answered(asked, "refused", None, (changed,), environment), None
@@ -104,7 +104,9 @@ async def make_call(
 
 
 def _objected(progress: SessionProgress, asked: Logged, step: PlanStep) -> Failure | None:
-    """Why a call is refused to which a judge objected before, so that nobody asks until a judge says yes."""
+    """Return why a call is refused if a judge objected to it before: an agent cannot repeat it until a judge accepts
+    it.
+    """
     if not progress.objected or _same_call(asked) not in progress.objected:
         return None
     detail = f"a judge objected to the same call of `{step.tool}` before"
@@ -116,7 +118,7 @@ def _is_objected(failures: Sequence[Failure]) -> bool:
 
 
 def _same_call(asked: Logged) -> str:
-    """The digest by which two calls are the same."""
+    """Return the digest that equal calls share."""
     return content_address([asked.body["tool"], asked.body["args"]])
 
 
@@ -129,10 +131,10 @@ async def make_reads(
     revision: int,
     environment: RunEnvironment,
 ) -> tuple[list[tuple[Logged, Any]], tuple[Failure, ...], int]:
-    """Make several reads at the same time, and record what each came to. Returns each with what its tool answered, the
+    """Make several reads at the same time, and record the result of each. Returns each read with its tool's answer, the
     failures, and the revision of the last plan.
 
-    They are one plan. Where it is not accepted, those that are at fault are refused, and the others are another plan.
+    The reads are one plan. If it is not accepted, the reads at fault are refused, and the others become another plan.
     """
     environment.barrier.forget()
     template, run_id = admitted.templates[0], environment.journal.run_id
@@ -185,7 +187,7 @@ async def make_reads(
 
 
 def _unmade(result: ToolResultEnvelope, failures: Sequence[Failure]) -> str:
-    """Whether a call that was not done failed at its tool, or was refused before."""
+    """Return whether a call that was not done failed at its tool (`failed`) or was refused before (`refused`)."""
     of_tool = result.status in ("error", "paused") or any(failure.code in OF_TOOL for failure in failures)
     return "failed" if of_tool else "refused"
 
@@ -201,7 +203,9 @@ def _answered(
 
 
 def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revision: int, planner: str) -> Plan | Failure:
-    """The plan of one step for the call that the agent asks for, with the approvals that the template requires."""
+    """Return the plan of one step for the call that the agent asks for, with the approvals that the template
+    requires.
+    """
     tool, args = asked["tool"], asked["args"]
     step = next((one for one in template.steps if one.tool == tool), None)
     if step is None:
@@ -214,7 +218,7 @@ def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revisio
         if _is_binding(value):
             detail = f"argument `{name}` of `{tool}` refers to another value; send the value itself"
             return Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=tool)
-    # A read can be what provides the evidence that the decision requires.
+    # A read can provide the evidence that the decision requires, so its plan has no checkpoint.
     points = template.decision_checkpoints if step.approval_mode != "read_only" else ()
     return _plan_of(run_id, template, (step.model_copy(update={"params": dict(args)}),), points, revision, planner)
 
@@ -246,5 +250,5 @@ def _is_binding(value: Any) -> bool:
 
 
 def fresh_items(admitted: AdmittedRun, environment: RunEnvironment) -> Sequence[EvidenceItem]:
-    """What was retrieved, without the names of what has become too old."""
+    """Return the retrieved evidence; an item that has become too old loses its name."""
     return drop_stale_names(admitted.items, admitted.query.named, environment.journal.now_us)

@@ -1,4 +1,4 @@
-"""The attachments of a request: fetched, checked and recorded before anything of the run uses them."""
+"""Fetch the attachments of a request, and check and record them before anything in the run uses them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from contextos.runtime.redaction import cleanse_output
 from contextos.trust.journal.record import RunOutcome
 
 FETCHED_AT_ONCE: Final = 4
-"""The files that a run fetches at the same time; each is in memory whole."""
+"""The most files that a run fetches at the same time. Each one is in memory as a whole."""
 
 
 async def fetch_attachments(
     request: InvokeRequest, admitted: AdmittedRun, environment: RunEnvironment
 ) -> tuple[EvidenceItem, ...] | RunOutcome:
-    """Fetch and check every attachment of the request, and record each answer. Returns the texts, as untrusted
-    evidence, or why each attachment that cannot be used cannot, and what else the request lacks.
+    """Fetch and check every attachment of the request, and record each answer. Returns the texts as untrusted evidence.
+    If one cannot be used, returns a refusal with the reason for each such attachment and what else the request lacks.
 
     Raises:
-        Unavailable: one cannot be fetched now; those that were fetched are recorded.
+        Unavailable: an attachment cannot be fetched now; the attachments that were fetched are recorded.
     """
     if not request.attachments or not environment.deployment.attachments:
         return ()
-    # What leaves the machine is asked only after the run is durable.
+    # A call that leaves the machine is made only after the run is durable.
     await environment.journal.commit()
     asked = [
         RecordRequest(
@@ -56,7 +56,7 @@ async def fetch_attachments(
 
 
 def _trace(request: InvokeRequest, admitted: AdmittedRun, number: int) -> dict[str, str]:
-    """The trace headers of one fetch, with a parent id of its own. The server of a file is outside."""
+    """Return the trace headers of one fetch, with their own parent id. The server is outside the trust domain."""
     span_id = derive("", admitted.scope.run.run_id, "attachment", number)
     return child_headers(request.trace, span_id, external=True)
 

@@ -1,7 +1,7 @@
 """Step 6, before and after retrieval: take the parameters of the intent, and record them before anything uses them.
 
-A session needs none of them to open: its agent chooses the arguments, and one that has to agree with a parameter that
-nothing gave is refused.
+A session opens without parameters: its agent chooses the arguments, and an argument that has to agree with a parameter
+without a value is refused.
 """
 
 from __future__ import annotations

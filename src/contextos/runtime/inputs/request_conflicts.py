@@ -1,6 +1,6 @@
-"""What differs where an id is used a second time for something else, as the caller learns it who used it first.
+"""Show how a request or a call differs from an earlier one with the same id.
 
-The values of the first use are shown to the same user and agent only. Anybody else learns that another one has the id.
+The values of the first use are shown only to the same user and agent. Anybody else learns only that the id is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WHOSE: Final = {"/user/user_id": "user", "/agent/agent_id": "agent"}
 
 
 class Difference(NamedTuple):
-    """A member (JSON Pointer) that differs, and what it was the first time, or None where it is not shown."""
+    """A member (JSON Pointer) that differs, and its first value, or None if that value is not shown."""
 
     place: str
     before: str | None

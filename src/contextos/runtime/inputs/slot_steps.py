@@ -62,8 +62,8 @@ async def fill_slots(
 ) -> AdmittedRun:
     """Fill every context slot that the task template of this plan declares.
 
-    If one slot stays empty, all stay empty, and `not_chosen` of the result holds the failure. Of a slot with
-    `minItems`, that many contents are required in the compiled context, those of the narrowest scope first.
+    If one slot stays empty, all stay empty, and `not_chosen` of the result holds the failure. If a slot has `minItems`,
+    that many of its contents are required in the compiled context, those of the narrowest scope first.
     """
     if not (template.context_slots or admitted.chosen or admitted.not_chosen):
         return admitted
@@ -168,7 +168,7 @@ async def _pinned(
 ) -> Sequence[PinnedContent] | Failure:
     """Write the selection to the audit, which takes only what is in the journal, and return its contents.
 
-    `taken_up`: an earlier drive chose it and was lost, so the user's rights are looked up once more.
+    `taken_up`: an earlier drive made the selection and was lost, so the user's rights are looked up once more.
     """
     slot, ports = question.slot, environment.ports
 
@@ -199,8 +199,8 @@ async def _pinned(
 async def _people_now(
     request: InvokeRequest, key: str, environment: RunEnvironment, *, interactive: bool
 ) -> dict[str, Any]:
-    """Look both identities up again: the run can have waited long since it was admitted. With `interactive` also the
-    keys of its user, who signed a selection.
+    """Look up the run's user and agent again: the run can have waited long since it was admitted. With `interactive`
+    look up the keys of the user too, who signed a selection.
     """
 
     async def look() -> dict[str, Any]:
@@ -225,7 +225,7 @@ async def _people_now(
 def _signed_selection(
     said: Mapping[str, Any], question: SlotQuestion, scope: RunScope, answered_at: int, people: Mapping[str, Any]
 ) -> SelectionAct | str:
-    """Return the selection that the run's user signed, or why it does not count."""
+    """Return the selection that the run's user signed, or a text that says why the selection does not count."""
     try:
         answer = AnsweredSlot.model_validate(said)
     except ValidationError:
@@ -253,9 +253,7 @@ def _as_member(scope: RunScope, known: Principals) -> RunScope:
 def refresh_question(
     request: InvokeRequest, question: SlotQuestion, known: Principals | None
 ) -> SlotQuestion | Failure:
-    """Return the question with the user's current rights, or a failure if this user is no longer allowed to answer
-    it.
-    """
+    """Return the question with the user's current rights, or a failure if the user may no longer answer it."""
     if known is None:
         detail = "the directory does not know this user and agent in this tenant any more"
         return Failure(code="identity_refused", detail=detail)
@@ -269,7 +267,7 @@ def refresh_question(
 
 
 def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
-    """The question to the user, or None where the scope cannot fill a slot."""
+    """Return the question to the user, or None if the scope cannot fill a slot."""
     actor = actor_of(scope.identity.principals)
     project = resolve_binding(step.project, {"request": scope.received.fields}) if step.project is not None else None
     if actor.organization_id is None or not (project is None or (isinstance(project, str) and PARTY.fits(project))):
@@ -287,7 +285,7 @@ def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
 async def _answered(
     request: InvokeRequest, admitted: AdmittedRun, question: SlotQuestion, key: str, environment: RunEnvironment
 ) -> Mapping[str, Any] | Failure:
-    """Wait until the user has answered, and return the answer, or why there is none."""
+    """Wait until the user has answered, and return the answer, or the failure if there is no valid one."""
     template = admitted.template(None)
     decision = last_decision(template, None, decisions_of(template, None))
     environment.journal.derive("slot.asked", key, question.to_json())

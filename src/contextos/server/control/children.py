@@ -1,7 +1,7 @@
 """Runs `work` in child processes: off the event loop, a few at once, bounded in size, memory and time.
 
-A child that is too slow is killed, and so is one whose caller goes away or whose request is cancelled. It gets no
-environment and no file of ours.
+A child is killed if it is too slow, if its caller goes away, or if its request is cancelled. It gets no environment and
+no open file of the server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_CHILDREN_PER_TENANT: Final = 2
 MAX_WALL_S: Final = 60
 """How long a child may take, also when it waits for a processor, in seconds."""
 LOOK_S: Final = 1.0
-"""How often it is asked whether a caller is there who sent on, in seconds."""
+"""How often the server checks whether a caller that sent more data is still there, in seconds."""
 MAX_TASK_BYTES: Final = 8 << 20
 CHILD: Final = ("-I", "-m", work.__name__)
 
@@ -41,8 +41,8 @@ def child_places() -> Places:
 
 
 class Children:
-    """The child processes of one request, in places of the server. `receive` is that of the request, whose body was
-    read: what comes next is that its caller went away.
+    """Runs the child processes of one request, within the places of the server. `receive` is the ASGI function of the
+    request, whose body was read: the next message is that its caller went away.
     """
 
     def __init__(self, places: Places, receive: Receive) -> None:
@@ -74,10 +74,10 @@ class Children:
             raise HttpProblem(503, "too_slow", detail, {"Retry-After": "5"}) from None
 
     async def _end_without_caller(self, limit: asyncio.Timeout) -> None:
-        """Let the time be over when the caller goes away. Nobody reads that the work was too slow."""
+        """End the time limit when the caller goes away. Nobody reads the answer then, which says `too_slow`."""
         gone = False
         while not gone:
-            # A server that got more on the connection reads no further until it is asked, and so sees no end of it.
+            # If more data came on the connection, the server stops reading until `receive` is called again.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     gone = (await self._receive())["type"] == "http.disconnect"
@@ -94,11 +94,11 @@ ChildrenHere = Annotated[Children, Depends(children_of)]
 
 
 async def in_child(kind: str, tenant_id: str, **fields: Any) -> dict[str, Any]:
-    """Do the task `kind` of `work.WORK` for a tenant in a child, and return its answer. Call it in a place.
+    """Do the task `kind` of `work.WORK` for a tenant in a child, and return its answer. Call it within a `place`.
 
     Raises:
-        InvalidArtifact, MalformedJson: what the caller wrote is refused.
-        HttpProblem: the task is too large, or costs too much (422).
+        InvalidArtifact, MalformedJson: the document of the caller is refused.
+        HttpProblem: the task is too large or costs too much (422), or the child failed (500).
         Unavailable: the machine starts no process.
     """
     task = json.dumps({"work": kind, "tenant": tenant_id, **fields}).encode()
@@ -131,7 +131,7 @@ async def _answer(task: bytes) -> dict[str, Any]:
     finally:
         if process.returncode is None:
             process.kill()
-        # To its end also when cancelled: `process.wait()` alone never returns if a full pipe is left unread.
+        # Read to the end also when cancelled: `process.wait()` alone never returns while a full pipe is unread.
         await asyncio.wait({talk})
     out, _ = talk.result()
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, work.OUT_OF_MEMORY):

@@ -1,4 +1,4 @@
-"""What a pack would be and do, before anybody signed it: draft, expand, lint, and compile a request.
+"""Works on packs before they are signed: draft, expand and lint one, and compile a request.
 
 Nothing is stored and no tool is called. The text of a pack is data: it names no file, no module and no address.
 """
@@ -81,14 +81,14 @@ class LintRequest(Model):
 
 
 class LintReport(Model):
-    """What is wrong; nothing, if `problems` is empty. `more` counts those that are left out."""
+    """The problems of a document; none if `problems` is empty. `more` counts the problems that are left out."""
 
     problems: list[ProblemPart]
     more: int
 
 
 class CompiledDocument(Model):
-    """The context that a request would get now; or null, and the failures that prevent it."""
+    """The context that a request would get now, or null with the failures that prevent it."""
 
     compiled: CompiledContext | None
     failures: list[Failure]
@@ -142,7 +142,7 @@ async def post_lint(
 
 
 async def _known_here(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
-    """What lint knows of a deployment beside its tools, as the child reads it."""
+    """Return the facts of a deployment that lint needs beside its tools, in the form that the child reads."""
     catalog = deployment.catalog(tenant_id)
     policies, models = await policies_in_force(catalog), await catalog.models()
     return {

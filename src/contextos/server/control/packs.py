@@ -43,7 +43,7 @@ class SignedPublication(Publication, Signed):
 
 
 class PublishedDocument(Model):
-    """What was published, or was before."""
+    """The ref of the artifact that is published, now or by an earlier request."""
 
     ref: str
 

@@ -1,6 +1,6 @@
-"""What sessions of agents recorded, and packs: what a pack would do with it, and a pack made from it.
+"""Reads recorded sessions of agents: counts observations, tests a pack on recorded calls, and drafts a pack from them.
 
-Only runs that the caller may see are read. They are read in the server, where the keys are, and judged in a child.
+Only runs that the caller may see are read. The server reads them, because it has the keys; a child judges them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIMIT_OF_NAMED_RUNS: Final[dict[str, Any]] = {
 
 
 class SessionChoice(Model):
-    """Sessions: `runs`, or the observed ones of the `limit` newest runs (200 unless said); of these intents alone."""
+    """Sessions to read: `runs`, or the observed ones of the `limit` (or 200) newest runs; those of `intents` only."""
 
     model_config = ConfigDict(json_schema_extra={"not": _LIMIT_OF_NAMED_RUNS})
 
@@ -68,8 +68,8 @@ class MinedDraft(SessionChoice):
 
 
 class ReadSessions(Model):
-    """What was read. `faults` names the runs that were left out because they do not verify, and `older_runs` says that
-    older runs were not read.
+    """The limits of the recording that was read. `faults` has, by run id, why a run does not verify and was left out.
+    `older_runs` says that older runs were not read.
     """
 
     faults: dict[str, str]
@@ -95,7 +95,7 @@ class TrialReport(ReadSessions):
 
 class MinedDeclaration(ReadSessions):
     """The short form of a pack that allows what sessions did, and little else: a draft, to be read before it is signed.
-    `calls_left_out` counts calls by why, and `not_bounded` names arguments by tool that nothing limits.
+    `calls_left_out` counts the calls left out, by reason. `not_bounded` names, by tool, the arguments without a limit.
     """
 
     declaration: str
@@ -104,7 +104,7 @@ class MinedDeclaration(ReadSessions):
 
 
 class NamedCall(Model):
-    """A call, or with the id `finish` the end, of a session."""
+    """A call of a session. The `call_id` `finish` means the end of the session."""
 
     run_id: str
     call_id: str
@@ -188,7 +188,7 @@ async def post_mined(
 async def _recording(
     app: App, caller: Caller, roles: frozenset[str], children: Children, sent: SessionChoice
 ) -> AsyncIterator[tuple[Recording, dict[str, Any]]]:
-    """The sessions of runs that the caller may see, and the fields of a task about them; in a place of the tenant."""
+    """Yield the recorded sessions that the caller may see, and the fields of a task about them, within a `place`."""
     if not sent.runs and not reads_every_run(roles):
         raise HttpProblem(403, "not_allowed", "you do not see the runs of others here; name runs of your own")
     async with children.place(caller.tenant_id):

@@ -1,6 +1,6 @@
-"""What a context slot can take: the artifacts that a caller could select.
+"""Lists the artifacts that a caller could select for a context slot.
 
-Whose artifacts these are is looked up in the directory, and never what a caller states of themselves.
+The owner is looked up in the directory by the verified caller, and never taken from the body of the request.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ _Answer = dict[str, Any]
 
 
 def _draft(task: _Task) -> _Answer:
-    """Answer the short form of a new pack over all tools of the deployment."""
+    """Return the short form of a new pack over all tools of the deployment."""
     fields = {**task["fields"], "tenant": task["tenant"]}
     text = draft_pack("pack.yaml", fields, _definitions(task))
     expand_content(text.encode(), _definitions(task))
@@ -58,7 +58,7 @@ def _draft(task: _Task) -> _Answer:
 
 
 def _expand(task: _Task) -> _Answer:
-    """Answer the whole pack of a short form, the origin of each field, and what its author signs to publish it."""
+    """Return the whole pack of a short form, the origin of each field, and the bytes that its author signs."""
     expansion = expand_content(_raw(task["declaration"]), _definitions(task))
     _require_tenant(expansion.pack.pack_meta.tenant, task)
     payload = canonical(expansion.document)
@@ -75,7 +75,7 @@ def _expand(task: _Task) -> _Answer:
 
 
 def _lint(task: _Task) -> _Answer:
-    """Answer what is wrong with an artifact, with the others beside it and with the deployment."""
+    """Return the problems of an artifact: alone, with the artifacts beside it, and (with `here`) in the deployment."""
     definitions = _definitions(task)
     try:
         artifact, expansion = read_unsigned(_raw(task["document"]), lambda: definitions)
@@ -100,7 +100,7 @@ def _lint(task: _Task) -> _Answer:
 def _beside(
     index: int, text: str, artifact: GovernedArtifact, task: _Task, definitions: Sequence[AdapterDefinition]
 ) -> GovernedArtifact:
-    """What a pack, or what routing rules are checked with. Raises `InvalidInput`, which names its place in `beside`."""
+    """Return an artifact to check a pack or routing rules with. Raises `InvalidInput` with its place in `beside`."""
     at = f"/beside/{index}"
     try:
         other, _ = read_unsigned(_raw(text), lambda: definitions)
@@ -115,7 +115,7 @@ def _beside(
 
 
 def _test(task: _Task) -> _Answer:
-    """Answer what a pack would do with each call that sessions recorded."""
+    """Return the verdict of a pack on each call that sessions recorded."""
     from contextos.packs.mining.backtest import backtest
     from contextos.workspace.in_memory import in_memory
 
@@ -129,7 +129,7 @@ def _test(task: _Task) -> _Answer:
 
 
 def _mine(task: _Task) -> _Answer:
-    """Answer the short form of a pack that allows what sessions did."""
+    """Return the short form of a pack that allows the calls that sessions made."""
     from contextos.packs.mining.draft import mined_yaml
     from contextos.packs.mining.miner import mine
 
@@ -150,7 +150,7 @@ WORK: Final[Mapping[str, Callable[[_Task], _Answer]]] = {
 
 
 def answered(task: _Task) -> _Answer:
-    """Do a task. What is wrong with its input is `{"refused": "malformed" | "invalid", "problems"}`."""
+    """Do a task and return its answer, or `{"refused": "malformed" | "invalid", "problems", "more"}` for bad input."""
     try:
         return WORK[task["work"]](task)
     except InvalidInput as error:
@@ -158,7 +158,7 @@ def answered(task: _Task) -> _Answer:
 
 
 def _sessions(task: _Task) -> list[RecordedSession]:
-    """The sessions of a task, as the server read them."""
+    """Return the sessions of a task, as the server read them."""
     from contextos.deployment.queries.observations import RecordedSession, SessionCall
 
     found = []
@@ -204,9 +204,9 @@ def _write(answer: Mapping[str, Any]) -> None:
 
 
 def do_one_task() -> int:
-    """Set the limits, read one task, and write its answer; or what the log says of an exception, with the exit code 1.
+    """Set the limits, read one task and write its answer. Return the exit code: 0, or `OUT_OF_MEMORY`.
 
-    What the caller wrote is in no log.
+    After another exception the output is the fields for the log, without text of the caller, and the exit code is 1.
     """
     sys.excepthook = lambda _kind, error, _trace: _write(error_fields(error))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

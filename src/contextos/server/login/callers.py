@@ -1,4 +1,4 @@
-"""Who a request is from, as this server takes it."""
+"""The route that shows callers their own identity, as this server verified it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passkeys: a person who logged in with a browser registers one, and who keeps the directory reads what to publish.
+"""Passkeys: a person who logged in with a browser registers one, and the keeper of the directory reads and adds it.
 
 A registration changes no directory and approves nothing.
 """
@@ -25,13 +25,13 @@ passkey_routes: Final = APIRouter(tags=["identity"])
 
 
 class NewPasskey(Model):
-    """What the browser made: `credential.toJSON()`."""
+    """The credential that the browser made, as `credential.toJSON()`."""
 
     credential: OpenObject
 
 
 class PasskeyCreationOptions(Model):
-    """What a page asks a browser with (`PublicKeyCredentialCreationOptionsJSON`)."""
+    """The options with which a page asks a browser for a passkey (`PublicKeyCredentialCreationOptionsJSON`)."""
 
     rp: OpenObject
     user: OpenObject
@@ -44,9 +44,9 @@ class PasskeyCreationOptions(Model):
 
 
 class RegistrationDocument(Model):
-    """A passkey that a person registered. `passkey` is what who keeps the directory adds to the `passkeys` of the
-    approver. The person reads `digest` to them, so that both mean the same one. `login_digest` is that of the token
-    with which the person had logged in.
+    """A passkey that a person registered. The keeper of the directory adds `passkey` to the `passkeys` of the approver.
+    The person reads `digest` to the keeper, so that both mean the same passkey. `login_digest` is the digest of the
+    token with which the person had logged in.
     """
 
     approver_id: str
@@ -115,7 +115,7 @@ async def post_passkey(
 
 
 def _origin(request: Request, caller: Caller, session: str | None) -> str:
-    """The origin of the page on which a person registers. Raises `HttpProblem` (403) for a program."""
+    """Return the origin of the page on which a person registers. Raises `HttpProblem` (403) without a session."""
     if session is None or caller.agent_ids is not None:
         raise HttpProblem(403, "no_session", "a person registers a passkey; log in with a browser")
     origin: str = request.app.state.browser_logins.setting.origin

@@ -1,8 +1,8 @@
 """The answers of a gate as MCP results: what was done, what was refused and why, and what a call waits for.
 
-Every one is a result of `tools/call`, never a protocol error, because a model reads results and acts on them. What was
-not done has `isError: true`, so that a client that reads nothing else takes it for not done; a write whose answer is
-withheld was done.
+Each answer is a result of `tools/call`, never a protocol error, because a model reads results and acts on them. A call
+that was not done has `isError: true`, for clients that read nothing else. A write whose answer is withheld was done, so
+it has `isError: false`.
 Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
 """
 
@@ -37,7 +37,7 @@ HOW_IT_ENDS: Final[Mapping[str, str]] = {
     "slot": "tell your user who has to choose what fills a context slot (`contextos slots answer {run}`)",
     "engine": "it is tried again by itself; wait some seconds",
 }
-"""What ends the waiting, by what a session waits for."""
+"""What ends the waiting, by the value of `Waiting.waits_for`."""
 
 AGAIN: Final = (
     "Then make exactly the same call again, with the same arguments, to get its answer; until then it says `waiting`"
@@ -48,7 +48,7 @@ def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = (), link
     """Return the answer of a gate as the result of `tools/call`.
 
     `run_id` is the run of the session, `shown` are the names of its tools as the client sees them, and `link` is the
-    page where a person finds what is asked.
+    page where a person finds the question.
     """
     meta = {META_RUN: run_id, META_CALL: answer.call_id}
     if isinstance(answer, Waiting):
@@ -84,7 +84,7 @@ def _embedded(one: RecordedArtifact) -> types.EmbeddedResource:
 
 
 def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
-    """A reason in the terms of an MCP client, which knows other names of the tools and no call ids."""
+    """Return a reason in the terms of an MCP client, which knows the tools by other names and has no call ids."""
     remedy = reason.remedy.replace(" under a new call id", "")
     if reason.code == "tool_not_in_manifest" and shown:
         meant = (one for one in shown if remedy == f"did you mean `{one.replace('__', '.', 1)}`?")
@@ -95,8 +95,8 @@ def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
 def error_result(error: ContextOSError) -> types.CallToolResult:
     """Return an error of the runtime as a result: its reasons, and what to do about them.
 
-    After an outage, and where the record does not verify or is of another environment, nobody knows here whether a call
-    was made. So nothing says that it was refused.
+    After an outage or a conflict, and where the record does not verify or is of another environment, it is unknown here
+    whether a call was made. The result then does not say that the call was refused.
     """
     again = isinstance(error, Unavailable | Conflict) and not isinstance(error, OtherEnvironment)
     if isinstance(error, InvalidInput):
@@ -114,7 +114,7 @@ def error_result(error: ContextOSError) -> types.CallToolResult:
 
 
 def for_client(error: ContextOSError) -> str:
-    """Return what a client reads of an error. What is about another environment is in the log of the server alone."""
+    """Return the text of an error for a client. The details of `OtherEnvironment` go to the log of the server alone."""
     if not isinstance(error, OtherEnvironment):
         return str(error)
     _LOG.warning("a request was refused: %s", error)
@@ -122,7 +122,7 @@ def for_client(error: ContextOSError) -> str:
 
 
 def waiting_text(waiting: Waiting, run_id: str, link: str = "") -> str:
-    """Return what a session waits for as sentences that a model can act on. `link` is where a person finds it."""
+    """Return sentences about what a session waits for, for a model to act on. `link` shows the question to a person."""
     question = waiting.question
     shown = question.get("shown") or {}
     what = f"`{shown['capability']}` {displayed_json(shown['args'], None)}" if shown else "an earlier call"
@@ -144,7 +144,7 @@ def waiting_text(waiting: Waiting, run_id: str, link: str = "") -> str:
 
 
 def waiting_json(waiting: Waiting, run_id: str, link: str = "") -> dict[str, Any]:
-    """Return what a session waits for as JSON: who is asked about which call, when that ends, how it goes on, and the
+    """Return what a session waits for as JSON: the role that is asked, the call, the deadline, the remedy, and the
     `link` for the person.
     """
     question = waiting.question

@@ -1,15 +1,15 @@
-"""The calls that an MCP client makes in one session, each with an id by which a repeated call is recognised.
+"""Gives each call that an MCP client makes in one session an id, by which a repeated call is recognised.
 
 MCP numbers messages, and the numbers begin again with each client. So the id of a call comes from the journal: a call
-is the same as an earlier one if it asks for the same tool with the same arguments, and the earlier one
+repeats an earlier call if it asks for the same tool with the same arguments, and the earlier call
 
 - has no answer yet: it waits for a person, or its answer was never read;
 - is a write that was done: a session does a write once;
 - was denied by a person, who is not asked again;
-- is the last of the session when this process opens it, and no other call came since: its client may have ended before
-  it read the answer.
+- was the last call of the session when this process opened it, and no other call came since: its client may have ended
+  before it read the answer.
 
-Every other call is a new one, so that a read reads again, and a refused call is judged by what is known by then.
+Every other call is new. So a read reads again, and a refused call is judged again by the facts of that time.
 Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
 """
 
@@ -45,8 +45,8 @@ _CALL_ID: Final = re.compile(r"mcp_([0-9]{1,9})")
 class SessionCalls:
     """One open session for an MCP client. Calls are made one after the other; use it from one event loop.
 
-    `offered` are the tools by the names that a client sees, and `definitions` theirs by tool id. `link` is where a
-    person finds what the session asks, or empty.
+    `offered` are the tools by the names that a client sees, and `definitions` their definitions by tool id. `link` is
+    the page where a person finds the questions of the session, or empty.
     """
 
     gate: Gate
@@ -67,7 +67,8 @@ class SessionCalls:
         """Return the calls of an open session. The `link` is as `ServedSessions.link`.
 
         Raises:
-            InvalidInput: as `offered_tools`, or what the session is pinned to was erased.
+            InvalidInput: as `offers_of`, or the artifacts that the session is pinned to cannot be found, because the
+                beginning of its journal was erased.
         """
         definitions = known_tools(gate.deployment, gate.tenant_id)
         offered = offers_of(gate.tools, definitions)
@@ -84,11 +85,12 @@ class SessionCalls:
         )
 
     async def call(self, name: str, args: Mapping[str, Any]) -> CallAnswer:
-        """Ask for a call by the name that the client sees. Whatever is wrong with it is an answer too.
+        """Ask for a call of the tool `name`, as the client sees it. A faulty call is answered with a refusal.
 
-        `Done.replayed` also says that an earlier call of the session, the same one, has this answer.
+        `Done.replayed` is also true for the recorded answer of an earlier call that this call repeats.
 
         Raises:
+            Conflict: other processes took the next call id `MAX_ID_RACES` times; make the same call again.
             Unavailable: make the same call again.
         """
         async with self._lock:
@@ -112,7 +114,7 @@ class SessionCalls:
         raise Conflict(self.gate.session, "make the same call again")
 
     async def again(self, call_id: str) -> CallAnswer:
-        """Return what the call of this id came to so far.
+        """Return the answer of an earlier call so far, by its id.
 
         Raises:
             InvalidInput: the session has no such call, or its arguments were erased.
@@ -125,12 +127,12 @@ class SessionCalls:
             answer = await self.gate.call(body["tool"], body["args"], call_id=call_id)
             same = canonical(call_of(body))
             if not isinstance(answer, Waiting) and self._ids.get(same) == call_id:
-                # The client reads it here, so what `call` makes anew afterwards it makes anew.
+                # The client reads this answer here, so a later `call` of a read is a new call.
                 self._noted(same, body["tool"], call_id, answer)
             return answer
 
     async def times_of(self, call_id: str) -> tuple[int, int]:
-        """Return when a call was asked for, and when the session changed last (Unix time in microseconds).
+        """Return the time at which a call was asked for and that of the last entry of the session (Unix microseconds).
 
         Raises:
             InvalidInput: the session has no such call.
@@ -140,10 +142,10 @@ class SessionCalls:
         return _asked(entries, call_id).at_us, entries[-1].at_us
 
     def _same(self, name: str, args: Mapping[str, Any]) -> bytes:
-        """What two calls have in common that are the same one: the tool and the arguments, as the journal has them."""
+        """Return what equal calls share: tool and arguments as the journal has them. Empty if they are not recorded."""
         tool_id = self.offered[name].tool_id if name in self.offered else name
         try:
-            # The gate refuses what is too large too, so no time is spent on it.
+            # The gate refuses arguments that are too large, so no time is spent on them here.
             if len(canonical(dict(args))) > MAX_ARGS_BYTES:
                 return b""
             secrets = self.definitions[tool_id].secrets if tool_id in self.definitions else ()
@@ -154,7 +156,7 @@ class SessionCalls:
             return b""
 
     def _read(self, entries: Sequence[Entry]) -> None:
-        """Take the ids from the journal."""
+        """Read from the journal the last number, and the ids of the calls that a later call can repeat."""
         self._ids, self._answered, self._last = {}, set(), 0
         asked = [one for one in entries if one.kind == ASKED]
         newest = asked[-1] if asked and not self._read_before else None
@@ -174,18 +176,18 @@ class SessionCalls:
                 self._answered.update({entry.key} & answers.keys())
 
     def _stays(self, tool_id: str, said: Mapping[str, Any]) -> bool:
-        """Whether a recorded answer is that of every later call that is the same."""
+        """Return whether every repeat of a call gets this recorded answer: a done write, or a denial by a person."""
         done = said["status"] == "done" and self._is_write(tool_id)
         return done or any(one["code"] == SAID_NO for one in said["failures"])
 
     def _noted(self, same: bytes, name: str, call_id: str, answer: CallAnswer) -> CallAnswer:
-        """Remember what became of a call; say of an answer that it was recorded before."""
+        """Remember the answer of a call. Return the answer, marked as replayed if it was recorded before."""
         if isinstance(answer, Waiting):
             if answer.about == call_id:
                 self._took(same, call_id)
             return answer
         if isinstance(answer, Refused) and answer.ended:
-            # Nothing is asked in a session that is over, so this id may not be in use.
+            # A session that is over records no call, so this id may be free.
             self._current = False
             return answer
         before = call_id in self._answered
@@ -220,7 +222,7 @@ def _asked(entries: Sequence[Entry], call_id: str) -> Entry:
 
 
 def unknown_call(call_id: str) -> InvalidInput:
-    """Return the error about a call that its session does not have."""
+    """Return the error for the id of a call that the session does not have."""
     detail = f"the session has no call `{call_id[:80]}`"
     return InvalidInput(Problem("/taskId", "unknown_call", detail, "use the `taskId` that a call of it returned"))
 

@@ -1,8 +1,8 @@
-"""An MCP server as an OAuth 2.1 resource server: who a request is from, by its access token.
+"""An MCP server as an OAuth 2.1 resource server: finds the sender of a request by its access token.
 
-The token is one of the issuer whose users the directory knows (`[directory]` with `kind = "oidc"`). Its audience has to
-be the URL of this server, exactly, so a token that was made for another service opens nothing here. The token itself
-goes no further: it is verified, and no adapter, journal or log gets it.
+The token comes from the issuer whose users the directory knows (`[directory]` with `kind = "oidc"`). Its audience must
+be exactly the URL of this server, so a token for another service opens nothing here. The token is only verified: no
+adapter, journal or log gets it.
 Source: MCP 2026-07-28, "Authorization"; RFC 9728; RFC 8707.
 """
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class OAuthResource:
-    """What verifies access tokens: the SDK's port `TokenVerifier`.
+    """Verifies access tokens, as the SDK's port `TokenVerifier`.
 
     `url` is the resource and the audience, `issuer` the authorization server. `workspace.logins.bearer` verifies the
     tokens.
@@ -45,10 +45,10 @@ class OAuthResource:
     _tokens: BearerTokens | None = None
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token says, or None if it is refused for any reason. The log has the reason, not the token.
+        """Return the claims of a token, or None if it is refused for any reason. The log has the reason, not the token.
 
         Raises:
-            Unavailable: nobody knows what the token says, because the issuer or the store does not answer.
+            Unavailable: the token cannot be checked, because the issuer or the store does not answer.
         """
         from mcp.server.auth.provider import AccessToken
 
@@ -76,7 +76,7 @@ class OAuthResource:
         """Return who sent a request, from its token, and the session that its URL names.
 
         Raises:
-            InvalidInput: the URL names no session, or one with scopes that the token does not have.
+            InvalidInput: the URL names no session, or a session with scopes that the token does not have.
             SignatureInvalid: the token is not valid any more.
             Unavailable: the issuer or the store does not answer.
         """
@@ -85,8 +85,8 @@ class OAuthResource:
         return Client(acting.user, acting.token, session)
 
     async def visitor(self, context: Any) -> Client:
-        """Return who sent a request that opens no session, with the delegation of the token itself: of the name that
-        the URL has for a session nothing is kept. Raises as `client`.
+        """Return who sent a request that opens no session, with the delegation of the token itself. Nothing is kept for
+        the session name in the URL. Raises as `client`.
         """
         token, session = _said(context)
         _, acting = await self._acting(token.token, "")
@@ -102,7 +102,7 @@ class OAuthResource:
 
 
 def _said(context: Any) -> tuple[AccessToken, str]:
-    """The token of a request, and the session that its URL names. Raises `InvalidInput`."""
+    """Return the token of a request and the session that its URL names. Raises `InvalidInput` if it names none."""
     token: AccessToken = context.request.user.access_token
     assert token.subject is not None, "the verifier states it"
     return token, session_of(token.subject, context.request.query_params.get(SESSION_PARAMETER))
@@ -112,7 +112,8 @@ def oauth_resource(app: App, tenant_id: str, agent: str) -> OAuthResource:
     """Return this server as a resource of the issuer that the settings name.
 
     Raises:
-        InvalidSettings: the directory takes no tokens, or their audience is not the URL of an MCP server.
+        InvalidSettings: the directory takes no tokens, their audience is not the URL of an MCP server, or their issuer
+            is not a URL.
     """
     directory = app.settings.directory
     if not isinstance(directory, OidcDirectorySetting):

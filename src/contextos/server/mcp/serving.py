@@ -1,10 +1,10 @@
-"""The tools of a pack for any MCP client (extra `mcp`), each call through the gate of the client's session.
+"""Serves the tools of a pack to any MCP client (extra `mcp`), each call through the gate of the client's session.
 
 A client lists the tools that the pack grants to its user through its agent, and `finish_session`. It needs to know
 nothing of ContextOS. Protocol revisions 2026-07-28 and 2025-11-25.
 A call that waits for a person is answered at once. With the extension `io.modelcontextprotocol/tasks` (2026-07-28) the
-answer is a task, and `tasks/get` says what the call came to. Every other client gets a result that says what to do.
-No client is ever asked to approve (`elicitation`): it acts for the requester, who cannot approve their own call.
+answer is a task, and `tasks/get` returns the outcome of the call. Every other client gets a result that says what to
+do. No client is ever asked to approve (`elicitation`): it acts for the requester, who cannot approve their own call.
 Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
 """
 
@@ -62,11 +62,11 @@ STATUS_SCHEMA: Final[dict[str, Any]] = {
     "properties": {"status": {"enum": ["waiting", "refused", "failed", "done"]}},
     "required": ["status"],
 }
-"""What a call answers that was not done, that the tool itself answered with an error, or whose answer is withheld."""
+"""The schema of an answer without output: the call waits, was refused or failed, or its answer is withheld."""
 
 
 def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
-    """Return an MCP server that serves the tools of `sessions` to those whom `callers` names.
+    """Return an MCP server that serves the tools of `sessions` to the clients that `callers` identifies.
 
     A session opens with its first call. Listing tools and asking for a task open none.
 
@@ -157,7 +157,7 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
 
 
 def _tool(offered: OfferedTool, definition: CapabilityDefinition) -> types.Tool:
-    """One tool as its registry describes it. The hints are ours: what it can do, and what a repeated call does."""
+    """Return one tool as its registry describes it, with hints from its declared kind and risk level."""
     from mcp import types
 
     reads = definition.kind == "read"
@@ -178,11 +178,11 @@ def _tool(offered: OfferedTool, definition: CapabilityDefinition) -> types.Tool:
 
 
 def _output_schema(of_tool: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a call answers: what the registry says of the tool, or what says that nothing was done.
+    """Return the schema of the answers of a tool: its own output schema, or `STATUS_SCHEMA`.
 
     Clients check `structuredContent` against it also where `isError` is true, so it has to describe both. The
-    definitions of the tool's schema stay at the root, where its references look for them; a schema with references to
-    another place is not shown.
+    definitions of the tool's schema stay at the root, where its references look for them. For a schema with references
+    to another place, return None.
     """
     if any(not one.startswith("#/$defs/") for one in _REFERENCE.findall(canonical(of_tool).decode())):
         return None
@@ -229,7 +229,7 @@ def _result(answer: CallAnswer, calls: SessionCalls) -> types.CallToolResult:
 
 
 def _takes_tasks(context: Any) -> bool:
-    """Whether the client declares the tasks extension, which only the newest revision has."""
+    """Return whether the client declares the tasks extension, which only the newest revision has."""
     from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
     capabilities = context.session.client_capabilities
@@ -242,7 +242,7 @@ def _told(waiting: Waiting, calls: SessionCalls) -> str:
 
 
 async def _task(calls: SessionCalls, call_id: str, status: str, message: str) -> dict[str, Any]:
-    """The task of a call. It is in the journal for as long as the run is, so it has no time to live."""
+    """Return the task of a call. `ttlMs` is None, because the journal keeps the call as long as the run."""
     asked_us, changed_us = await calls.times_of(call_id)
     return {
         "taskId": call_id,

@@ -1,9 +1,9 @@
-"""The sessions that one MCP server has open: whose they are, and the run that each of them is.
+"""The open sessions of one MCP server: the user of each, and its run.
 
 Over stdio, and over HTTP with a development token, the person who starts the server names the user, the agent and the
 session. Over HTTP with OAuth the user is the one of the verified token, and the client names the session in the URL
-(`?session=NAME`). A name is no permission: there it belongs to its user, and the same name of another user is another
-session.
+(`?session=NAME`). A name gives no access: with OAuth it belongs to its user, and the same name of another user is
+another session.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who calls: the user, the reference of their delegation to the agent, and the name of their session."""
+    """The client of a request: the user, the reference of their delegation to the agent, and the session's name."""
 
     user: str
     delegation: str | None
@@ -45,13 +45,13 @@ class Client:
 
 
 class Callers(Protocol):
-    """Says who sent a request, from the SDK's context of it."""
+    """Identifies the client of a request from the SDK's context of the request."""
 
     async def client(self, context: Any) -> Client:
-        """Return who makes a call, with the delegation of their session."""
+        """Return the client of a call, with the delegation of its session."""
 
     async def visitor(self, context: Any) -> Client:
-        """Return who sent a request that opens no session: nothing is kept of the name that it has for one."""
+        """Return the client of a request that opens no session. Nothing is kept for the session name in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,11 @@ class OneClient:
 
 @dataclass(slots=True)
 class ServedSessions:
-    """Opens each session once and keeps it; the least recently used one is dropped, and opened again when needed.
+    """Opens each session once and keeps it. Beyond `MAX_OPEN_SESSIONS` the least recently used session is dropped; it
+    is opened again when needed.
 
-    `link` is the page where a person finds what a run asks, with `{run}` in the place of the run's id, or empty. It
-    opens the question and answers nothing.
+    `link` is the page where a person finds the question of a run, with `{run}` in the place of the run's id, or empty.
+    The page shows the question and answers nothing.
     """
 
     app: App
@@ -88,7 +89,7 @@ class ServedSessions:
     async def calls(self, client: Client, meta: Mapping[str, Any] | None = None) -> SessionCalls:
         """Return the calls of a client's session; open it if it is not open yet.
 
-        `meta` is the `_meta` of the request that opens the session; the trace that it names is that of the session.
+        `meta` is the `_meta` of the request; if the request opens the session, the trace in `meta` becomes its trace.
 
         Raises:
             ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
@@ -108,7 +109,7 @@ class ServedSessions:
         return self._open[client]
 
     async def offered(self, visitor: Client) -> list[tuple[OfferedTool, CapabilityDefinition]]:
-        """Return the tools of a session, or those that it would open with now. Opens no session.
+        """Return the tools of a session; if it is not open, the tools with which it would open now. Opens no session.
 
         Raises:
             InvalidInput: as `session_tools` and `offers_of`.
@@ -119,11 +120,11 @@ class ServedSessions:
         return [(one, known[one.tool_id]) for one in offers_of(tools, known).values()]
 
     async def is_open(self, visitor: Client) -> bool:
-        """Return whether there is a session of this name. Raises `Unavailable`."""
+        """Return whether the journal has a session of this name. Raises `Unavailable` if the store does not answer."""
         return await recorded_request(self.app.deployment, self.tenant_id, visitor.session) is not None
 
     def _stated(self, client: Client) -> dict[str, Any]:
-        """What the request of a session says, but for its name."""
+        """Return the arguments with which a session of this client opens, without its name."""
         return {
             "user": client.user,
             "agent": self.agent,
@@ -136,7 +137,7 @@ class ServedSessions:
 
 
 def check_link(link: str) -> None:
-    """Raise `InvalidInput` for a link that is no `https` page about one run, nor `http` on this machine."""
+    """Raise `InvalidInput` unless the link is a URL with one `{run}`, over `https`, or over `http` on this machine."""
     try:
         parts = urlsplit(link)
     except ValueError:
@@ -153,8 +154,9 @@ def check_link(link: str) -> None:
 
 
 def session_of(user: str, name: str | None) -> str:
-    """Return the name of a user's session, from the name in a URL. Of a user whose id cannot be in one (`auth0|7f`), or
-    reads like a digest, it has the digest. Raises `InvalidInput` if the name is not valid.
+    """Return the full name of a session, `USER:NAME`, from the name in a URL. A user id that cannot be in it
+    (`auth0|7f`), or that begins like a digest, is replaced by its digest. Raises `InvalidInput` if the name is not
+    valid.
     """
     if name is None or not _NAME.fullmatch(name):
         detail = f"the URL names no session in `?{SESSION_PARAMETER}=`: 1 to 64 letters, digits, `.`, `_` and `-`"

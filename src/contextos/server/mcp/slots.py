@@ -1,4 +1,4 @@
-"""`context_resolve` as an MCP tool (extra `mcp`): the artifacts that a slot can take, for agents outside a run.
+"""`context_resolve` as an MCP tool (extra `mcp`): lists the artifacts that a slot can take, for agents outside a run.
 
 The client sends the agent's document; only the slot's declaration is read from it. The server sets the actor and the
 installed extensions, and refuses a call with a field that it does not know. Nothing is written, because resolving a

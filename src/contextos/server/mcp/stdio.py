@@ -1,7 +1,7 @@
 """The stdio transport of an MCP server: one JSON-RPC message a line, bounded, and no request without an answer.
 
-The SDK's own transport reads a line of any length and drops what is no message, so its client waits for ever. Here a
-line that is too long or no message gets the error of JSON-RPC 2.0, with its id where it has one.
+The SDK's own transport reads a line of any length and drops a line that is not a message, so its client waits for ever.
+Here a line that is too long, or is not a message, gets an error of JSON-RPC 2.0, with its id where it has one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Wire:
 
 @contextmanager
 def private_stdio() -> Iterator[Wire]:
-    """Keep stdin and stdout for the protocol. Until the block ends, other code reads an empty stdin, and what it prints
+    """Reserve stdin and stdout for the protocol. Until the block ends, other code reads an empty stdin, and its output
     goes to stderr.
 
     Enter it before any code of the workspace is loaded.
@@ -58,7 +58,7 @@ def private_stdio() -> Iterator[Wire]:
     try:
         yield wire
     finally:
-        # What was printed into Python's buffer goes to stderr too.
+        # Output that is still in Python's buffer goes to stderr too.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os.dup2(wire.writes, 1)
@@ -95,7 +95,7 @@ async def _read(fd: int, to_server: Any, to_client: Any) -> None:
     import anyio
 
     async with to_server, to_client:
-        # Nobody receives any more: the server ended. A terminal that hangs up ends its lines with an error.
+        # The first two errors: the server ended. `OSError`: a terminal hung up.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             async for line in lines_of(fd):
                 message, answer = read_line(line)
@@ -107,7 +107,7 @@ async def _write(fd: int, from_server: MemoryObjectReceiveStream[SessionMessage]
 
     takes_now = _takes_now(fd)
     async with from_server:
-        # A client that is gone reads no answer; its closed stdin ends the server.
+        # A client that is gone reads no answer. The server ends when its own stdin is closed.
         with suppress(OSError):
             async for sent in from_server:
                 line = sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
@@ -118,8 +118,8 @@ async def _write(fd: int, from_server: MemoryObjectReceiveStream[SessionMessage]
 
 
 def _takes_now(fd: int) -> Callable[[bytes], bool]:
-    """Return whether a write to `fd` returns at once: a pipe with room takes up to `PIPE_BUF` bytes, and only we write
-    to it. Every other write waits in a thread, since a client can read as slowly as it likes.
+    """Return a function that says whether writing its data to `fd` returns at once: a pipe with room takes up to
+    `PIPE_BUF` bytes, and only this process writes to it. Every other write is made in a thread, as it can block.
     """
     is_pipe, room = stat.S_ISFIFO(os.fstat(fd).st_mode), select.poll()
     room.register(fd, select.POLLOUT)
@@ -127,7 +127,7 @@ def _takes_now(fd: int) -> Callable[[bytes], bool]:
 
 
 def _write_all(fd: int, data: bytes) -> None:
-    """Write it all, however slowly the client reads; one that shares its end can have made it a non-blocking one."""
+    """Write all of `data`, however slowly the client reads. Another process can have made `fd` non-blocking."""
     room = select.poll()
     room.register(fd, select.POLLOUT)
     while data:
@@ -138,12 +138,12 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 async def _read_some(fd: int) -> bytes:
-    """Read what is there, as soon as there is something. The descriptor stays a blocking one: others can share it."""
+    """Return the bytes that are there, as soon as there are some. `fd` stays blocking: others can share it."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(fd, readable.set)
     except PermissionError:
-        # A file, which has no events.
+        # `fd` is a regular file, which has no events.
         return await asyncio.to_thread(os.read, fd, _CHUNK_BYTES)
     try:
         await readable.wait()
@@ -153,7 +153,7 @@ async def _read_some(fd: int) -> bytes:
 
 
 async def lines_of(fd: int) -> AsyncIterator[bytes | None]:
-    """Yield each line that is not blank, and None for one that has more than `MAX_REQUEST_BYTES` and is not kept."""
+    """Yield each line that is not blank, and None for a line of more than `MAX_REQUEST_BYTES`, which is dropped."""
     line, too_long = bytearray(), False
     while chunk := await _read_some(fd):
         *ended, rest = chunk.split(b"\n")
@@ -174,7 +174,7 @@ async def lines_of(fd: int) -> AsyncIterator[bytes | None]:
 
 
 def read_line(line: bytes | None) -> tuple[SessionMessage | None, SessionMessage | None]:
-    """Return the message of a line, or else the error that answers it."""
+    """Return the message of a line and None, or None and the error that answers the line."""
     from mcp.shared.message import SessionMessage
     from mcp.types import JSONRPCNotification, jsonrpc_message_adapter
     from pydantic import ValidationError

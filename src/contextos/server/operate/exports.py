@@ -14,8 +14,8 @@ export_routes: Final = APIRouter(tags=["exports"])
 
 
 class ExportKeys(Model):
-    """The public keys (hex) with which the exports of this deployment verify, by purpose: the one that signs an export,
-    and those that prove what is in it.
+    """The public keys (hex) with which the exports of this deployment verify, by purpose: the key that signs an export,
+    and the keys that prove its content.
     """
 
     keys: dict[str, list[str]]

@@ -1,7 +1,7 @@
 """`GET /metrics`: the metrics of the caller's tenant, in the text format of Prometheus.
 
-Only for people, and for what scrapes in their name, who have one of `METRICS_ROLES` in the tenant. There is no way to
-read those of another tenant, or of the whole process: `app.prometheus_text` has these, for who runs the process.
+The caller needs one of `METRICS_ROLES` in the tenant: a person, or a scraper with the token of a person. The metrics of
+another tenant or of the whole process cannot be read here; `app.prometheus_text` has them for the operator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextos.service.operations.operation import READER_ROLES
 metrics_routes: Final = APIRouter(tags=["metrics"])
 
 METRICS_ROLES: Final = (*READER_ROLES, "metrics_reader")
-"""Whose holders read the metrics of their tenant. A `metrics_reader` sees no run."""
+"""The roles that may read the metrics of their tenant. A `metrics_reader` sees no run."""
 METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 
 

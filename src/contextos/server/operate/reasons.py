@@ -16,9 +16,9 @@ reason_routes: Final = APIRouter(tags=["runs"])
 
 
 class ReasonDocument(Model):
-    """One sentence about a run, with text from outside escaped. It rests on the entry with this number and kind.
+    """One sentence about a run, with text from outside escaped. `entry` and `kind` are of the journal entry behind it.
 
-    `tool` is the tool that it is about; null: the whole run.
+    `tool` is the tool that the sentence is about, or null if it is about the whole run.
     """
 
     topic: Topic
@@ -29,8 +29,8 @@ class ReasonDocument(Model):
 
 
 class ReasonsDocument(Model):
-    """The reasons of a run in the order in which they arose. `fault` says what about the run does not verify, so that
-    they may be untrue; null if all of it does.
+    """The reasons of a run in the order in which they arose. `fault` says why the run does not verify, so that the
+    reasons may be untrue; null if the whole run verifies.
     """
 
     run_id: str

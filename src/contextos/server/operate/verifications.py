@@ -25,7 +25,7 @@ verification_routes: Final = APIRouter(tags=["audit"])
 
 
 MAX_LISTED_STREAMS: Final = 1000
-"""How many runs are listed. The others are counted."""
+"""How many streams an answer lists. The others are only counted."""
 
 
 class VerifiedRange(Model):
@@ -41,7 +41,7 @@ class VerifiedRange(Model):
 
 class VerifiedDocument(Model):
     """A journal stream that verified: its number of entries, the hash of the last one, and the numbers of the entries
-    whose bodies were erased by a signed act.
+    whose bodies were erased by a signed act. `ended` says whether the run has ended.
     """
 
     stream: str
@@ -61,10 +61,10 @@ class RestoredDocument(Model):
 
 
 class WitnessDocument(Model):
-    """What `index` and `control` were compared with. Without a witness nobody can prove that they were not cut.
+    """The comparison of `index` and `control` with the witness. Without a witness nobody can prove that they are uncut.
 
-    `witnessed` says up to which entry each was witnessed. `earlier_witnesses` is the number of those before this one,
-    with which only the command line compares, and `restored` is what restores from a backup left.
+    `witnessed` has, by stream, the last witnessed entry. `earlier_witnesses` counts former witnesses, with which only
+    the command line compares. `restored` lists the restores from a backup.
     """
 
     has_witness: bool
@@ -74,10 +74,10 @@ class WitnessDocument(Model):
 
 
 class VerificationDocument(Model):
-    """What a verification found. `fault` names the first thing that does not verify; null if all of it does.
+    """The result of a verification. `fault` names the first thing that does not verify; null if everything verifies.
 
-    `streams` were verified with `entries`, and `verified` lists the first 1,000, and `index` and `control`. `compared`
-    is null for a range with an end, and where something does not verify.
+    `streams` and `entries` count what was verified. `verified` lists the first 1,000 streams, and `index` and
+    `control`. `compared` is null for a range with an end, and where something does not verify.
     """
 
     first: int
@@ -119,12 +119,12 @@ async def post_verification(
         try:
             compared = await verify_stored(app, tenant_id, verification, each, whole=asked.last is None)
         except NotFound:
-            # Nothing is stored of the tenant, so nothing is wrong with it.
+            # Nothing of the tenant is stored, so there is no fault.
             pass
         except ChainBroken as broken:
             fault = str(broken)
         except Integrity as error:
-            # What else can be wrong names files and addresses of the machine.
+            # The texts of other faults name files and addresses of the machine, so only the log has them.
             _LOG.warning("a verification failed", extra=error_fields(error))
             fault = "the store or the witness is not as it was left; the log of the server has the reason"
         said = None if compared is None else _witnessed(compared)
@@ -151,7 +151,7 @@ def _witnessed(compared: Compared) -> WitnessDocument:
     restored = [
         RestoredDocument(stream=one.stream, kept=one.kept, gone=one.gone, at_us=one.at_us) for one in compared.past
     ]
-    # Where the witness is, is nothing that a tenant needs: it can be a path of this machine.
+    # A tenant does not need the place of the witness, which can be a path of this machine.
     return WitnessDocument(
         has_witness=compared.witness is not None,
         witnessed=compared.lengths,

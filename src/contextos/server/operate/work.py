@@ -1,7 +1,7 @@
-"""Long work off the event loop: a few jobs at once, and one for each tenant.
+"""Runs long jobs off the event loop: a few at once, and one for each tenant.
 
-A job runs on an event loop of its own, in a thread. Its place is taken until it has ended, also where its caller went
-away. One whose size has no bound asks `WorkTime.check`, which ends it when its time is over or the server stops.
+A job runs on an event loop of its own, in a thread. It holds its place until it has ended, also if its caller went
+away. A job of unbounded size calls `WorkTime.check`, which ends it when its time is over or the server stops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_WORK_S: Final = 60
 
 
 class WorkTime:
-    """The time that a job has. Used from the thread of the job."""
+    """The time limit of a job (`MAX_WORK_S` seconds). Used from the thread of the job."""
 
     def __init__(self, stopping: asyncio.Event) -> None:
         self._stopping, self._until_s = stopping, time.monotonic() + MAX_WORK_S
@@ -47,8 +47,8 @@ class Work:
         self._places = Places("replays, verifications and exports", MAX_JOBS, MAX_JOBS_PER_TENANT)
 
     async def do(self, tenant_id: str, job: Callable[[WorkTime], Awaitable[ResultT]]) -> ResultT:
-        """Do a job of a tenant and return its result. Raises what the job raises, and `Overloaded` (429) if the tenant
-        or the server has as many jobs as it may.
+        """Do a job of a tenant and return its result. Raises each error of the job, and `Overloaded` (429) if the
+        tenant or the server has as many jobs as it may.
         """
         self._places.take(tenant_id)
 
@@ -71,7 +71,7 @@ class Work:
 
 
 async def work_of(request: Request) -> Work:
-    """Return the long work of the server."""
+    """Return the `Work` of the server (dependency of routes)."""
     work: Work = request.app.state.work
     return work
 

@@ -1,4 +1,4 @@
-"""Approvals: the questions that wait for people, what an answer signs, and the answer.
+"""Approvals: the questions that wait for people, the statement that an answer signs, and the answer.
 
 A bearer token shows a question and records nothing. An answer counts by the signature of the person's own key, by one
 of their passkeys, or by a login for exactly this answer; `service.approvals` checks each of them.
@@ -131,7 +131,7 @@ async def post_answer(
 
 
 def _checked(signed: SignedAnswer, person: str) -> str:
-    """The token of an answer, which says what was sent. Nobody has its signature checked yet."""
+    """Return the unverified token of an answer. Raises `ApprovalRefused` if it states another answer or person."""
     [token] = signed.tokens
     stated = unverified_payload(token)
     if stated is not None and stated.get("approver", person) != person:

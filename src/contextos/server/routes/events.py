@@ -1,9 +1,9 @@
-"""The events of one run as a stream of server-sent events, which a reader resumes by the id of its last one.
+"""The events of one run as a stream of server-sent events, which a reader resumes by the id of its last event.
 
-The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, when the
-server stops, when the store does not answer, and with the token, session or role of its reader, who is asked for again
-every `KEEP_ALIVE_S`. The reader connects again with `Last-Event-ID` and a token that is still valid. One who takes
-nothing is cut off by `connections`.
+The events and their ids come from `app.runs.open_stream`. A stream ends with the run, after `MAX_STREAM_S` seconds,
+when the server stops, when the store does not answer, and when the reader loses the token, the session or a role, which
+is checked every `KEEP_ALIVE_S` seconds. The reader connects again with `Last-Event-ID` and a token that is still valid.
+`connections` cuts off a reader that takes nothing.
 Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/application.md.
 """
 
@@ -37,7 +37,7 @@ event_routes: Final = APIRouter(tags=["runs"])
 MAX_STREAM_S: Final = 600
 KEEP_ALIVE_S: Final = 15
 UNBUFFERED: Final = {"X-Accel-Buffering": "no"}
-"""For a proxy that would collect events before it passes them on, as nginx does."""
+"""Tells a proxy such as nginx to pass on each event at once, and not to collect events."""
 WAITING: Final = ": waiting\n\n"
 """A comment that keeps a connection alive."""
 OUTCOME_EVENT: Final = "contextos.outcome"
@@ -48,7 +48,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads a stream, by one request."""
+    """The reader of a stream: the app, the request, its caller, and the roles of the caller when it began."""
 
     app: App
     request: Request
@@ -57,11 +57,11 @@ class Reader:
 
     @property
     def left_s(self) -> float:
-        """The seconds for which the token or session of the reader counts at the most."""
+        """The seconds after which the token or session of the reader expires at the latest."""
         return self.caller.expires_at - self.app.deployment.ports.clock.now_us() / 1_000_000
 
     async def is_still(self) -> bool:
-        """Whether the reader is still who they were: nobody logged out, and no role and no agent was lost."""
+        """Return whether the reader is still the same caller: not logged out, with the same roles and agents."""
         try:
             now = await sender_of(self.request)
             return replace(now, expires_at=self.caller.expires_at) == self.caller and self.roles == await held_roles(
@@ -83,7 +83,7 @@ class Reader:
 
 
 async def stream_reader(app: AppHere, request: Request, caller: CallerHere, roles: RolesHere) -> Reader:
-    """Return who reads a stream."""
+    """Return the reader of a stream (dependency of routes)."""
     return Reader(app, request, caller, roles)
 
 
@@ -112,8 +112,8 @@ async def get_events(
 
 
 def wants_events(request: Request, mode: str) -> bool:
-    """Return whether a request of `mode` is answered with a stream of events: where its client names this media type,
-    and in the mode `stream` also where the client accepts every one.
+    """Return whether a request of `mode` is answered with a stream of events: where `Accept` names `text/event-stream`,
+    and in the mode `stream` also where it has a matching wildcard or is missing.
     """
     stated = ",".join(request.headers.getlist("accept")) or "*/*"
     accepted: dict[str, bool] = {}
@@ -146,7 +146,7 @@ async def stream_request(reader: Reader, invoked: InvokeRequest) -> Response:
 async def _answer(
     app: App, tenant_id: str, stream: RequestStream, live: AsyncGenerator[StreamEvent | None]
 ) -> AsyncGenerator[str]:
-    """Yield the live events of a request as text, then those that are left, and the answer."""
+    """Yield the live events of a request as text, then the events that they did not include, and the answer."""
     last = ""
     async with aclosing(live):
         async for event in live:
@@ -161,7 +161,7 @@ async def _answer(
             yield _text_of(event)
         outcome = RequestOutcome.of_view(await app.deployment.view(tenant_id, stream.run_id))
     except ContextOSError as fault:
-        # Without the last event the client knows that this is no answer.
+        # The stream ends without its last event, so the client knows that it has no answer.
         _LOG.warning("a streamed request failed", extra=error_fields(fault))
         return
     now_ms = app.deployment.ports.clock.now_us() // 1_000
@@ -176,8 +176,8 @@ async def _written(live: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[s
 
 
 async def _live(reader: Reader, events: AsyncGenerator[StreamEvent]) -> AsyncGenerator[StreamEvent | None]:
-    """Yield events until they end, the server stops, `MAX_STREAM_S` are over, or the reader is not who they were; None
-    where none came for long. Closes `events`.
+    """Yield events until they end, the server stops, `MAX_STREAM_S` seconds are over, or the reader lost access. Yield
+    None whenever no event came for `KEEP_ALIVE_S` seconds. Closes `events`.
     """
     loop = asyncio.get_running_loop()
     over_at = loop.time() + min(reader.left_s, MAX_STREAM_S)
@@ -202,7 +202,7 @@ async def _live(reader: Reader, events: AsyncGenerator[StreamEvent]) -> AsyncGen
                     yield event
                     following = asyncio.ensure_future(anext(events, None))
         except ContextOSError as error:
-            # The answer has begun, so it cannot say this. The reader connects again, and is answered then.
+            # The answer has begun, so it cannot state the error. The reader connects again and gets it then.
             _LOG.warning("a stream ended early", extra=error_fields(error))
             return
         finally:
@@ -216,6 +216,6 @@ def _text_of(event: StreamEvent | None) -> str:
 
 
 def _text(event: str, document: dict[str, Any], event_id: str = "") -> str:
-    # JSON of one line, so that no value begins a field of its own.
+    # The JSON has one line, so that no value can begin a field of the event stream.
     named = f"id: {event_id}\n" if event_id else ""
     return f"{named}event: {event}\ndata: {json.dumps(document, ensure_ascii=True)}\n\n"

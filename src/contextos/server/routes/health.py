@@ -1,4 +1,4 @@
-"""Whether the server lives, and whether it takes requests and lacks something. Neither needs a token."""
+"""Liveness (`/health`), and readiness with its warnings (`/ready`). Neither route needs a token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextos.server.problems import HttpProblem
 health_routes: Final = APIRouter(tags=["health"])
 
 MAX_READY_S: Final = 2
-"""A store that takes longer counts as one that does not answer; a load balancer waits no longer either."""
+"""After this many seconds the store counts as silent. A load balancer would not wait longer either."""
 
 
 class Health(Model):

@@ -1,5 +1,5 @@
-"""What the API publishes about itself: the OpenAPI document, the JSON Schemas of the envelopes, and who issues tokens
-for it. No token needed.
+"""Publishes the OpenAPI document, the JSON Schemas of the envelopes, and the issuer of tokens for this API. No token is
+needed.
 """
 
 from __future__ import annotations

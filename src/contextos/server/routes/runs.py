@@ -1,6 +1,6 @@
 """Runs: send a request, list runs, and read one with its record, its story and its three ledgers.
 
-A request is sent again without a second run: `request_id`, or the header `Idempotency-Key`, names it.
+A request can be sent again without a second run, because `request_id` or the header `Idempotency-Key` names it.
 Source: draft-ietf-httpapi-idempotency-key-header; RFC 9110, sections 8.8 and 13.
 """
 
@@ -186,7 +186,9 @@ async def get_ledger(
 
 
 def named_request(fields: dict[str, Any], header: str | None) -> dict[str, Any]:
-    """Return a request with the id from `Idempotency-Key` where its body has none. Raises `HttpProblem` (400)."""
+    """Return a request, with its id from `Idempotency-Key` if its body has no id. Raises `HttpProblem` (400) for no id
+    or a malformed header, and `InvalidInput` for two ids that differ.
+    """
     if header is None:
         if "request_id" not in fields:
             detail = "the request has no name; send `request_id`, or the header `Idempotency-Key`"

@@ -38,7 +38,7 @@ async def searched(
         int | None, Query(ge=0, le=MAX_COUNT, description="The run began before (Unix time in microseconds).")
     ] = None,
 ) -> RunSearch:
-    """Return what a request searches for."""
+    """Return the search that the query of a request states (dependency of routes)."""
     return RunSearch(
         subject=subject,
         decision=decision,

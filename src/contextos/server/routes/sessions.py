@@ -144,7 +144,7 @@ async def post_call(
         try:
             held.enter_context(places.place(caller.tenant_id, client_address(request.client)))
         except Overloaded:
-            # It is not held, and comes back after `Retry-After`.
+            # The call is not held here. Its caller asks again after `Retry-After`.
             left_us = 0
     with held:
         while isinstance(answer, Waiting) and left_us > 0 and not request.app.state.draining.is_set():
@@ -165,7 +165,7 @@ async def post_finish(app: AppHere, caller: CallerHere, name: SessionName, end: 
 
 
 def _name_of(caller: Caller, name: str) -> str:
-    """The name of the caller's session in the tenant. An id that fits no name, such as a SPIFFE id, is hashed."""
+    """Return the name of the caller's session in the tenant. An id that does not fit (a SPIFFE id) is hashed."""
     subject = caller.subject
     if caller.kind == "workload" or not re.fullmatch(_NAME_FORM, subject):
         subject = f"{caller.kind}-{digest(subject.encode())[7:39]}"
@@ -173,7 +173,7 @@ def _name_of(caller: Caller, name: str) -> str:
 
 
 async def _own_calls(app: App, caller: Caller, name: str) -> CallGate:
-    """The calls of a session of the caller. Raises `HttpProblem` (404) for every other name."""
+    """Return the gate of a session of the caller. Raises `HttpProblem` (404) for every other name."""
     if not re.fullmatch(_NAME_FORM, name):
         raise not_found()
     try:

@@ -1,4 +1,4 @@
-"""What the groups of routes share: pages of lists, answers to `If-None-Match`, and forms of texts.
+"""Parts that the groups of routes share: pages of lists, answers to `If-None-Match`, and forms of texts.
 
-No group imports another for these. Tests: `tests/unit/server/shared`.
+So no group imports another group for them. Tests: `tests/unit/server/shared`.
 """

@@ -1,4 +1,4 @@
-"""Texts whose form is checked behind the model of a body: the OpenAPI document says it, from the same bounds."""
+"""Forms of texts that the code checks after the model of a body. The OpenAPI document states the same bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHARACTER: Final = r'(?:[ !#-\[\]-~]|\\["\\])'
 STRUCTURED_STRING: Final = re.compile(
     rf'"({_CHARACTER}+)"(?: *; *[a-z*][a-z0-9_.*-]*(?:=(?:"{_CHARACTER}*"|[!#-+\--:=?-Z^-z|~]+))?)*'
 )
-"""A string of RFC 8941 (section 3.3.3) that is not empty, in group 1. Its parameters mean nothing here."""
+"""A non-empty string of RFC 8941 (section 3.3.3), whose content is group 1. Its parameters are ignored."""
 
 RequestKey = Annotated[
     str | None, Header(max_length=160, json_schema_extra={"pattern": f"^{STRUCTURED_STRING.pattern}$"})

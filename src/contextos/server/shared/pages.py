@@ -14,13 +14,13 @@ LongCursor = Annotated[str, Query(max_length=300, description="The `cursor` of t
 
 
 def is_unchanged(tag: str, if_none_match: str | None) -> bool:
-    """Return whether `If-None-Match` names this tag. A proxy that compresses makes a tag weak, and a weak one counts
-    (RFC 9110, section 13.1.2).
+    """Return whether `If-None-Match` names this tag. A weak tag counts too (RFC 9110, section 13.1.2), because a proxy
+    that compresses makes tags weak.
     """
     stated = [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]
     return tag in stated or "*" in stated
 
 
 def unchanged(tag: str) -> Response:
-    """Return the answer 304 of a thing with this tag."""
+    """Return the answer 304 (not modified) with this tag."""
     return Response(status_code=304, headers={"ETag": tag})

@@ -1,4 +1,4 @@
-"""Audits: runs as a file that others verify with public keys alone, and a run that is derived again and compared.
+"""Audits: export runs as a file that others verify with public keys alone, and derive a run again to compare it.
 
 An export is an act of an auditor, which is on record before the file is sent. The file has nothing of another tenant.
 """
@@ -42,8 +42,8 @@ class ContextQuery(Model):
 
 
 class ReplayDocument(Model):
-    """What a replay came to. `equal`: every entry that was derived again is as recorded; else `difference` says what is
-    not, and the other fields are null.
+    """The result of a replay. `equal`: every entry that was derived again is as recorded. If not, `difference` says
+    what differs, and the other fields are null.
 
     `compared` is the number of entries, and `erased` the numbers of those whose bodies were erased and derived again.
     """
@@ -94,7 +94,7 @@ async def replay_run(asked: Asked, _nothing: Nothing) -> ReplayDocument:
 
 
 async def read_context(asked: Asked, query: ContextQuery) -> CompiledContext:
-    """Read the context that a run compiled, with its text. It is derived again and equals the digests on record."""
+    """Read the context that a run compiled, with its text. It is derived again and equals the recorded digests."""
     key = None if query.plan is None else str(query.plan)
     return await derived_context(asked.app.deployment, asked.tenant_id, asked.name, key)
 

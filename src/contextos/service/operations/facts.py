@@ -1,4 +1,4 @@
-"""Facts: what the tenant's graph says of a subject, and the signed acts that set, replace, retract and load it."""
+"""Facts: what the tenant's graph says of a subject, and the signed acts that set, replace, retract and load them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FactPage(Model):
 
 
 class Retraction(Model):
-    """The end of every fact of a subject under a predicate; `source` refers to the evidence that it holds no longer."""
+    """The end of all facts of a subject under a predicate; `source` names the evidence that they no longer hold."""
 
     subject: Ceid
     predicate: Name
@@ -53,14 +53,14 @@ class Retraction(Model):
 
 
 class RetractedDocument(Model):
-    """What holds no longer."""
+    """The facts that no longer hold."""
 
     subject: str
     predicate: str
 
 
 class GraphDraft(Model):
-    """Nodes and edges to write in one commit, in the form of the command `facts load`. What is there is kept."""
+    """Nodes and edges to write in one commit, in the form of the command `facts load`. What exists already stays."""
 
     nodes: GraphRows
     edges: GraphRows

@@ -1,4 +1,4 @@
-"""Memories that runs propose: list those that wait, and promote or reject one by the signature of a reviewer."""
+"""Memories that runs propose: list the waiting ones, and promote or reject one with the signature of a reviewer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProposalPage(Model):
 
 class ReviewDraft(Model):
     """A reviewer's verdict on a proposed memory. `trusted`: they checked that it is true. `supersede`: it replaces a
-    promoted memory that contradicts it. `at_us` is now, in Unix microseconds, and counts for 15 minutes.
+    promoted memory that contradicts it. `at_us` is the current time in Unix microseconds; it counts for 15 minutes.
     """
 
     verdict: ReviewVerdict

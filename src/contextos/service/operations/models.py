@@ -1,4 +1,4 @@
-"""Models: the profiles and routing rules that are published, what calls cost, and one call to learn if one answers."""
+"""Models: the published profiles and routing rules, what calls cost, and one call to learn if a model answers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _Moment = Annotated[int, Strict(False), Field(ge=0, le=MAX_COUNT)]
 
 
 class PublishedModel(Model):
-    """A published model profile, or published routing rules. `withdrawn`: nothing new uses it. `used_by` are the packs
-    with a pin that name it: rules for an operation, and a profile by such rules.
+    """A published model profile, or published routing rules. `withdrawn`: no new run uses it. `used_by` are the pinned
+    packs that use it: they name rules for an operation, and the rules name profiles.
 
     A profile has `wire`, `model`, `regions` and `data_class`; rules have `operations` and `profiles`.
     """
@@ -62,7 +62,7 @@ class PublishedModelPage(Model):
 
 
 class CostQuery(Paged):
-    """Which runs are added up: those that began in the period, newest first, at most `limit` of them a page."""
+    """Which runs are added up: the runs that began in the period, newest first, at most `limit` on a page."""
 
     limit: Annotated[int, Strict(False), Field(ge=1, le=MAX_PAGE_ITEMS, description="The most runs of the page.")] = 50
     began_from: Annotated[_Moment | None, Field(description="Began at this Unix time (µs) or later.")] = None
@@ -70,11 +70,11 @@ class CostQuery(Paged):
 
 
 class ModelCostDocument(Model):
-    """What the calls of one profile for one operation came to in `runs` runs.
+    """The cost of the calls of one profile for one operation in `runs` runs.
 
-    Of the `calls`, `taken` ended in an answer that was taken. `unpriced` ones count with the cost that was reserved,
-    because no usage with a price was reported, and so do `open` ones, which have no answer yet. `tokens` are those that
-    were billed, by kind.
+    `taken` of the `calls` ended in an answer that was used. `unpriced` calls count with the reserved cost, because no
+    usage with a price was reported; so do `open` calls, which have no answer yet. `tokens` are the billed tokens, by
+    kind.
     """
 
     profile: str
@@ -96,8 +96,8 @@ class UnreadRun(Model):
 
 
 class ModelCostPage(Model):
-    """What the `runs_read` runs of the page cost. `unread` are its other runs, so the sums do not have what they cost.
-    `cursor` asks for the next page, whose sums are to be added; null after the last.
+    """The cost of the `runs_read` runs of the page. `unread` are its other runs, whose cost the sums lack. `cursor`
+    asks for the next page, whose sums are to be added; null after the last.
     """
 
     items: list[ModelCostDocument]
@@ -107,8 +107,8 @@ class ModelCostPage(Model):
 
 
 class ModelCheckDraft(Model):
-    """One call of a profile. It is refused if it can cost more than `max_cost_cents`. `at_us` is now, in Unix
-    microseconds, and counts for 15 minutes.
+    """One call of a profile. It is refused if it can cost more than `max_cost_cents`. `at_us` is the current time in
+    Unix microseconds; it counts for 15 minutes.
     """
 
     max_cost_cents: Cents
@@ -116,10 +116,10 @@ class ModelCheckDraft(Model):
 
 
 class ModelCheckDocument(Model):
-    """What one call of a profile came to. `detail` says why there was no answer.
+    """The result of one call of a profile. `detail` says why there was no answer.
 
-    `model`, `reply_id` and `usage` are what the provider reported. `cost_usd_cents` follows from the usage; null where
-    none with a price was reported, and then it is at most `most_cost_usd_cents`.
+    `model`, `reply_id` and `usage` are what the provider reported. `cost_usd_cents` follows from the usage; null if no
+    usage with a price was reported; the cost is then at most `most_cost_usd_cents`.
     """
 
     profile: str
@@ -183,7 +183,7 @@ async def check(asked: Asked, draft: ModelCheckDraft) -> ActProposal[ModelCheckD
 
 
 def cost_documents(costs: Mapping[CostPlace, ModelCosts]) -> list[ModelCostDocument]:
-    """Return sums as models, by profile and operation."""
+    """Return the sums as documents, by profile and operation."""
     return [
         ModelCostDocument(
             profile=profile,
@@ -201,7 +201,7 @@ def cost_documents(costs: Mapping[CostPlace, ModelCosts]) -> list[ModelCostDocum
 
 
 def check_document(checked: CheckedModel) -> ModelCheckDocument:
-    """Return what a check came to as a model."""
+    """Return the result of a check as a document."""
     reply = checked.reply
     return ModelCheckDocument(
         profile=checked.profile.pin,
@@ -217,7 +217,7 @@ def check_document(checked: CheckedModel) -> ModelCheckDocument:
 
 
 async def _users(asked: Asked) -> Mapping[str, set[str]]:
-    """By the reference of rules or of a profile, the packs with a pin that use it."""
+    """Return, by the reference of rules or of a profile, the pinned packs that use it."""
     active, users = await asked.app.artifacts.active(asked.tenant_id), dict[str, set[str]]()
     for ref in active.named():
         pack = await _artifact(asked, ref)

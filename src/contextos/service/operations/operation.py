@@ -1,4 +1,4 @@
-"""`Operation`: one thing that a person or a program can ask of a deployment, whatever face they ask it through."""
+"""`Operation`: one thing that a person or a program can ask of a deployment, through any of its interfaces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN: Final = rf"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f{BIDI}]
 ActReason = Annotated[str, Field(max_length=MAX_REASON_CHARS, json_schema_extra={"pattern": _SHOWN})]
 """Why somebody acts, for people: without characters that control a terminal or the reading direction."""
 StatedAt = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-"""When the caller states an act that says its own time: now, in Unix microseconds. It counts for 15 minutes."""
+"""The time at which the caller states an act, in Unix microseconds. It counts for 15 minutes."""
 ActToken = Annotated[str, Field(max_length=MAX_SIGNED_CHARS)]
 """The compact JWS of a statement by the caller's key."""
 
@@ -52,7 +52,7 @@ class Signed(Model):
 
 
 class Configured(Protocol):
-    """Puts what is published in force, after a lint with all that the deployment knows."""
+    """Puts published artifacts in force, after a lint with everything that the deployment knows."""
 
     async def propose_pin(self, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> ActProposal[None]: ...
 
@@ -87,7 +87,7 @@ class Opened(Protocol):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What an operation is asked of, and by whom: a tenant of an open deployment, and the thing that its address names,
-    if any. That of an operation on a run is the id of a run that `by` may see.
+    if any. For an operation on a run, the thing is the id of a run that `by` may see.
     """
 
     app: Opened
@@ -98,7 +98,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The one thing that the address of an operation names: its name in the address, and what it is."""
+    """The one thing that the address of an operation names: its name in the address, and a description."""
 
     name: str
     description: str
@@ -122,10 +122,11 @@ class Operation:
     """One thing that can be asked.
 
     `name` is `<group>.<verb>`, and `address` its method and path under `/v1`. The caller holds one of `roles`; without
-    any it is an operation on a run, for each caller who may see that. `run` takes an `Asked` and the input, and returns
-    the answer. That of a governed operation returns the `ActProposal` of an act that comes to the answer, and `signs`
-    says what its signature is for. `status` is that of a success over HTTP, and `about` the thing that the path names.
-    `is_long`: it takes as long as what it is about is large. `media_type` is that of an answer in bytes.
+    roles it is an operation on a run, for each caller who may see the run. `run` takes an `Asked` and the input, and
+    returns the answer. For a governed operation, `run` returns the `ActProposal` of an act whose result is the answer,
+    and `signs` says what is signed. `status` is the HTTP status of a success, and `about` the thing that the path
+    names. `is_long`: its duration grows with the size of what it is about. `media_type` is the type of an answer in
+    bytes.
     """
 
     name: str
@@ -150,13 +151,13 @@ class Operation:
 
     @property
     def description(self) -> str:
-        """What it does: the docstring of `run`."""
+        """Return what the operation does: the docstring of `run`."""
         assert self.run.__doc__, f"{self.name} says what it does"
         return self.run.__doc__
 
     @property
     def summary(self) -> str:
-        """The first sentence of the description, without its full stop."""
+        """Return the first sentence of the description, without its full stop."""
         return " ".join(self.description.split()).partition(". ")[0].removesuffix(".")
 
     @property
@@ -178,14 +179,14 @@ _PROOF: Final = "`tokens` are the caller's signatures: a compact JWS for each st
 
 
 ListName = tuple[str | int | None, ...]
-"""What a list is of: its tenant, its name, and whatever else its pages have in common."""
+"""The identity of a list: its tenant, its name, and every other value that its pages have in common."""
 
 
 def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tuple[Sequence[ItemT], str | None]:
     """Return a page of `items` behind a cursor, and the cursor of the next page.
 
     Raises:
-        InvalidInput: the cursor is not one of this list as it is now.
+        InvalidInput: the cursor is not one of this list, or its item is no longer in the list.
     """
     begin = opened_number(of, cursor)
     end = begin + limit
@@ -201,7 +202,7 @@ def opened_cursor(of: ListName, cursor: str) -> str:
     """Return the item that a cursor of this list names; "" for the empty cursor.
 
     Raises:
-        InvalidInput: it is a cursor of another tenant or list, or none.
+        InvalidInput: it is a cursor of another tenant or list, or not a cursor.
     """
     at = cursor.rpartition(".")[0]
     if cursor and (not cursor.isascii() or sealed_cursor(of, at) != cursor):
@@ -212,7 +213,7 @@ def opened_cursor(of: ListName, cursor: str) -> str:
 def opened_number(of: ListName, cursor: str) -> int:
     """Return the place in a list that a cursor names; 0 for the empty cursor. Raises as `opened_cursor`."""
     at = opened_cursor(of, cursor) or "0"
-    # Who knows how a cursor is made can seal anything.
+    # A cursor has no secret: a caller who knows how it is made can put any text into it.
     if not at.isascii() or not at.isdigit() or int(at) > MAX_COUNT:
         raise _unknown_cursor()
     return int(at)

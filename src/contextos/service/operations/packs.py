@@ -1,4 +1,4 @@
-"""Packs, policies and catalogs: list what is published, and withdraw it.
+"""Packs, policies and catalogs: list the published ones, and withdraw one.
 
 `server.control.packs` publishes one, and reads one with its tag.
 """
@@ -19,7 +19,7 @@ from contextos.trust.approvals.acts import AUDITOR_ROLE, POLICY_ADMIN_ROLE, PUBL
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
 PACK_READERS: Final = (PUBLISHER_ROLE, POLICY_ADMIN_ROLE, AUDITOR_ROLE, OPERATOR_ROLE)
-"""The roles that read what is published and active."""
+"""The roles that can read the published and the active artifacts."""
 REF: Final = Named("ref", "The exact reference of a published artifact: `<id>@<x.y.z>`.", None)
 
 
@@ -40,16 +40,16 @@ class Withdrawal(Model):
 
 
 class UnmatchedInForce(ProblemPart):
-    """What is in force in the policy or pack `ref` and cannot match now or can be passed by, with its place and the
-    reason.
+    """A part of the policy or pack `ref` that is in force but cannot match now or can be bypassed, with its place and
+    the reason.
     """
 
     ref: str
 
 
 class ActiveVersion(Model):
-    """The version of the active set after an act on it. `unmatched` is all that cannot match now of what is in force,
-    and each pack beside which a request can choose an earlier version, or one that only observes.
+    """The version of the active set after an act on it. `unmatched` lists everything in force that cannot match now,
+    and each pack for which a request can choose an earlier version or one that only observes.
     """
 
     version: int
@@ -72,12 +72,12 @@ async def withdraw(asked: Asked, draft: Withdrawal) -> ActProposal[ActiveVersion
 
 
 async def active_version(asked: Asked, version: int) -> ActiveVersion:
-    """Return the answer to an act on the active set, which has this version now."""
+    """Return the answer to an act after which the active set has this version."""
     return ActiveVersion(version=version, unmatched=await unmatched_in(asked))
 
 
 async def unmatched_in(asked: Asked) -> list[UnmatchedInForce]:
-    """Return what the command line says of the policies and packs in force, too."""
+    """Return the same findings about the policies and packs in force that the command line shows."""
     problems = await asked.app.configuration.of_tenant(asked.tenant_id)
     return [UnmatchedInForce(ref=ref, **asdict(problem)) for ref, problem in problems]
 

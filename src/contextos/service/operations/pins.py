@@ -1,4 +1,4 @@
-"""Pins: which packs the requests of a tenant may use, for which intents, and where. Each change is a signed act."""
+"""Pins: the packs that requests of a tenant may use, by intents and environment. Each change is a signed act."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextos.trust.approvals.acts import POLICY_ADMIN_ROLE
 
 
 class PinPage(Model):
-    """A page of the pins of a tenant. `version` is that of the active set, and `withdrawn` what nothing new uses."""
+    """A page of the pins of a tenant. `version` is the version of the active set; no new run uses `withdrawn` refs."""
 
     version: int
     items: list[PackPin]
@@ -24,8 +24,8 @@ class PinPage(Model):
 
 
 class PinDraft(Model):
-    """A pin: requests with exactly these refs, for these intents, in this environment (left out, that of the
-    deployment, which serves no other). `expected` is the `version` of the active set that the actor saw.
+    """A pin: requests with exactly these refs, for these intents, in this environment (by default the only one that the
+    deployment serves). `expected` is the `version` of the active set that the actor saw.
     """
 
     refs: NonEmpty[Name]
@@ -35,7 +35,7 @@ class PinDraft(Model):
 
 
 async def list_pins(asked: Asked, page: Paged) -> PinPage:
-    """List the pins. Without one no request is accepted."""
+    """List the pins. A tenant without pins accepts no request."""
     active = await asked.app.artifacts.active(asked.tenant_id)
     items, following = page_of(active.packs, (asked.tenant_id, "pins", active.version), page.limit, page.cursor)
     return PinPage(version=active.version, items=list(items), withdrawn=sorted(active.withdrawn), cursor=following)

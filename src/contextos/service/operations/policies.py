@@ -1,4 +1,4 @@
-"""Policies: those in force above every pack of a tenant, and the signed act that puts others in force."""
+"""Policies: the bundles in force above every pack of a tenant, and the signed act that puts others in force."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class PolicyInForce(Model):
 
 
 class PolicyPage(Model):
-    """A page of the policies in force, the strongest level first. `version` is that of the active set. `unmatched` is
-    all that cannot match now of these policies and of the pinned packs.
+    """A page of the policies in force, the strongest level first. `version` is the version of the active set.
+    `unmatched` lists everything in these policies and in the pinned packs that cannot match now.
     """
 
     version: int
@@ -45,8 +45,8 @@ class PolicyList(Model):
 
 
 class RuleFact(Model):
-    """A fact that rules can read: its `path`, its type (null: any), who supplies it, and at which points. Not `always`:
-    it can be absent. `asserted`: the caller states it.
+    """A fact that rules can read: its `path`, its type (null: any), who supplies it, and at which points. Without
+    `always`, the fact can be absent. `asserted`: the caller states it.
     """
 
     path: str
@@ -83,7 +83,7 @@ async def list_rule_facts(asked: Asked, page: Paged) -> RuleFactPage:
 
 
 async def activate(asked: Asked, draft: PolicyList) -> ActProposal[ActiveVersion]:
-    """Put exactly these policies in force. They bind every decision from then on, also of runs that wait."""
+    """Put exactly these policies in force. They bind every later decision, also in runs that wait."""
     wanted = [(policy.level, policy.ref) for policy in draft.policies]
     configuration = asked.app.configuration
     configuration.require_settings_allow(wanted)

@@ -24,7 +24,7 @@ class ReasonDraft(Model):
 class SettlementDraft(Model):
     """Whether the effect happened, and the reference of the evidence for it, such as `artifact:ticket_4711#rev_1`.
 
-    Of an effect that happened, `output` is what the call returned, and `mutations` names what it changed.
+    If the effect happened, `output` is what the call returned, and `mutations` names what it changed.
     """
 
     happened: bool
@@ -48,8 +48,8 @@ class ErasedDocument(Model):
 
 
 async def cancel(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]:
-    """Request that a run stops. An effect that was sent is not interrupted. The user of the run and the owner of its
-    agent may do so, and every operator.
+    """Request that a run stops. An effect that was sent is not interrupted. The user of the run, the owner of its agent
+    and every operator may do so.
     """
     deployment = asked.app.deployment
     act = request_cancel.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
@@ -57,8 +57,8 @@ async def cancel(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome
 
 
 async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]:
-    """Have the void question of a run asked again, under what is in force now. The user of the run and the owner of its
-    agent may do so, and every operator.
+    """Have the void question of a run asked again, under what is in force now. The user of the run, the owner of its
+    agent and every operator may do so.
     """
     deployment = asked.app.deployment
     act = reask_question.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
@@ -66,8 +66,8 @@ async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]
 
 
 async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOutcome]:
-    """Record whether the effect happened whose outcome nobody knows. An operator may do so who is not behind the run,
-    which goes on.
+    """Record whether an effect of unknown outcome happened; the run then goes on. Only an operator who is not behind
+    the run may do so.
     """
     by = asked.by
     stated = SettlementInput(draft.happened, by.id, draft.evidence_ref, draft.output, tuple(draft.mutations))
@@ -80,14 +80,14 @@ async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
     try:
         proposal = await retry_run.propose(asked.app.deployment, asked.tenant_id, asked.name, by=asked.by)
     except NotFound:
-        # The caller sees the run, which can only be missing from the list.
+        # The caller sees the run, so only the list can lack it.
         detail = "the run is not on the list of dead letters; an engine drives it when it is due"
         raise ApprovalRefused("not_waiting", detail) from None
     return proposal.then(lambda _: _driven(asked))
 
 
 async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument]:
-    """Erase the content of one entry of a run, and what is kept of its call for later runs. The run still verifies."""
+    """Erase the content of one entry of a run, and the copy of its call for later runs. The run still verifies."""
 
     async def erased(_: None) -> ErasedDocument:
         return ErasedDocument(run_id=asked.name, seq=draft.seq)
@@ -99,7 +99,7 @@ async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument
 
 
 async def _driven(asked: Asked) -> RequestOutcome:
-    """Have an engine drive the run, and return where it is."""
+    """Have an engine drive the run, and return its state."""
     asked.app.engine.submit(asked.tenant_id, asked.name)
     return RequestOutcome.of_view(await asked.app.deployment.view(asked.tenant_id, asked.name))
 

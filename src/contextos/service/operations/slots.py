@@ -1,6 +1,6 @@
-"""Context slots: what a run asks its user to select, their signed answer, and what was selected.
+"""Context slots: the artifacts that a run asks its user to select, the signed answer, and the recorded selection.
 
-`server.control.slots` says what a slot could take for a caller.
+`server.control.slots` says which artifacts a slot could take for a caller.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class DeclaredSlotPage(Model):
 
 
 class SlotOffer(Model):
-    """What a run asks its user to select, what the selection belongs to (`origin`), and the artifacts that this user
-    can select now.
+    """The slot for which a run asks its user to select, the selection's `origin`, and the artifacts that this user can
+    select now.
     """
 
     run_id: str
@@ -60,7 +60,7 @@ class SlotOffer(Model):
 
 class SlotAnswer(Model):
     """A selection (`userResponse`: `slotId`, `resolutionMode` and `selectedRefs`, chosen from `refs` of the offer).
-    `at_us` is now, in Unix microseconds, and counts for 15 minutes.
+    `at_us` is the current time in Unix microseconds; it counts for 15 minutes.
     """
 
     answer: OpenObject
@@ -74,7 +74,7 @@ class SelectionQuery(Paged):
 
 
 class PinnedArtifact(Model):
-    """An artifact as it was selected. `content` is null unless it was asked for."""
+    """An artifact as it was selected. `content` is null unless the query asked for it."""
 
     ref: OpenObject
     title: str
@@ -83,7 +83,7 @@ class PinnedArtifact(Model):
 
 
 class RecordedSelection(Model):
-    """A selection of a run, and what it pinned."""
+    """A selection of a run, and the artifacts that it pinned."""
 
     act: SelectionAct
     pinned: list[PinnedArtifact]
@@ -111,7 +111,7 @@ async def list_slots(asked: Asked, page: Paged) -> DeclaredSlotPage:
 
 
 async def read_slot_offer(asked: Asked, _nothing: Nothing) -> SlotOffer:
-    """Read what a run asks the caller to select, and what they can select now."""
+    """Read which selection a run asks of the caller, and the artifacts that they can select now."""
     question, offer = await read_offer(asked.app.deployment, asked.tenant_id, asked.name, by=asked.by.id)
     return SlotOffer(run_id=asked.name, slot=question.slot, origin=question.origin, offer=offer)
 
@@ -134,7 +134,7 @@ async def select(asked: Asked, sent: SlotAnswer) -> ActProposal[SelectionAct]:
 
 
 async def list_selections(asked: Asked, query: SelectionQuery) -> SelectionPage:
-    """List the selections of a run, in order, as its journal has them, with what each pinned."""
+    """List the selections of a run, in order, as its journal has them, with the artifacts that each pinned."""
     ports = asked.app.deployment.ports
     store, entries = await verified_run(asked.app.deployment, asked.tenant_id, asked.name)
     principals, artifacts = run_principals(entries), ports.stores.artifacts(asked.tenant_id)

@@ -22,7 +22,7 @@ class StuckRun(Model):
 
 
 class DeadLetterPage(Model):
-    """A page of these runs, by id. `cursor` asks for the next page; null after the last."""
+    """A page of runs that are no longer driven, by id. `cursor` asks for the next page; null after the last."""
 
     items: list[StuckRun]
     cursor: str | None
@@ -41,14 +41,14 @@ class UndeliveredDocument(Model):
 
 
 class UndeliveredPage(Model):
-    """A page of these notices, by destination. `cursor` asks for the next page; null after the last."""
+    """A page of undelivered notices, by destination. `cursor` asks for the next page; null after the last."""
 
     items: list[UndeliveredDocument]
     cursor: str | None
 
 
 class BreakerDocument(Model):
-    """A circuit breaker that has ever opened. While it is `open`, no call is sent until `retry_at_us`; then one is."""
+    """A circuit breaker that has ever opened. While it is `open`, no call is sent before `retry_at_us`; then one is."""
 
     capability_id: str
     state: Literal["closed", "open", "half_open"]
@@ -74,7 +74,7 @@ async def list_stuck_runs(asked: Asked, page: Paged) -> DeadLetterPage:
 
 
 async def list_undelivered(asked: Asked, page: Paged) -> UndeliveredPage:
-    """List the notices that nobody took."""
+    """List the notices that their destinations did not take."""
     of, store = (asked.tenant_id, "notices"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
     found = await UNDELIVERED.page(store, after=opened_cursor(of, page.cursor), limit=page.limit)
     items = [

@@ -1,6 +1,6 @@
 """The outbox: what a person or another system learns of runs from outside, as webhooks and mails.
 
-- `notices`: what is said of a run, and what never is.
+- `notices`: what a notice says of a run, and what it never says.
 - `sending`: the notices of a tenant to one destination, at least once and in order per run.
 - `setting`: the setting `[outbox]`.
 

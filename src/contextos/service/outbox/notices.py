@@ -1,7 +1,8 @@
-"""Notices: what a person or another system learns of a run from outside, as a webhook or a mail.
+"""Make notices: the webhooks and mails by which a person or another system outside learns of a run.
 
-A notice names the run, what is asked of whom, and a link at which a person finds it. It holds no argument, no fact and
-no secret: who opens the link logs in there. Nothing in a notice approves anything. Its id is the same at every attempt.
+A notice names the run, the question, the role or person that is asked, and a link to the question. It holds no
+argument, no fact and no secret: a person who opens the link logs in there. A notice cannot approve anything. Its id is
+the same at every attempt.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NOTICED: Final[tuple[RunEventName, ...]] = (
     "effect.settled",
     "run.ended",
 )
-"""The events of a tenant of which there is a notice."""
+"""The events of a tenant for which a notice is sent."""
 
 RUN_IN_LINK: Final = "{run}"
 """Where the id of the run is put into a link."""
@@ -45,8 +46,8 @@ _FOR_A_PERSON: Final = frozenset({"escalated", "exhausted"})
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One notice. `sequence` is the number of its event among those of the tenant, and `at_us` the time of the event in
-    Unix microseconds. `told` are the members of `data` that its type has. `trace` are the trace headers with which it
-    is sent; none if the request of the run was erased.
+    Unix microseconds. `told` has the members of `data` that depend on its type. `trace` are the trace headers with
+    which it is sent; empty if the request of the run was erased.
     """
 
     id: str
@@ -87,8 +88,8 @@ def notice_of(
     upto: int | None = None,
     reminder: bool = False,
 ) -> Notice:
-    """Return the notice of an event. `entries` are those of its run, of which it is about the one with the number
-    `upto` (None: the last). `link` has `{run}` in it. What was erased is left out.
+    """Return the notice of an event. `entries` are those of its run; the event is about entry number `upto` (None: the
+    last). `link` contains `{run}`. Erased content is left out.
     """
     told, kind = _told(event, entries[:upto])
     if event.event == "approval.answered" and _is_void(entries[:upto], entries[upto or len(entries) :]):
@@ -116,7 +117,7 @@ def _trace(entries: Sequence[Entry], span_id: str) -> dict[str, str]:
     received = read_body(entries[0]) if entries and entries[0].kind == "run.received" else None
     if received is None:
         return {}
-    # Every receiver counts as outside of the trust domain.
+    # Every receiver counts as outside the trust domain.
     return child_headers(TraceContext.model_validate(received["request"]["trace"]), span_id, external=True)
 
 
@@ -125,7 +126,7 @@ def _iso(at_us: int) -> str:
 
 
 def _is_void(upto: Sequence[Entry], later: Sequence[Entry]) -> bool:
-    """Whether the run found the answer void with which `upto` ends."""
+    """Return whether the run found that the answer at the end of `upto` is void."""
     about = (one for one in later if one.kind in ("approval.asked", "approval.voided") and one.key == upto[-1].key)
     return next((one.kind for one in about), "") == "approval.voided"
 
@@ -142,13 +143,13 @@ def _told(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str, Any], No
 
 
 def _question(waits_for: str | None, entries: Sequence[Entry]) -> Mapping[str, Any]:
-    """What is asked, from the last question of this kind."""
+    """Return what the last question of this kind asks."""
     asked = (entry for entry in reversed(entries) if entry.kind in KINDS and KINDS[entry.kind].asks == waits_for)
     return next(map(_noticed, asked), {})
 
 
 def _noticed(entry: Entry) -> Mapping[str, Any]:
-    """What a person learns of an entry from outside; nothing of an erased one."""
+    """Return what a person outside may learn of an entry; nothing if it was erased."""
     row, body = KINDS.get(entry.kind), read_body(entry)
     return {} if body is None or row is None or row.noticed is None else row.noticed(body)
 

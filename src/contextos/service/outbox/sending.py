@@ -1,9 +1,10 @@
-"""The outbox: notices of the runs of a tenant to one destination, at least once and in order per run.
+"""The outbox: sends notices of a tenant's runs to one destination, at least once and in order per run.
 
-There is no table of notices to send. The journal has what happened, and a durable subscription has how far the
-destination is; so no notice is lost between the two, and a process that is killed anywhere leaves nothing half done. A
-destination that does not answer is tried again after growing waits. After `max_attempts` the notice is given up, on
-record, and the next one of its run follows. A question that still waits after `remind_after_s` is sent once more.
+There is no table of notices to send. The journal has the events, and a durable subscription has the place up to which
+the destination got them. So no notice is lost between the two, and a process that is killed at any point leaves nothing
+half done. A destination that does not answer is tried again after growing waits. After `max_attempts` the notice is
+given up, which is recorded, and the next notice of its run follows. A question that still waits after `remind_after_s`
+is sent once more.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ Send = Callable[[Notice], Awaitable[None]]
 """Sends one notice once, and returns when the destination has taken it. Raises a `ContextOSError` if it has not."""
 
 OUTBOX: Final = "outbox:"
-"""What the names of the subscriptions of outboxes begin with."""
+"""The beginning of the name of an outbox's subscription."""
 REMIND_EVERY_US: Final = 10_000_000
-"""How often it is looked for questions that wait too long, in microseconds."""
+"""The time between two searches for questions that wait too long, in microseconds."""
 _Known: TypeAlias = "StoredDocument[Reminder] | None"
 _PERSONS: Final = frozenset({"approval", "slot", "settlement"})
 
@@ -63,7 +64,7 @@ class Outbox:
 
     @property
     def name(self) -> str:
-        """The name of the subscription."""
+        """Return the name of the subscription."""
         return f"{OUTBOX}{self.destination}"
 
     async def register(self) -> None:
@@ -71,7 +72,7 @@ class Outbox:
         await self._subscriber.register()
 
     async def deliver(self) -> int:
-        """Send what is due, if no other process does. Returns after how many microseconds to call again.
+        """Send the notices that are due, if no other process does. Returns after how many microseconds to call again.
 
         Raises as `Subscriber.deliver`.
         """
@@ -96,8 +97,8 @@ class Outbox:
             await self.send(notice)
 
     async def _overdue(self, now_us: int) -> AsyncIterator[tuple[RunEvent, Sequence[Entry], _Known]]:
-        """Yield the questions that were sent, and that nobody has answered for too long, each with the run so far and
-        what is known of its reminder. Those whose reminder was sent, or has to wait, are left out.
+        """Yield the questions that were sent and that nobody has answered for too long, each with the run so far and
+        the state of its reminder. Questions whose reminder was sent, or has to wait, are left out.
         """
         async for began in waiting_runs(self._store, self.tenant_id, 0):
             asked = [one for one in await self._store.lines(INDEX, began.key) if one.kind == "run.waiting"]
@@ -113,7 +114,7 @@ class Outbox:
                 yield event_of_line(line, run), run.entries[: read_body(line)["entries"]], known
 
     async def _remind(self, event: RunEvent, entries: Sequence[Entry], known: _Known) -> None:
-        """Send a reminder. What a crash interrupts is sent again."""
+        """Send a reminder. A reminder that a crash interrupts is sent again."""
         key, now_us = event_key(self.name, event.sequence), self.deployment.ports.clock.now_us()
         failures, fault = known.body.failures if known else 0, ""
         try:

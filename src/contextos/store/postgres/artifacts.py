@@ -191,7 +191,7 @@ class PostgresArtifacts:
         return PostgresArtifacts(self._tenant, self._connections, record)
 
     async def _note(self, connection: Connection) -> None:
-        """Append the control entry of the act that this change carries out, if there is one."""
+        """Append the control entry of the operator's act that this change carries out, if there is such an act."""
         if self._record is not None:
             lock, line = control_line(self._tenant, self._record)
             await connection.execute(_LOCK_CONTROL, lock)
@@ -314,7 +314,7 @@ class PostgresArtifacts:
         return rows.pinned(refs, found)
 
     async def _pinned(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Any]:
-        """One row for each ref. The last column of a ref without its revision is NULL."""
+        """Return one row for each ref. The last column of a ref without its revision is NULL."""
         keys = [[ref.triple[at] for ref in refs] for at in range(3)]
         async with self._connections().transaction(self._tenant) as connection:
             found: list[Any] = await connection.fetch(

@@ -1,9 +1,9 @@
 """`PostgresClaims`: the port `Claims` on PostgreSQL, which workers on any number of machines share.
 
 A claim is the column `worker` of a run's row, so it needs no second record and is in every backup of the store. One
-statement is the whole exchange: a sign of life, the runs that the worker gives back, and those that it takes. The same
-connection listens for the channel that commits of due runs notify. Behind a pooler nothing arrives there, and workers
-find runs when they ask.
+statement makes the whole exchange: the worker's sign of life, the runs that it gives back, and the runs that it takes.
+The same connection listens on the channel that commits of due runs notify. Behind a pooler no notification arrives, and
+workers find runs only when they ask.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 CHANNEL: Final = "contextos_due"
 HEARD_WITHIN_S: Final = 2.0
 ANSWERED_WITHIN_S: Final = 5.0
-"""A worker that waits longer for an answer would count as dead before it asks on another connection."""
+"""The longest wait for an answer, in seconds. After more, the worker would count as dead before it asks on another
+connection."""
 _CLAIM: Final = (
     "SELECT server_us, taken_tenants, taken_runs, kept_tenants, kept_runs, dead, next_in_us, next_after"
     " FROM contextos.claim_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
@@ -104,9 +105,9 @@ class PostgresClaims:
             raise postgres_error(fault) from fault
 
     async def _open(self) -> Connection:
-        """Return the connection that listens. A notification from another session shows whether any arrive.
+        """Return the connection that listens. A notification from another session shows whether notifications arrive.
 
-        A pooler passes on what comes while a statement of this connection runs, so none runs meanwhile.
+        No statement of this connection runs meanwhile: a pooler passes on the notifications that come during one.
         """
         if self._connection is None or self._connection.is_closed():
             self.is_notified, self._states_held = False, True

@@ -1,4 +1,4 @@
-"""Translate a group of batches into calls of the SQL function `contextos.commit_batches`, each for one tenant.
+"""Translates a group of batches into calls of the SQL function `contextos.commit_batches`, each for one tenant.
 
 A call writes all its batches or none. Values are passed as arrays of rows (composite types of the schema), not as one
 array for each column: asyncpg tests every element of an array for nesting, and rows are far fewer than fields.
@@ -62,7 +62,7 @@ def split_into_calls(group: Iterable[Job]) -> list[list[Job]]:
 
 
 def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks: Sequence[int]) -> tuple[Any, ...]:
-    """Return the arguments of the SQL function `contextos.commit_batches`, in its order."""
+    """Return the arguments of `contextos.commit_batches`, in order. None for `now_us`: the server's clock counts."""
     tenant, batches = jobs[0].tenant, [job.batch for job in jobs]
     return (
         tenant,
@@ -113,13 +113,13 @@ def _run_row(batch: Batch) -> tuple[Any, ...]:
 
 
 def _changes_run(batch: Batch) -> bool:
-    """Whether the row of the batch's run changes (its wake time, its mark as waiting, its number), or its terms."""
+    """Return whether the terms or the row of the batch's run change (its wake time, mark as waiting, or number)."""
     numbered = any(_numbers_run(batch, stream, draft) for stream, draft in batch.shared)
     return numbered or any(one is not None for one in (batch.wake_at_us, batch.waiting, batch.terms))
 
 
 def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:
-    """Whether this is a line of the index about the batch's own run: the first one is the run's number."""
+    """Return whether this draft is a line of the index about the batch's own run: the first one numbers the run."""
     return stream == INDEX and draft.key == batch.run
 
 

@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database: their settings, a bounded pool, and the translation of their errors.
+"""Opens connections to one PostgreSQL database, keeps them in a bounded pool, and translates their errors.
 
 A connection belongs to one event loop. After an error it is closed and replaced, because its state is unknown; so a
 store works again as soon as its server does.
@@ -28,7 +28,7 @@ SESSION_SETTINGS: Final = {
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
-    # Longest wait for a lock of another session. The writer sets its own.
+    # Longest wait for a lock of another session. The writer sets its own limit.
     "lock_timeout": "2s",
     # A process that stops inside a transaction keeps its locks for at most this time.
     "idle_in_transaction_session_timeout": "10s",
@@ -36,7 +36,7 @@ SESSION_SETTINGS: Final = {
 }
 
 UNSAFE_TO_LOSE: Final = tuple(name for name in SESSION_SETTINGS if name not in ("application_name", "jit"))
-"""The settings that a store is not used without: a pooler can drop them without a word."""
+"""The settings without which a store is not used: a pooler can drop them silently."""
 
 Connection = Any
 """An `asyncpg` connection; asyncpg has no type annotations."""
@@ -50,11 +50,12 @@ _AGAIN: Final = frozenset({"40"})
 _LOCKED: Final = "55P03"
 _LOST_STATEMENT: Final = frozenset({"26000", "42P05"})
 _DISK_FULL: Final = "53100"
-"""The other states of class 53 are about one statement, or refuse a connection, which `due` notices."""
+"""The SQLSTATE of a full disk. The other states of class 53 are about one statement, or refuse a connection, which
+`due` notices."""
 _PROBE: Final = (
     "CREATE TEMPORARY TABLE contextos_room ON COMMIT DROP AS SELECT number FROM generate_series(1, 40000) AS g (number)"
 )
-"""More than one MiB beside the tables of the database. It is gone with its transaction."""
+"""A statement that writes more than one MiB beside the tables of the database, until its transaction ends."""
 SOON_MS: Final = 100
 SETTINGS_LOST: Final = "a pooler between drops settings of the connection"
 STATEMENTS_LOST: Final = "a pooler between loses the prepared statements of its clients"
@@ -71,8 +72,8 @@ class SettingsLost(asyncpg.InterfaceError):  # type: ignore[misc]  # asyncpg has
 
 
 async def connect_postgres(url: str) -> Connection:
-    """Open a connection whose commits are durable when they return: its settings are read back. Raises the errors of
-    asyncpg, among them `SettingsLost`.
+    """Open a connection, and read its settings back: its commits are durable when they return. Raises `SettingsLost` if
+    the server has other settings, and the errors of asyncpg.
     """
     connection = await asyncpg.connect(
         url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=SESSION_SETTINGS
@@ -112,7 +113,7 @@ def postgres_error(fault: BaseException) -> ContextOSError:
 
 
 def loses_statements(fault: BaseException) -> bool:
-    """Return whether a statement that this connection prepared is unknown to its server, or one of another client."""
+    """Return whether the server lacks a statement that this connection prepared, or has another under its name."""
     return getattr(fault, "sqlstate", None) in _LOST_STATEMENT
 
 
@@ -125,7 +126,7 @@ def is_callers_fault(fault: BaseException) -> bool:
 
 
 def is_locked(fault: BaseException) -> bool:
-    """Whether another session held a lock for too long."""
+    """Return whether another session held a lock for too long."""
     return getattr(fault, "sqlstate", None) == _LOCKED
 
 
@@ -137,10 +138,10 @@ def is_repeatable(fault: BaseException) -> bool:
 
 
 class DiskRoom:
-    """What the last writes of a store said about the disk of its server. All event loops of the store share it.
+    """What the last writes of a store showed about the disk of its server. All event loops of the store share it.
 
-    A server whose data disk is full goes on answering reads, and nobody can ask it how much room it has. So before a
-    write that finds it full nothing is known. A server without room for its log does not answer.
+    A server whose data disk is full goes on answering reads, and nobody can ask it how much room it has. So only a
+    write shows that the disk is full. A server without room for its log does not answer at all.
     """
 
     def __init__(self) -> None:
@@ -159,14 +160,16 @@ class DiskRoom:
             self._fault = first_line(fault)
 
     def note_commit(self) -> None:
-        """Take note that something was committed. A small commit can find room on a page where a large one finds none,
-        so it counts only where the role may not probe.
+        """Take note of a commit. It counts only if the role may not probe: a small commit can find room on a page where
+        a large one finds none.
         """
         if self._only_commits_tell:
             self._fault = ""
 
     async def probe(self, connection: Connection) -> None:
-        """Raise `Unavailable` if the disk is full still. A role that may make no temporary table waits for a commit."""
+        """Raise `Unavailable` if the disk is still full. A role that may not make a temporary table cannot probe: then
+        only a commit shows that there is room.
+        """
         if not self._only_commits_tell:
             try:
                 async with connection.transaction():
@@ -181,11 +184,11 @@ class DiskRoom:
 
 
 class Connections:
-    """A pool of at most `limit` connections for one event loop. With `read_only` each is lent in a transaction in which
-    the server refuses every write.
+    """A pool of at most `limit` connections for one event loop. With `read_only` each connection is lent in a
+    transaction in which the server refuses every write.
 
-    Methods raise `Unavailable` if none is free within `wait_timeout_s`, if `MAX_WAITING` callers wait already, or once
-    the pool is closed.
+    Methods raise `Unavailable` if no connection is free within `wait_timeout_s` seconds, if `MAX_WAITING` callers wait
+    already, or once the pool is closed.
     """
 
     def __init__(
@@ -228,13 +231,13 @@ class Connections:
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Connection]:
-        """Open a transaction that sees and writes only `tenant`; commits at the end, rolls back on an exception."""
+        """Open a transaction that sees and writes only rows of `tenant`. Commits at the end, rolls back on an error."""
         async with self.connection() as connection, connection.transaction():
             await connection.execute("SELECT set_config('contextos.tenant', $1, true)", tenant)
             yield connection
 
     async def require_room(self) -> None:
-        """Raise `Unavailable` if a write found the disk of the server full, and nothing shows that there is room."""
+        """Raise `Unavailable` if a write found the server's disk full, and nothing has shown since that it has room."""
         if self._room.is_in_doubt:
             async with self.connection() as connection:
                 await self._room.probe(connection)

@@ -1,4 +1,4 @@
-"""The identity of a PostgreSQL database, and whether each tenant's store is still in the database that it records.
+"""Reads the identity of a PostgreSQL database, and checks that a tenant's store is still in its recorded database.
 
 The identity is the system identifier, the database oid and the timeline. It changes when a dump is restored into
 another database, and when a server is recovered to an earlier time or promoted. After such a change nothing is
@@ -47,8 +47,8 @@ def store_name(identity: str) -> str:
 async def is_same_database(connection: Connection, tenant: str, identity: str) -> bool:
     """Return whether a tenant's store belongs to the database `identity`; call inside the tenant's transaction.
 
-    Records the identity when the store is new or has begun a new epoch (as after a recorded restore). False if the
-    store records another identity and has begun no epoch since.
+    Records the identity if the store is new or has begun a new epoch (as after a recorded restore). Returns False if
+    the store records another identity and has begun no epoch since.
     """
     rows = await connection.fetch(_READ, tenant, EPOCHS.name)
     found = {key: (version, body) for key, version, body in rows}

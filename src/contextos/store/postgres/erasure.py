@@ -1,4 +1,4 @@
-"""The erasure of one entry in a PostgreSQL store: its segment is stored again without body and salt."""
+"""Erases one entry in a PostgreSQL store: stores its segment again without the body and salt of the entry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ERASE: Final = "SELECT contextos.erase_entry($1, $2, $3, $4, $5, $6, $7, $8, $9
 async def erase_in_segment(
     connection: Connection, tenant: str, run: str, seq: int, lock: int, line: tuple[Any, ...]
 ) -> bool:
-    """Erase one entry inside a transaction; return False if it does not exist. Repeated if its segment changed."""
+    """Erase one entry inside a transaction; return False if it does not exist. Tries again if its segment changed."""
     for _ in range(ERASE_ATTEMPTS):
         rows = await connection.fetch(SEGMENTS, tenant, run, seq - 1, 1)
         row = Segment(*rows[0][1:]) if rows else None

@@ -177,7 +177,7 @@ class PostgresGraph:
 async def _change(
     connection: Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]
 ) -> tuple[list[Node], GraphChange]:
-    """Return the nodes and edges among these that the graph does not contain yet, and the edges to withdraw."""
+    """Return the nodes that the graph does not contain yet, and the change of its edges: new ones and withdrawals."""
     rows = await connection.fetch(_NODES, tenant, [node.ceid for node in nodes], _MAX_COMMIT)
     newest = {row[0]: Node(*row) for row in rows}
     new_nodes = [node for node in nodes if newest.get(node.ceid) != node]
@@ -205,7 +205,7 @@ class _NotLookedUp(LookupError):
 
 
 async def _planned_change(connection: Connection, tenant: str, edges: Sequence[Edge]) -> GraphChange:
-    """Plan the change. Planning starts again after each id that it needs and lacks; usually all are looked up first."""
+    """Plan the change of `edges`. Most stored edges are looked up first; for any other one planning starts again."""
     known: dict[str, StoredEdge | None] = {}
 
     async def look_up(edge_ids: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
-"""Catalogue queries that find changed protections: what isolates tenants and keeps the journal append-only.
+"""Finds changed protections in PostgreSQL's catalogue: those that isolate tenants and keep the journal append-only.
 
-An owner or superuser can change these after the migration: row-level security, policies, owners, triggers, the text of
-functions, rules, views and surplus rights. Such a change could show one tenant's rows to another, hide due runs, or let
-the application's role change rows that it can only append. The rights that a run needs are checked in `schema`.
+An owner or superuser can change row-level security, policies, owners, triggers, the text of functions, rules, views and
+rights after the migration. Such a change could show one tenant's rows to another, hide due runs, or let the
+application's role change rows that it can only append. The rights that a run needs are checked in `schema`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-# A role bypasses the policies if it can become a role that ignores them, or an owner, who can remove them.
+# A role bypasses the policies if it can become a role that ignores them, or an owner of a table, who can remove them.
 BYPASSES_POLICIES: Final = (
     "SELECT EXISTS ("
     "  SELECT FROM pg_roles AS role"
@@ -69,7 +69,7 @@ TRIGGERS: Final = {
     "of_run_only": ("context_selection_acts",),
     "of_act_only": ("run_context_selections",),
 }
-"""The triggers that keep rows append-only: name, and the tables that must have it."""
+"""The triggers that keep rows append-only: the tables that must have each trigger, by its name."""
 _FUNCTIONS_OF_TRIGGERS: Final = {
     ("continues", "segments"): "segment_continues",
     ("erases_only", "segments"): "erases_only",
@@ -84,7 +84,7 @@ _FUNCTIONS_OF_TRIGGERS: Final = {
     ("of_run_only", "context_selection_acts"): "act_of_run_only",
     ("of_act_only", "run_context_selections"): "ref_of_act_only",
 }
-"""The function of a trigger, if it is not `append_only`."""
+"""The functions of the triggers whose function is not `append_only`."""
 _TRIGGER_TYPES: Final = {
     "keeps": 2 | 8 | 32,
     "stands": 2 | 16,
@@ -113,7 +113,7 @@ CHANGEABLE_COLUMNS: Final = {
     "runs": ("wake_at_us", "number", "waiting"),
     "semantic_assertions": ("eligibility", "archived_at_us"),
 }
-"""The columns that the application's role can update, each within what the triggers allow."""
+"""The columns that the application's role can update; triggers limit each update further."""
 _CHANGEABLE: Final = ", ".join(f"('{name}', '{column}')" for name, cs in CHANGEABLE_COLUMNS.items() for column in cs)
 CHANGED_PROTECTIONS: Final = f"""
 WITH RECURSIVE held AS (

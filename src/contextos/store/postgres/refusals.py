@@ -1,6 +1,7 @@
-"""Errors of a store that cannot start on a PostgreSQL database, each with one sentence and a remedy.
+"""Makes the errors of a store that cannot start on a PostgreSQL database, each with one sentence and a remedy, and
+refuses batches that it cannot store.
 
-`InvalidSettings` if another attempt would fail in the same way; `Unavailable` if it could succeed.
+An error is `InvalidSettings` if another attempt would fail in the same way, and `Unavailable` if it could succeed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _HUNG_UP: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 def refuse_url(url: str) -> None:
-    """Raise `InvalidSettings` for a URL that is not one of PostgreSQL or names an unreadable file."""
+    """Raise `InvalidSettings` for a URL that is not a PostgreSQL URL, or that names an unreadable file."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise unusable(url, "it is not a PostgreSQL URL", _FORM)
     try:
@@ -139,7 +140,7 @@ def refuse_broken_chain(tenant: str, batch: Batch) -> None:
 
 
 def refuse_unstorable(tenant: str, batch: Batch) -> None:
-    """Raise `InvalidInput` for texts that PostgreSQL cannot store, and for more writes than it can lock."""
+    """Raise `InvalidInput` for texts that PostgreSQL cannot store, and for more than `MAX_BATCH_WRITES` writes."""
     texts = [tenant, batch.run, *(batch.signature or ())]
     for entry in batch.entries:
         texts += (entry.kind, entry.key, entry.by, entry.body_digest, entry.prev_hash, entry.hash)

@@ -1,4 +1,4 @@
-"""Reads of runs from a PostgreSQL store: their entries from segments, and all about a run as of one moment."""
+"""Reads runs from a PostgreSQL store: their entries from segments, and all about a run as of one moment."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _LOOK: Final = (
 _SEQ: Final = attrgetter("seq")
 
 Fetch = Callable[..., Awaitable[Sequence[Any]]]
-"""Takes a statement whose first argument is the tenant, and its other arguments. Returns the rows."""
+"""Runs a statement whose first argument is the tenant, with its other arguments, and returns the rows."""
 
 
 async def read_run(fetch: Fetch, tenant: str, run: str) -> StoredRun:
-    """Return what is stored about a run as of one moment. Raises as `read_rows`."""
+    """Return all that is stored about a run as of one moment. Raises as `read_rows`."""
     if not is_text(run):
         return StoredRun((), (), (), None)
     ((length, page, signed, lines, lease_version, lease),) = await fetch(_RUN, run, POSTGRES_PAGE_SEGMENTS)
@@ -43,7 +43,7 @@ async def read_run(fetch: Fetch, tenant: str, run: str) -> StoredRun:
     rows = [(before, *row[2:]) for before, row in zip([None, *(one["head"] for one in page)], page, strict=False)]
     entries = list(read_rows(tenant, run, 0, rows))
     if len(rows) == POSTGRES_PAGE_SEGMENTS:
-        # The run can have grown since.
+        # The run can have grown since: read only as far as it was then.
         entries += await read_entries(fetch, tenant, run, len(entries), length - len(entries))
     return StoredRun(
         tuple(entries),

@@ -77,9 +77,9 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
     """Check that a store can run on the database at `url` as the role that `url` names; return the database's identity.
 
     Refuses a database without schema, an older or newer schema, an encoding other than UTF-8, a server older than 15,
-    a role that cannot use the schema, has surplus rights or bypasses row-level security, and a schema in which that
-    security, a policy, a trigger, a function or an owner has changed since the migration, or a view opens it. A
-    standby is refused unless the store is opened `read_only`.
+    a role that cannot use the schema, has surplus rights or bypasses row-level security, and a schema in which
+    row-level security, a policy, a trigger, a function or an owner has changed since the migration, or in which a view
+    bypasses that security. A standby is refused unless the store is opened `read_only`.
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """
@@ -130,8 +130,8 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
 async def migrate_schema(url: str) -> tuple[str | None, str]:
     """Migrate the schema at `url` to the newest version in one transaction; return the versions (before, after).
 
-    Can be repeated. Of several processes one migrates and the others wait. Refuses a schema that is newer than this
-    code. The role needs `CREATE` on the database, and `CREATEROLE` unless the role `contextos_app` exists.
+    Can be repeated. If several processes call it, one migrates and the others wait. Refuses a schema that is newer than
+    this code. The role needs `CREATE` on the database, and `CREATEROLE` unless the role `contextos_app` exists.
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """

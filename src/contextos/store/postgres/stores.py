@@ -94,8 +94,8 @@ _CAN_ERASE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LoopResources:
-    """What one event loop uses: connections for reads, a writer, and the running checks whether a store
-    was restored.
+    """The resources of one event loop: connections for reads, a writer, and, by tenant, the running checks whether its
+    store was restored.
     """
 
     connections: Connections
@@ -106,9 +106,9 @@ class LoopResources:
 class PostgresStores:
     """All tenants' storage in the PostgreSQL database at `url`. Use `open`: the constructor checks nothing.
 
-    The deadlines of writes are compared with `clock`, or with the server's, which all machines share, if it is None.
-    Each event loop opens at most `readers` connections for reads and one for writes. `open` sets `name`, which differs
-    for every database. `confirmed_tenants` are the tenants whose store was found to be in this database.
+    The deadlines of writes are compared with `clock`; if it is None, with the server's clock, which all machines share.
+    Each event loop opens at most `readers` connections for reads, and its writer opens its own. `open` sets `name`,
+    which differs for every database. `confirmed_tenants` are the tenants whose store was found to be in this database.
     """
 
     name = ""
@@ -146,15 +146,15 @@ class PostgresStores:
         return PostgresStore(tenant_id, self)
 
     def graph(self, tenant_id: str) -> Graph:
-        """The graph of a tenant, in the same database."""
+        """Return the graph of a tenant, in the same database."""
         return PostgresGraph(tenant_id, lambda: self.for_loop().connections, self.checked_transaction)
 
     def artifacts(self, tenant_id: str) -> PostgresArtifacts:
-        """The artifacts of a tenant, in the same database."""
+        """Return the artifacts of a tenant, in the same database."""
         return PostgresArtifacts(tenant_id, lambda: self.for_loop().connections)
 
     async def require_room(self) -> None:
-        """Raise `Unavailable` if a write of this process found the disk of the server full, and it is full still."""
+        """Raise `Unavailable` if a write of this process found the disk of the server full, and it is still full."""
         await self.for_loop().connections.require_room()
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
@@ -166,8 +166,11 @@ class PostgresStores:
     async def erase(self, tenant_id: str, run: str, seq: int, record: Draft, terms: TermChange | None = None) -> None:
         """Record the erasure and delete the body and salt of one entry.
 
-        The role of the store is a member of `contextos_eraser`. The next `VACUUM` removes the bytes from the table's
-        pages. The server's log and backups keep them until they are deleted themselves.
+        The next `VACUUM` removes the bytes from the table's pages. The server's log and backups keep them until they
+        are deleted themselves.
+
+        Raises: `InvalidSettings` unless the role of the store is a member of `contextos_eraser`; `NotFound` if there is
+        no such entry; `InvalidInput` without a valid record.
         """
         refuse_erasure(run, seq, record)
         if tenant_id and is_text(tenant_id, run, record.key, record.by) and 0 < seq <= MAX_SQL_INTEGER:
@@ -177,7 +180,7 @@ class PostgresStores:
                     raise InvalidSettings(
                         Problem("/store", "cannot_erase", "its role cannot erase", "run `GRANT contextos_eraser TO` it")
                     )
-                # A commit of the run that is open ends first, so that who reads the run next sees all that it stated.
+                # An open commit of the run ends first, so that the next reader of the run sees all that it stated.
                 await connection.execute(_LOCK, sorted((lock, stream_lock(tenant_id, run))))
                 if await erase_in_segment(connection, tenant_id, run, seq, lock, line):
                     if terms is not None:
@@ -186,7 +189,7 @@ class PostgresStores:
         raise nothing_to_erase(run, seq)
 
     def for_loop(self) -> LoopResources:
-        """Return the resources of the running event loop. Raises `Unavailable` once closed."""
+        """Return the resources of the running event loop. Raises `Unavailable` once the stores are closed."""
         loop = asyncio.get_running_loop()
         resources = self._loops.get(loop)
         if resources is None:
@@ -261,8 +264,8 @@ class PostgresStores:
         return connection
 
     async def leave_loop(self) -> None:
-        """Finish the queued batches of the running event loop, and close its connections. Call it before the loop ends,
-        where others go on.
+        """Finish the queued batches of the running event loop, and close its connections. Call it before the loop ends
+        if other event loops go on using these stores.
         """
         with self._lock:
             resources = self._loops.pop(asyncio.get_running_loop(), None)

@@ -1,4 +1,4 @@
-"""The terms by which a search finds runs, in a PostgreSQL store. The functions run inside a transaction."""
+"""Reads and changes the terms by which a search finds runs, inside a transaction of a PostgreSQL store."""
 
 from __future__ import annotations
 

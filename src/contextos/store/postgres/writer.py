@@ -63,10 +63,10 @@ _BUGS: Final = (TypeError, ValueError, ArithmeticError, LookupError, AttributeEr
 
 
 class GroupWriter:
-    """Commits batches, those of one run in order of arrival. The future of a batch is done when the batch is durable.
+    """Commits batches; the batches of one run in order of arrival. A batch's future is done when the batch is durable.
 
     Deadlines are compared with `clock`, or with the server's clock if it is None. At most `queue_limit` batches wait.
-    `room` learns what commits say about the disk of the server.
+    `room` takes note of what commits show about the disk of the server.
     `commit` raises `Unavailable` when the queue is full, after `close`, and for every batch of a group whose
     transaction was lost. The next group starts on a new connection.
     """
@@ -268,7 +268,7 @@ def _resolve_job(job: Job, outcome: CommitOutcome) -> None:
 
 
 def _conflict(outcome: str) -> Conflict:
-    """The conflict that `contextos.commit_batches` returned. No collection or run begins with `@`."""
+    """Return the error for an outcome of `contextos.commit_batches`. No collection or run begins with `@`."""
     if not outcome.startswith("@"):
         return Conflict(outcome)
     store_us, _, what = outcome[1:].partition(" ")

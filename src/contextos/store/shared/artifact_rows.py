@@ -104,13 +104,13 @@ SCOPE: Final = (
     " WHEN {0}.visibility = 'org' THEN 'organization' WHEN {0}.visibility = 'workspace' THEN 'workspace'"
     " ELSE {0}.owner_level END"
 )
-"""SQL for the scope of an artifact: that of its visibility or, where this has none, that of its owner."""
+"""SQL for the scope of an artifact: the scope of its visibility or, if its visibility has none, that of its owner."""
 OWN_USER: Final = "CASE WHEN {0}.owner_level = 'user' THEN {0}.owner_id ELSE '' END"
 """SQL for the user that owns an artifact, or the empty text if no user does."""
 COPIED_COLUMNS: Final = (
     f"a.visibility = s.visibility AND {SCOPE.format('a')} = s.source_scope AND {OWN_USER.format('a')} = s.own_user"
 )
-"""SQL condition that an assertion's copied columns agree with the artifact. The copies only serve as an index."""
+"""SQL condition that an assertion's copied columns agree with the artifact. The copies are only there for an index."""
 _WEIGHTS: Final = " ".join(f"WHEN '{scope}' THEN {weight}" for weight, scope in enumerate(SCOPES))
 WEIGHT: Final = f"CASE {{0}} {_WEIGHTS} END"
 """SQL for the sort order of a scope, from narrow to broad."""
@@ -145,7 +145,7 @@ def library(
     assertions: Sequence[ArtifactRow],
 ) -> StoredLibrary:
     """Convert the rows that `library_queries` found. Raises `Integrity` for a row that contradicts another, or whose id
-    is not derived from what it is.
+    is not derived from its content.
     """
     made = []
     try:
@@ -172,8 +172,8 @@ def library(
 
 
 def insert(table: str, columns: Sequence[str], mark: str, *, first: int = 1) -> str:
-    """Return an INSERT statement for one row. `mark` is the database's placeholder, with `{}` for its number, from
-    `first`.
+    """Return an INSERT statement for one row. `mark` is the database's placeholder, with `{}` for its number; the
+    numbers begin with `first`.
     """
     placeholders = ", ".join(mark.format(number) for number, _ in enumerate(columns, first))
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})"  # noqa: S608
@@ -253,8 +253,8 @@ def ref(row: ArtifactRow) -> ArtifactRef:
 
 
 def revision(row: ArtifactRow) -> Revision:
-    """Convert a row of the table `representations`, without its tenant, to a `Revision`. Raises `Integrity` if it is
-    malformed, or its digest is that of another text.
+    """Convert a row of the table `representations`, without its tenant, to a `Revision`. Raises `Integrity` if the row
+    is malformed, or its digest does not match its text.
     """
     try:
         found = Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))

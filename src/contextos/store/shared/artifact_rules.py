@@ -36,7 +36,7 @@ def revision_id(tenant: str, org_id: str, artifact_id: str, number: int) -> str:
 
 
 def assertion_id(tenant: str, org_id: str, artifact_id: str, extension: str, number: int) -> str:
-    """Return the id of the assertion with this number among those that an artifact is of one type."""
+    """Return the id of the assertion with this number among those that state the type `extension` of the artifact."""
     return _derived("asr_", tenant, org_id, artifact_id, extension, number)
 
 
@@ -58,7 +58,7 @@ def revision_of(tenant: str, new: NewRevision, number: int) -> Revision:
 def assertion_of(tenant: str, new: NewAssertion, number: int) -> Assertion:
     """Return the stored form of a new assertion, which states that an artifact has a type.
 
-    `number` tells this assertion from earlier ones that state the same.
+    `number` distinguishes this assertion from earlier assertions that state the same.
     """
     return Assertion(
         assertion_id=assertion_id(tenant, new.org_id, new.artifact_id, new.extension, number),
@@ -75,8 +75,8 @@ def assertion_of(tenant: str, new: NewAssertion, number: int) -> Assertion:
 
 
 def gives_way(active: Assertion, new: NewAssertion) -> bool:
-    """Return whether a new statement of an artifact's type replaces the active one. One by an automatic matcher never
-    does.
+    """Return whether a new statement of an artifact's type replaces the active one. A statement by an automatic matcher
+    never does.
     """
     return new.asserted_by != "matcher" and PRECEDENCE[active.asserted_by] <= PRECEDENCE[new.asserted_by]
 
@@ -129,10 +129,10 @@ def is_governed(run_id: str) -> bool:
 
 
 def refuse_unmade(act: SelectionAct, selected: Iterable[bytes | None]) -> None:
-    """Raise `InvalidInput` for an act of a governed run that its journal does not hold.
+    """Raise `InvalidInput` for a selection of a governed run that the journal of the run does not hold.
 
-    `selected` are the bodies of the entries `slot.selected` with the act's key. The stores refuse such an act with a
-    trigger; this gives the reason.
+    `selected` are the bodies of the entries `slot.selected` with the act's key. A trigger of the store refuses such an
+    act, too; this function gives the reason.
     """
     if not any(body is not None and orjson.loads(body)["answer"].get("act") == act.to_json() for body in selected):
         detail = f"`{act.origin.parent_run_id}` is a governed run, and its journal does not hold this selection"
@@ -141,7 +141,7 @@ def refuse_unmade(act: SelectionAct, selected: Iterable[bytes | None]) -> None:
 
 
 def refuse_repeated(act: SelectionAct, stored: str) -> None:
-    """Raise `RepeatedAct` if the selection's id is recorded with another digest than `stored`."""
+    """Raise `RepeatedAct` if `stored`, the digest recorded for the selection's id, is not the digest of `act`."""
     if stored != selection_fingerprint(act):
         detail = f"`{act.selection_id}` is recorded with another pick"
         raise RepeatedAct(Problem("/origin/act_key", "repeated_act", detail, "give every act a key of its own"))

@@ -1,4 +1,4 @@
-"""Checks of a batch that every store makes before it reads its own state."""
+"""Checks a batch, as every store does before it reads its own state."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _expect, _collection, _key, _body = map(attrgetter, ("expect", "collection", "ke
 MAX_BATCH_ENTRIES: Final = 10_000
 MAX_ENTRY_BYTES: Final = 64 << 20
 MAX_NAME_BYTES: Final = 800
-"""A key consists of three names, and an index entry of PostgreSQL has at most 2,704 bytes."""
+"""The longest name, in bytes of UTF-8. A key has three names, and an index entry of PostgreSQL at most 2,704 bytes."""
 MAX_ENTRY_NAME_CHARS: Final = 64 << 10
-"""Kind, key and author of an entry of a run together, which no index holds."""
+"""The most characters that kind, key and author of a run's entry have together. No index holds them."""
 MAX_SQL_INTEGER: Final = 2**63 - 1
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _HEX: Final = re.compile("(?:[0-9a-f]{2})*")
@@ -71,7 +71,7 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
 
 
 def is_too_long(name: str) -> bool:
-    """Whether a name is longer than `MAX_NAME_BYTES` in UTF-8."""
+    """Return whether a name is longer than `MAX_NAME_BYTES` in UTF-8."""
     return len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
 
 
@@ -86,9 +86,8 @@ def nothing_signed(stream: str) -> InvalidInput:
 
 
 def refuse_erasure(run: str, seq: int, record: Draft) -> None:
-    """Refuse to erase an entry of a shared stream, and to erase one without its record.
-
-    Raises: `NotFound`, `InvalidInput`.
+    """Refuse to erase an entry of a shared stream (`NotFound`), or one whose erasure `record` does not record
+    (`InvalidInput`).
     """
     if run in SHARED_STREAMS:
         raise nothing_to_erase(run, seq)
@@ -102,7 +101,9 @@ def nothing_to_erase(run: str, seq: int) -> NotFound:
 
 
 def _problems(where: str, values: Sequence[T], misfits: Callable[[Sequence[T]], list[_Misfit]]) -> list[Problem]:
-    """Return what is wrong with each of these values. What all together do not have, none has."""
+    """Return the problems of these values, each with its place. All values are first checked together, which is faster:
+    if that finds no misfit, no value has one.
+    """
     if not values or not misfits(values):
         return []
     found = ((at, misfit) for at, one in enumerate(values) for misfit in misfits((one,)))
@@ -135,7 +136,7 @@ def _entry_misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[_Mis
 
 
 def is_storable(names: str) -> bool:
-    """Whether there is no half of a surrogate pair, which no database stores."""
+    """Return whether the names hold no half of a surrogate pair, which no database stores."""
     return names.isascii() or not _SURROGATE.search(names)
 
 

@@ -15,7 +15,7 @@ FoundRow = tuple[str, str, str, str, bytes, int]
 class BreadthFirstWalk:
     """A breadth-first walk over a graph, hop by hop.
 
-    It follows, from each node, the first `fan_out` edges by id that no earlier hop has found; `limit` edges in all.
+    From each node it follows the first `fan_out` edges, by id, that no earlier hop has found; at most `limit` in all.
     """
 
     def __init__(self, seeds: Iterable[str], *, fan_out: int, limit: int) -> None:

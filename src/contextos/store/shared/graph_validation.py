@@ -1,8 +1,8 @@
-"""Validation of nodes, edges and withdrawals before they are appended to a graph, the same for every store.
+"""Validates nodes, edges and withdrawals before they are appended to a graph, in the same way for every store.
 
 A statement that the graph already contains is not appended again, so an import can be repeated. An edge is withdrawn
-by an edge that `retracts` it, or by `{"retracts", "evidence_ref"}` alone. A time that is text is kept in UTC, so that
-the same observation is the same statement.
+by an edge that `retracts` it, or by `{"retracts", "evidence_ref"}` alone. A time that is given as text is stored in
+UTC, so that the same observation is always the same statement.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class StoredEdge:
 
 @dataclass(slots=True)
 class GraphChange:
-    """What one `put` changes in a graph, by edge id: statements to append, and for each withdrawal its evidence and the
-    digest of the fact that it ends.
+    """The change of a graph by one `put`, by edge id: the statements to append, and for each withdrawal its evidence
+    and the digest of the fact that it ends.
     """
 
     appended: dict[str, Edge] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None
 
 
 def planned_commit(head: int, nodes: Sequence[Node], change: GraphChange) -> GraphCommit:
-    """Return what a commit on `head` with these new nodes would change, as its writer signs it."""
+    """Return the description of a commit on `head` with these new nodes and this change, as its writer signs it."""
     appended = {
         edge_id: edge_digest({**orjson.loads(edge.body), "edge_id": edge_id})
         for edge_id, edge in change.appended.items()
@@ -243,7 +243,7 @@ def _raise_problems(problems: Sequence[Problem]) -> None:
 
 
 def stored_statement(edge_id: str, body: bytes) -> dict[str, Any]:
-    """Return what a stored edge states, with its id. Raises `Integrity` if its body was altered so that it is no JSON
+    """Return the statement of a stored edge, with its id. Raises `Integrity` if its body was altered and is not a JSON
     object.
     """
     try:

@@ -1,4 +1,4 @@
-"""The upper bound of a range of keys, for stores that sort by code point."""
+"""Computes the upper bound of a range of keys, for stores that sort by code point."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Segments: the entries of one commit of a run as one row, compressed by zstd with a dictionary.
+"""Writes and reads segments: the entries of one commit of a run as one row, compressed by zstd with a dictionary.
 
-A segment holds no hash of its entries but the last: the others follow from what it holds, so a read computes every
-digest and hash again, and compares the last one with the stored head. Of the others it holds the first two bytes, which
-prove nothing and name the entry that was altered. Salts are a column of their own, so that the database can see that an
-erasure empties one salt and no other. `slot.selected` is a segment of its own, not compressed,
-because the audit of slots is compared with it in SQL.
+A segment holds only the hash of its last entry in full. A read computes every digest and hash again from the content of
+the segment, and compares the last hash with the stored one. The segment also holds the first two bytes of each hash:
+they prove nothing, but show which entry was altered. Salts are a column of their own, so that the database can see that
+an erasure empties one salt and no other. An entry `slot.selected` is a segment of its own and is not compressed,
+because SQL compares the audit of slots with it.
 Source: docs/adr/0032-a-commit-is-one-row.md.
 """
 
@@ -32,13 +32,14 @@ from contextos.errors import ChainBroken, Integrity
 
 SEGMENT_FORMAT: Final = 1
 SEGMENT_BYTES: Final = 1 << 20
-"""The entries of a segment by bytes of bodies and characters of names; one entry can be as large as a store takes."""
+"""The largest sum over the entries of a segment: the bytes of their bodies, and `NAME_WEIGHT` for each character of
+their names. A segment of one entry can be larger."""
 NAME_WEIGHT: Final = 4
 MAX_SEGMENT_BYTES: Final = 80 << 20
 MAX_HEADER_BYTES: Final = 3 << 20
-"""The first line of a segment, unpacked. It is parsed before anything proves it, and needs 30 times as much memory.
-What is written fits: `MAX_BATCH_ENTRIES` entries, and at most 5/16 of a MiB of names, with six bytes a character.
-"""
+"""The largest first line of an unpacked segment, in bytes. It is parsed before anything proves it, and needs 30 times
+as much memory. Every written line fits: `MAX_BATCH_ENTRIES` entries, and at most 5/16 of a MiB of names, with six bytes
+a character."""
 COMPRESSION_LEVEL: Final = 1
 DICTIONARY_FILE: Final = Path(__file__).with_name("journal_1.dict")
 DICTIONARY_ID_BYTES: Final = 8
@@ -49,18 +50,18 @@ READABLE_KIND: Final = "slot.selected"
 _ERASED_SALT: Final = bytes(SALT_BYTES)
 _HASH_NAME: Final = "sha256:"
 _Columns = tuple[tuple[Any, ...], ...]
-"""The fields of some entries: of each its values, in the order of the entries."""
+"""Some entries as columns: one tuple for each field of `Entry`, with its values in the order of the entries."""
 _BODY: Final = Entry._fields.index("body")
 _hash: Final = attrgetter("hash")
 _mark: Final = itemgetter(slice(len(_HASH_NAME), len(_HASH_NAME) + 2 * MARK_BYTES))
-"""The first bytes of a hash, in hex."""
+"""Returns the first `MARK_BYTES` bytes of a hash, in hex."""
 
 
 class Segment(NamedTuple):
-    """A stored row. `seq` is that of the last of `entries` entries, `head` its hash as 32 bytes.
+    """A stored row of `entries` entries. `seq` is the sequence of the last one, and `head` its hash as 32 bytes.
 
-    `marks` has the first bytes of the hash of each entry. `erased` lists `SEQ:DIGEST ` for each erased entry, in the
-    order of the erasures.
+    `marks` has the first two bytes of the hash of each entry. `erased` lists `SEQ:DIGEST ` for each erased entry, in
+    the order of the erasures.
     """
 
     seq: int
@@ -75,7 +76,7 @@ class Segment(NamedTuple):
     erased: str
 
     def holds(self, seq: int) -> bool:
-        """Whether the entry `seq` is in this segment."""
+        """Return whether the entry `seq` is in this segment."""
         return self.seq - self.entries < seq <= self.seq
 
 
@@ -88,11 +89,13 @@ class _Dictionary(NamedTuple):
 
 
 _READ: Final[RecentlyUsed[tuple[Entry, ...]]] = RecentlyUsed(KEPT_BYTES)
-"""The entries of a row, by its stream, the head before it and all that is in it."""
+"""A cache of verified entries. The key is the tenant, the run, the head before the row, and the row itself."""
 
 
 def segments(entries: Sequence[Entry]) -> list[Segment]:
-    """Return the rows of one commit, in order: one, unless SQL reads a kind in it or it is large."""
+    """Return the rows of one commit, in order: one row, unless SQL reads an entry of it, it is large, or its entries
+    have different versions.
+    """
     rows, todo = list[Segment](), [entries] if entries else []
     while todo:
         part = todo.pop()
@@ -105,7 +108,7 @@ def segments(entries: Sequence[Entry]) -> list[Segment]:
 
 
 def header_line(columns: _Columns) -> bytes:
-    """Return what a segment says of its entries: a line of JSON with kind, key, time, author and size of each."""
+    """Return the first line of a segment, which is JSON: kind, key, time, author and size of each entry, in order."""
     _, _, _, kinds, keys, times, authors, _, _, _, bodies, _, _ = columns
     sizes = map(len, bodies) if None not in bodies else [None if body is None else len(body) for body in bodies]
     return orjson.dumps([*zip(kinds, keys, times, authors, sizes, strict=True)]) + b"\n"
@@ -124,10 +127,11 @@ def hash_bytes(digest: str) -> bytes:
 def read_rows(
     tenant: str, run: str, after: int, rows: Iterable[Sequence[Any]], *, goes_on: bool = False
 ) -> Iterator[Entry]:
-    """Yield the entries behind the entry `after` of a run. A row is the head before a segment, and the segment. The
-    first segment can also hold entries before, unless `goes_on`: then the page before ended with the entry `after`.
+    """Yield the entries of a run that follow the entry `after`. A row is the head before a segment, then the columns of
+    the segment. The first segment can begin with earlier entries. With `goes_on` it cannot: the page before ended with
+    the entry `after`.
 
-    Raises: as `entries_of`.
+    Raises: as `entries_of`; `ChainBroken` also for a missing entry and for a column of another type.
     """
     at = after + 1 if goes_on else None
     for before, *columns in rows:
@@ -148,7 +152,7 @@ def entries_of(tenant: str, run: str, before: bytes | None, row: Segment) -> lis
     Raises:
         ChainBroken: the segment is cut, altered, of another stream, or does not continue the one before it. It names
             the altered entry, or the first and the last one of a segment that cannot be unpacked.
-        Integrity: its format or its dictionary is not known.
+        Integrity: the format or the dictionary of the segment is not known.
     """
     if verified := _READ.get((tenant, run, before, row)):
         return [*verified]
@@ -252,7 +256,7 @@ def _dictionary() -> _Dictionary:
 
 
 def _cut(columns: _Columns) -> int:
-    """Return how many of these entries of a commit are rows before the others; 0 if all are one row."""
+    """Return how many of the first entries of a commit are split off into earlier rows; 0 if all are one row."""
     _, _, _, kinds, keys, _, authors, _, _, _, bodies, _, versions = columns
     if len(kinds) == 1:
         return 0
@@ -307,7 +311,7 @@ def _unpacked(row: Segment) -> bytes:
 
 
 def _linked(tenant: str, run: str, head: str, row: Segment) -> list[Entry]:
-    """Return the entries with their hashes computed anew; empty if sizes or counts do not fit.
+    """Return the entries of a segment with their hashes computed again; an empty list if sizes or counts do not fit.
 
     Raises `ChainBroken` for an entry that is erased in part.
     """

@@ -1,7 +1,7 @@
 """`SqliteArtifacts`: the ports `Artifacts` and `Curation` in the file of `SqliteStores`.
 
-A slot's candidates are read scope by scope, and no further than it may hold. A selection is checked by the statement
-that inserts it, under the write lock.
+A slot's candidates are read scope by scope, up to the limit of the slot. A selection is checked by the statement that
+inserts it, under the write lock.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _ARCHIVE_ALL: Final = (
     " WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND eligibility <> 'archived'"
 )
 _ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = ?"
-# The candidate query for one extension and one visibility (or owner), in order. Each is read up to the slot's limit.
+# The candidate query for one extension and one visibility (or owner), in order. It reads up to the slot's limit.
 _CANDIDATES: Final = {
     index: f"""
 SELECT a.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
@@ -169,7 +169,7 @@ class SqliteArtifacts:
         return SqliteArtifacts(self._tenant, self._writer, self._readers, self._append, record)
 
     async def _change(self, task: WriterTask) -> Any:
-        """Run a change in one transaction with the control entry of its act, if there is one."""
+        """Run a change in one transaction with the control entry of its operator's act, if there is such an act."""
 
         def change(connection: sqlite3.Connection) -> Any:
             made = task(connection)

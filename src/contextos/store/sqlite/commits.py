@@ -1,4 +1,4 @@
-"""One atomic commit in an SQLite file: entries as segments, documents, lines of the shared streams, signatures.
+"""Writes one atomic commit to an SQLite file: entries as segments, documents, lines of shared streams, signatures.
 
 The functions run inside the transaction of the writer.
 """
@@ -106,7 +106,7 @@ def _head(connection: sqlite3.Connection, tenant: str, run: str) -> tuple[int, s
 
 
 def _write(connection: sqlite3.Connection, tenant: str, writes: Iterable[Write], now_us: int) -> None:
-    """Write or check documents. Raises `Conflict` for one whose version is not the expected one, and `Untimely`."""
+    """Write or check documents. Raises `Conflict` for an unexpected version, `Untimely` for one outside its time."""
     for write in writes:
         after_us, before_us = write.not_after_us, write.not_before_us
         if (after_us is not None and now_us > after_us) or (before_us is not None and now_us < before_us):

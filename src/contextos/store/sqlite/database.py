@@ -1,4 +1,4 @@
-"""Open, check and read the SQLite file of a store, and translate the errors of SQLite."""
+"""Opens, checks and reads the SQLite file of a store, and translates the errors of SQLite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextos.errors import ContextOSError, Integrity, InvalidSettings, Problem
 SQLITE_SCHEMA_VERSION: Final = 7
 APPLICATION_ID: Final = 0x63747838
 PAGE_BYTES: Final = 1024
-"""A row of several pages fills them; of larger pages a third would be empty."""
+"""The size of a page in bytes. A row of several such pages fills them; a third of larger pages would be empty."""
 BUSY_TIMEOUT_MS: Final = 10_000
 MAX_IDLE_READERS: Final = 8
 _POLL_S: Final = 0.001
@@ -52,14 +52,14 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def connect_memory(path: Path) -> sqlite3.Connection:
-    """Open a connection to the database of this name in the memory of this process, which is there while one is open.
-    The name begins with `/`.
+    """Open a connection to the database of this name in the memory of this process. The name begins with `/`. The
+    database exists as long as a connection to it is open.
     """
     return _connect_uri(f"file:{path.as_posix()}?vfs=memdb")
 
 
 def memory_database(path: Path) -> sqlite3.Connection:
-    """Make a database of this name with the tables of a store, and return the connection that keeps it."""
+    """Make a database of this name with the tables of a store, and return the connection that keeps it alive."""
     kept = connect_memory(path)
     kept.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     kept.executescript(_statements("schema.sql"))
@@ -73,8 +73,8 @@ def _connect_uri(uri: str) -> sqlite3.Connection:
 
 
 def sqlite_error(fault: sqlite3.Error, stream: str = "") -> ContextOSError:
-    """Translate an error of SQLite: `Integrity` for a damaged file, and for a row (of the stream that is named, if one
-    is read) whose text is no UTF-8; otherwise `Unavailable`.
+    """Translate an error of SQLite: `Integrity` for a damaged file, and for a row whose text is not UTF-8; otherwise
+    `Unavailable`. `stream` is the stream that was read, if one was.
     """
     if _code(fault) in _DAMAGED or str(fault).startswith(_NO_UTF8):
         where = f"`{stream[:64]}` in the store" if stream else "the store"
@@ -215,7 +215,7 @@ class LentReader:
 
     def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> None:
         if fault is not None:
-            # It can be within a transaction, whose snapshot nobody must read later.
+            # The connection can be inside a transaction, whose old snapshot no later reader must see.
             self.lent.close()
             if isinstance(fault, sqlite3.Error):
                 raise sqlite_error(fault, self.stream) from fault
@@ -228,7 +228,7 @@ class LentReader:
 
 
 def _checked_version(path: Path, connection: sqlite3.Connection) -> int:
-    """The version of the file's schema; 0 for an empty file. Refuses other databases and other schemas."""
+    """Return the version of the file's schema; 0 for an empty file. Refuses other databases and other schemas."""
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     connection.execute("BEGIN")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -281,5 +281,5 @@ def _unusable(path: Path, why: str) -> InvalidSettings:
 
 
 def _code(fault: sqlite3.Error) -> int:
-    """The primary result code; 0 for an error that Python's own layer raised."""
+    """Return the primary result code; 0 for an error that Python's own layer raised."""
     return int(getattr(fault, "sqlite_errorcode", 0)) & 0xFF

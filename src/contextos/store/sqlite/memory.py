@@ -1,7 +1,7 @@
-"""`SqliteMemoryStores`: a store for as long as it is open, for tests of packs and for what has no store yet.
+"""`SqliteMemoryStores`: a store in memory, for tests of packs and for deployments whose store is not made yet.
 
-Tables, statements, writer and readers are those of a file. Only the write-ahead log is missing, which SQLite has for
-files alone: here the writer and the readers of other threads wait for each other.
+Tables, statements, writer and readers are the same as for a file. Only the write-ahead log is missing, which SQLite has
+only for files: here the writer and the readers of other threads wait for each other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 MAX_MEMORY_BYTES: Final = 992 << 20
-"""SQLite allows a database in memory 1 GiB; what is left is for the commits that are on their way."""
+"""SQLite allows a database in memory 1 GiB; the rest of it is kept for commits in progress."""
 
 
 class SqliteMemoryStores(SqliteStores):
-    """An empty store in the memory of this process. `close` ends it, and nothing of it is ever written to a disk."""
+    """A store in the memory of this process, empty at first. `close` deletes it; it never writes to a disk."""
 
     unsafe: tuple[str, ...] = ("unsafe_memory_store",)
 

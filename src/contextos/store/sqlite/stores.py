@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 SQLITE_PAGE_ENTRIES: Final = 1000
 SQLITE_PAGE_SEGMENTS: Final = 100
 PAIRS_AT_ONCE: Final = 16
-"""A connection keeps a prepared statement for each number of them."""
+"""The most pairs that one statement looks up. A connection keeps a prepared statement for each number of pairs."""
 # SQLite sorts every blob after every text.
 _AFTER_ALL_TEXT: Final = b""
 
@@ -94,7 +94,7 @@ _SIGNATURES: Final = (
     "SELECT seq, 'sha256:' || lower(hex(hash)), kid, lower(hex(sig)) FROM heads WHERE tenant = ? AND stream = ?"
     " ORDER BY seq, kid"
 )
-# Without the name of the index SQLite takes the one that needs no sorting, and reads the whole stream.
+# Without the name of the index SQLite uses another index, which needs no sorting, and reads the whole stream.
 _LINES_OF: Final = {
     stream: f"SELECT {_ENTRY_COLUMNS} FROM journal INDEXED BY journal_lines WHERE tenant = ?1 AND run = '{stream}'"  # noqa: S608
     " AND key = ?{} AND seq > ?{}"
@@ -103,26 +103,26 @@ _LINES_OF: Final = {
 _LATEST: Final = "SELECT at_us FROM journal WHERE tenant = ? ORDER BY at_us DESC LIMIT 1"
 _SEQ: Final = attrgetter("seq")
 ROOM_BYTES: Final = 1 << 20
-"""As much as a request, or the answer of a tool, can have."""
+"""The room in bytes that must be free: the largest size of a request, or of a tool's answer."""
 _ERASE: Final = "UPDATE segments SET salts = ?, body = ?, erased = ? WHERE tenant = ? AND run = ? AND seq = ?"
 
 
 @cache
 def _together(one: str, count: int) -> str:
-    """The statement that does `one` for this many pairs of parameters behind the tenant."""
+    """Return a statement that unites `one` for `count` pairs of parameters, which follow the tenant."""
     return " UNION ALL ".join([one.format(2 * number, 2 * number + 1) for number in range(1, count + 1)])
 
 
 def _each(
     connection: sqlite3.Connection, one: str, tenant: str, pairs: Sequence[tuple[str, str | int]]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield what a statement finds for each of these pairs of parameters, a few at once."""
+    """Yield the rows that the statement `one` finds for each pair of parameters, `PAIRS_AT_ONCE` pairs at a time."""
     for start in range(0, len(pairs), PAIRS_AT_ONCE):
         some = pairs[start : start + PAIRS_AT_ONCE]
         try:
             yield from connection.execute(_together(one, len(some)), (tenant, *chain(*some)))
         except UnicodeEncodeError:
-            # There is nothing of a name with half a surrogate pair.
+            # Nothing is stored under a name with half a surrogate pair.
             there = [pair for pair in some if is_storable("".join(map(str, pair)))]
             if len(there) == len(some):
                 raise
@@ -167,11 +167,11 @@ class SqliteStores:
         return SqliteStore(tenant_id, self._writer, self._readers, self._clock)
 
     def graph(self, tenant_id: str) -> Graph:
-        """The graph of a tenant, in the same file."""
+        """Return the graph of a tenant, in the same file."""
         return SqliteGraph(tenant_id, self._writer, self._readers, append_act)
 
     def artifacts(self, tenant_id: str) -> SqliteArtifacts:
-        """The artifacts of a tenant, in the same file."""
+        """Return the artifacts of a tenant, in the same file."""
         return SqliteArtifacts(tenant_id, self._writer, self._readers, append_shared)
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
@@ -184,7 +184,7 @@ class SqliteStores:
         """Raise `Unavailable` unless `ROOM_BYTES` more can be stored beside the file."""
         try:
             with TemporaryFile(dir=self.path.parent, buffering=0) as probe:
-                # Less than asked for is written where the last of the room is taken.
+                # A write that takes the last of the room is shorter than asked for.
                 if probe.write(bytes(ROOM_BYTES)) < ROOM_BYTES:
                     raise OSError(ENOSPC, strerror(ENOSPC))
         except OSError as fault:

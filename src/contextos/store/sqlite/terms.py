@@ -1,4 +1,4 @@
-"""The terms by which a search finds runs, in an SQLite file."""
+"""Reads and changes the terms by which a search finds runs, in an SQLite file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STORED: Final = (
 
 
 def sqlite_change_terms(connection: sqlite3.Connection, tenant: str, run: str, number: int, terms: TermChange) -> None:
-    """Change the terms of the run with this number. Raises `Conflict` for a run that has none."""
+    """Change the terms of the run with this number. Raises `Conflict` for a run without a number."""
     if not number:
         raise Conflict(run)
     began_us = terms.began_us

@@ -2,7 +2,7 @@
 
 A group contains the tasks that are in the queue when the writer gets the write lock, so a single caller never waits
 for others. While the disk syncs one group, the next group gathers: throughput grows with the number of callers.
-A caller that allows it, and has nobody before it, commits on its own thread instead (ADR 0028).
+A caller that allows it, and that nobody precedes in the queue, commits on its own thread instead (ADR 0028).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextos.store.sqlite.database import begin_immediate, sqlite_error
 SQLITE_QUEUE_LIMIT: Final = 4096
 SQLITE_GROUP_LIMIT: Final = 256
 IN_PLACE_LIMIT_S: Final = 0.005
-"""After a commit that took longer, the next one is left to the thread: the disk could block an event loop for long."""
+"""After a commit that took more seconds, the thread makes the next one: the disk could block an event loop for long."""
 
 WriterTask = Callable[[sqlite3.Connection], Any]
 # Errors that a task raises itself, a refusal or a bug. Only its own caller sees them.
@@ -100,7 +100,7 @@ class Writer:
         self._thread.join()
 
     def _can_run_now(self) -> bool:
-        """Whether nobody is queued, and a commit takes as long as the disk needs to sync, which was short last time."""
+        """Return whether no task is queued and the last commit was short, so that a commit here blocks only briefly."""
         return self._connection is not None and self._last_s <= IN_PLACE_LIMIT_S and self._queue.empty()
 
     def _run_now(self, job: _Job) -> None:
@@ -117,7 +117,7 @@ class Writer:
             self._turn.release()
 
     def _locks_at_once(self) -> bool:
-        """Take the write lock if no other process has it. The thread tries again after a fault, and reports it."""
+        """Take the write lock; return whether that succeeded. After a fault the thread tries again, and reports it."""
         try:
             self._open().execute("BEGIN IMMEDIATE")
         except sqlite3.Error:

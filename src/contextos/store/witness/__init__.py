@@ -1,1 +1,1 @@
-"""The `Witness` port: signed heads stored where the owner of the database cannot change them."""
+"""Implements the `Witness` port: signed heads are stored where the owner of the database cannot change them."""

@@ -1,4 +1,4 @@
-"""The witness of an embedded deployment whose settings name none: a file in the state folder of the user.
+"""Names the default witness of an embedded deployment: a file in the state folder of the user.
 
 The folder is `$XDG_STATE_HOME/contextos`, by default `~/.local/state/contextos`. The file is named after the path of
 the store and the first key for heads of the workspace, neither of which is in the database.
@@ -25,7 +25,7 @@ def default_witness_path(store: Path, first_kid: str) -> Path:
         InvalidSettings: the user has no home directory, and `XDG_STATE_HOME` names no absolute path.
     """
     named = os.environ.get("XDG_STATE_HOME", "")
-    # The specification of XDG has a relative path ignored.
+    # The XDG specification says that a relative path is ignored.
     root = named if os.path.isabs(named) else os.path.expanduser("~/.local/state")
     if not os.path.isabs(root):
         raise InvalidSettings(Problem("/witness", "no_state_folder", "there is no home for the witness file", REMEDY))

@@ -1,7 +1,7 @@
 """`FileWitness`: the `Witness` port on an append-only file.
 
-Put the file on a disk, or under a user, to which the owner of the store cannot write. Then it still contains the heads
-of what was deleted from the store. It has one JSON object per line, so that a log shipper can forward it.
+Put the file where the owner of the store cannot write: on another disk, or under another user. Then it still contains
+the heads of deleted streams. It has one JSON object per line, so that a log shipper can forward it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextos.errors import Integrity, InvalidInput, Unavailable
 
 BLOCK_BYTES: Final = 1 << 20
 MARGIN_US: Final = 3_600_000_000
-"""How much the clocks of those who publish can differ, and how late one of them can write, in microseconds."""
+"""How much the clocks of the publishing processes can differ, plus how late one of them can write, in microseconds."""
 
 _LINE_START = b'{"at_us":'
 _TEXT = rb'"([^"\\\x00-\x1f\x80-\xff]*)"'
@@ -58,8 +58,8 @@ class FileWitness:
         await asyncio.to_thread(self._append, b"".join(canonical(one._asdict()) + b"\n" for one in heads))
 
     async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
-        """As the port. The file is read in blocks from its end, to a block whose heads are all more than an hour older
-        than `since_us`, and at least until there is a head of each of the tenant's streams.
+        """As the port. Reads the file in blocks from its end. Stops after a block whose heads are all more than an hour
+        older than `since_us`, once a head of each of the tenant's streams was found.
         """
         return await asyncio.to_thread(self._heads, tenant_id, since_us - MARGIN_US)
 
@@ -95,7 +95,7 @@ class FileWitness:
     def _blocks(self) -> Iterator[list[tuple[int, bytes]]]:
         """Yield the whole lines of each block of the file with their offsets, the last block first.
 
-        Only the end is found under the lock: what is before it does not change.
+        Only the end of the file is found under the lock: the lines before it never change.
         """
         try:
             with self.path.open("rb") as file:
@@ -133,7 +133,7 @@ class FileWitness:
 
 
 def _lines_of(raw: bytes, at: int) -> list[tuple[int, bytes]]:
-    """Return the lines of `raw` that are not empty, each with its offset; `at` is that of `raw`."""
+    """Return the lines of `raw` that are not empty, each with its offset in the file; `at` is the offset of `raw`."""
     lines: list[tuple[int, bytes]] = []
     for line in raw.split(b"\n"):
         lines += [(at, line)] if line else []

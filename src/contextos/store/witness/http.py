@@ -45,7 +45,7 @@ _ABSENT: Final = 404
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
+    """Return the TLS settings, cached: reading the trusted certificates takes longer than one request."""
     return httpx.create_ssl_context(trust_env=False)
 
 
@@ -89,7 +89,7 @@ class HttpWitness:
 
     async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:  # noqa: ARG002 - of the port
         """Return the first and the last signed head of each of a tenant's streams, for each period between two
-        restores. These are few, so `since_us` leaves none out.
+        restores. Such heads are few, so all are returned, whatever `since_us` is.
         """
         found: list[WitnessedHead] = []
         async with self._client() as client, asyncio.timeout(self._whole_timeout_s):

@@ -29,10 +29,10 @@ from contextos.trust.identity.jws import sign_compact, verify_compact
 SealedT = TypeVar("SealedT", RecordedAct, ListedPerson, UsedDirectory)
 
 _READ: Final[RecentlyUsed[tuple[Any, bytes, str | None]]] = RecentlyUsed(KEPT_BYTES)
-"""What `_read` returns by contract and exact entry. Whether a key that is trusted sealed it is asked each time."""
+"""The results of `_read` by contract and exact entry. The seal is verified with the trusted keys each time."""
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}").fullmatch
 _SEALED_BYTES: Final = 8
-"""What a body that was read takes in memory, about, for each of its bytes."""
+"""The bytes of memory that a parsed body takes, about, for each byte of its text."""
 
 ACT_TYP: Final = "contextos-act+jws"
 POLICY_ADMIN_ROLE: Final = "policy_admin"
@@ -69,7 +69,7 @@ ACT_ROLES: Final[Mapping[str, str]] = {
     "slots.assertion_archived": PUBLISHER_ROLE,
     "slots.artifact_deleted": PUBLISHER_ROLE,
 }
-"""The role that the directory must name for the actor, by kind of act. A kind that is not here is nobody's to do."""
+"""The role that the directory must name for the actor, by kind of act. No role allows an act of another kind."""
 
 SLOT_ANSWER: Final = "slot.answered"
 """The act with which the run's user selects for a context slot. It is recorded in the run, not in `control`."""
@@ -132,7 +132,7 @@ def slot_answer_fault(
     """Return why a run does not take the recorded answer to its slot, or None.
 
     `person` is the directory's entry for the run's user now. `expected` is the act that the run asked for. Any process
-    with store access can append an answer, so nothing of it is believed that the user's key did not sign.
+    with store access can append an answer, so only what the user's key signed is believed.
     """
     if not same_json(act.to_json(), expected.to_json()):
         return "it answers another question, or somebody else answered"
@@ -163,13 +163,13 @@ def read_act(entry: Entry, keys: Keys) -> RecordedAct:
     """Return the act in an entry of `control`, which the runtime sealed. The directory is not asked: people change.
 
     Raises:
-        ChainBroken: the entry is no act, or not the one that the runtime wrote there.
+        ChainBroken: the entry is not an act, or not the entry that the runtime wrote there.
     """
     return read_sealed(entry, RecordedAct, keys)
 
 
 def counted_act(line: Entry, keys: Keys) -> OperatorAct | None:
-    """Return the act in an entry of `control`, or None if it holds none that the runtime sealed: it proves nothing."""
+    """Return the act in an entry of `control`, or None if it does not hold an act that the runtime sealed."""
     try:
         return read_act(line, keys).act
     except ChainBroken:
@@ -180,7 +180,7 @@ def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
     """Return the body of an entry of `control`, which the runtime sealed there.
 
     Raises:
-        ChainBroken: the entry is not the one that the runtime wrote there.
+        ChainBroken: the entry is not the entry that the runtime wrote there, or does not fit `contract`.
     """
     key = (contract, entry)
     read, payload, fault = _READ.get(key) or _READ.keep(key, *_read(entry, contract))
@@ -191,7 +191,7 @@ def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
 
 
 def _read(entry: Entry, contract: type[SealedT]) -> tuple[tuple[SealedT, bytes, str | None], int]:
-    """The body of an entry, what its seal covers, and why it does not count under any seal; and the bytes of all."""
+    """Return (body, bytes that the seal covers, why it counts under no seal or None), and the size in memory."""
     if entry.body is None or entry.salt is None or header_hash(entry) != entry.hash:
         raise ChainBroken(CONTROL, entry.seq, "is not the entry that was written there")
     if body_digest(entry.salt, entry.body) != entry.body_digest:
@@ -227,7 +227,7 @@ def _seal_fault(seal: ActSeal, payload: bytes, at_us: int, keys: Keys) -> str | 
 
 
 def _payload(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any]) -> bytes:
-    """What the seal covers: the place of the entry and all of its body but the seal."""
+    """Return the bytes that the seal covers: the place of the entry and all of its body but the seal."""
     place = {"tenant": tenant_id, "kind": draft.kind, "key": draft.key, "at_us": draft.at_us, "by": draft.by}
     return canonical({**place, "salt": draft.salt.hex(), "body": dict(unsealed)})
 

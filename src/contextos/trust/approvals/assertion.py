@@ -49,7 +49,7 @@ def read_assertion(value: Any) -> SignerAssertion:
 
 
 def read_answer_assertion(value: Any) -> AnswerAssertion:
-    """As `read_assertion`, of an answer: it can also be what `login_assertion` or `passkey_assertion` returned. A login
+    """As `read_assertion`, for an answer. Also accepts the result of `login_assertion` or `passkey_assertion`. A login
     that is only stated is refused.
     """
     if isinstance(value, AnswerAssertion):
@@ -58,7 +58,7 @@ def read_answer_assertion(value: Any) -> AnswerAssertion:
 
 
 def recorded_assertion(assertion: AnswerAssertion, statement: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the journal states of a proof that counts: a token over our spelling of the statement without it."""
+    """Return the form of a proof for the journal: a token is detached from the statement, in our spelling of it."""
     said = assertion.to_json()
     return said | {"token": detached(assertion.token, statement)} if assertion.token is not None else said
 

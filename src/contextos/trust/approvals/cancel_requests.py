@@ -1,4 +1,4 @@
-"""Which cancel requests are believed: those that a sealed act of a person in the stream `control` states.
+"""Checks cancel requests: only those that a sealed act of a person in the stream `control` states are believed.
 
 The document beside the act is only where a run looks first. A writer of the database can add or alter it.
 Source: docs/design/journal.md, "Rows that the journal proves".
@@ -42,8 +42,8 @@ async def is_unproved(journal: Journal, key: str, said: Any, proved: ProvedCance
 async def verify_cancels(store: Store, upto: int, keys: Keys) -> None:
     """Check that the stored cancel requests are those of the acts, and that none is gone.
 
-    `upto` is the number of entries that `control` had before the call. The acts that are added meanwhile count for what
-    they added.
+    `upto` is the number of entries that `control` had before the call. Acts that are added meanwhile prove
+    stored requests, but their own requests need not be stored yet.
 
     Raises:
         ChainBroken: a request is missing, made up or altered; names its run.

@@ -33,11 +33,11 @@ from contextos.trust.identity.principals import look_up
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """How everything that an approval is bound to is looked up again.
+    """A second look at the pins and evidence that an approval is bound to.
 
-    `look_up` returns the current content address of each thing; None for a withdrawn one, and for volatile evidence its
-    digest and value. Meanwhile `incidents` gets the incidents of changed definitions that it finds, and `values` the
-    evidence as it is now, by the name of its address.
+    `look_up` returns the current content address of each pin and evidence by name: None for a withdrawn one, and digest
+    and value for volatile evidence. It also adds to `incidents` the incidents of changed definitions, and to `values`
+    the current evidence, by the name of its address.
     """
 
     look_up: Callable[[], Awaitable[Mapping[str, Any]]]
@@ -47,9 +47,9 @@ class Recheck:
 
 @dataclass(frozen=True, slots=True)
 class VoidQuestion:
-    """Why an answer to an open question would not count. `name` is what changed, if it is a pin or evidence; `before`
-    and `now` are the values of evidence, or the digests of a pin; None for what is gone. `changed` are the names of all
-    pins and evidence (`<reference>#<name>`) that changed. `volatile` says how far numbers of the evidence can move.
+    """Why an answer to an open question would not count. `name` is the first pin or evidence that changed, or "".
+    `before` and `now` are its values (evidence) or digests (pin), None if it is gone. `changed` names all changed pins
+    and evidence (`<reference>#<name>`). `volatile` says how far each number of the evidence can move.
     """
 
     reason: str
@@ -77,11 +77,11 @@ class VoidQuestion:
 
 
 CheckQuestion = Callable[[bool], Awaitable[VoidQuestion | None]]
-"""Looks whether an open question still holds, and records nothing. False: no tool that leaves the machine is asked."""
+"""Returns why an open question is void, or None. Records nothing. False: it asks no tool that leaves the machine."""
 
 
 def _differences(name: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
-    """The leaves in which two JSON values differ: (place, old, new), None for what is not there."""
+    """Return the leaves in which two JSON values differ as (place, old, new), with None for a missing leaf."""
     if same_json(before, now):
         return []
     if isinstance(before, Mapping) and isinstance(now, Mapping):
@@ -91,7 +91,7 @@ def _differences(name: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]
 
 
 def _others(bound: Mapping[str, str], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What was looked up (`Recheck.look_up`) and is not as it was bound, by name; None for what is gone."""
+    """Return the results of `Recheck.look_up` whose digest is not the bound digest, by name; None for a missing one."""
     digests = {name: one["digest"] if isinstance(one, Mapping) else one for name, one in now.items()}
     return {name: now.get(name) for name in bound.keys() | now.keys() if digests.get(name) != bound.get(name)}
 
@@ -100,10 +100,10 @@ def _others(bound: Mapping[str, str], now: Mapping[str, Any]) -> dict[str, Any]:
 class RunApprovals:
     """Obtains a person's approvals for the calls of one run. Implements the port `Approvals`.
 
-    `deferred` builds the record of the waiting decision, for the reason and the call named. `recheck` returns the
-    function that reads the current content digests of a call. `unsafe` lists the unsafe settings of the deployment.
-    `look_anew` drops what was found in the store: time passed.
-    `take_place` takes a place for a question to a role and returns the write; None: nothing is counted.
+    `deferred` builds the record of the waiting decision from a reason and the key of the call. `recheck` returns the
+    `Recheck` of a call. `unsafe` lists the unsafe settings of the deployment. `look_anew` drops earlier results of
+    reading the store, because time has passed. `at_question` receives the check of each open question. `take_place`
+    takes one of the limited places for questions to a role and returns the write; None: questions are not counted.
     """
 
     journal: Journal
@@ -181,15 +181,15 @@ class RunApprovals:
 
     @staticmethod
     def _moved(action: Action, now: Mapping[str, Any]) -> tuple[Fact, ...]:
-        """The volatile evidence that changed within its tolerance, as it is now."""
+        """Return the volatile evidence that changed within its tolerance, with its current value and digest."""
         found = ((fact, now.get(fact.evidence_ref + "#" + fact.name)) for fact in action.evidence if fact.volatile)
         return tuple(
             changed(fact, value=one["value"], digest=one["digest"]) for fact, one in found if isinstance(one, Mapping)
         )
 
     async def _place(self, document: ApprovalDocument) -> tuple[Write, ...]:
-        """The write that counts the question. Raises `Overloaded` where the role has as many as it may: the run is held
-        up before the question, and due again.
+        """Return the write that counts the question, or (). Raises `Overloaded` if the role has as many open questions
+        as it may have; the run is then due again later and asks then.
         """
         if self.take_place is None or self.journal.on_tape:
             return ()
@@ -252,7 +252,7 @@ class RunApprovals:
         )
 
     async def _void_question(self, action: Action, question: Mapping[str, Any], outside: bool) -> VoidQuestion | None:
-        """Return why the question is void for every answer, or None. One that has expired is not called void."""
+        """Return why the question is void for every answer, or None. An expired question is not called void."""
         people = await self._people(question, "", self.journal.time_us)
         if people.get("late"):
             return None
@@ -302,8 +302,8 @@ class RunApprovals:
     async def _people(
         self, question: Mapping[str, Any], approver_id: str, now_us: int, *, denied: bool = False
     ) -> dict[str, Any]:
-        """The people as the directory knows them now. Past the deadline nothing is looked up, so a port that is down
-        cannot delay the refusal.
+        """Return the requester's principals and the approver as the directory knows them now. Past the deadline nothing
+        is looked up (`late`), so a port that is down cannot delay the refusal.
         """
         if now_us > question["deadline_us"] or self.scope.session_over(now_us):
             return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
@@ -317,7 +317,7 @@ class RunApprovals:
         }
 
     def _bound(self, action: Action) -> dict[str, str]:
-        """The digest of everything that an approval of this call is bound to, by name."""
+        """Return the digest of each pin and evidence that an approval of this call is bound to, by name."""
         facts = {fact.evidence_ref + "#" + fact.name: fact.digest for fact in action.evidence}
         return {**self.scope.pins_of(action), **facts}
 
@@ -326,7 +326,7 @@ class RunApprovals:
     ) -> tuple[str, tuple[str, ...]]:
         """Return why the question is void for every answer ("": it is not), and which pins and evidence changed.
 
-        `now` are the pins and evidence that are another now (`_others`).
+        `now` has the pins and evidence that differ from the bound ones (`_others`).
         """
         if people.get("late") or self.journal.now_us > question["deadline_us"]:
             return "its deadline has passed", ()
@@ -344,8 +344,8 @@ class RunApprovals:
     async def _void_reason(
         self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]
     ) -> tuple[str | None, Mapping[str, Any]]:
-        """Return why the answer does not count, or the first thing that changed since the approver gave it, or None;
-        and what of what it is bound to is another now.
+        """Return why the answer does not count or why the question is void, or None; and the pins and evidence that
+        differ from the bound ones.
         """
         denied = answer["verdict"] != "approved"
         people, looked = await self._look_again(action, question, answer["approver"], denied=denied)

@@ -1,8 +1,8 @@
-"""A new passkey of an approver: what a page asks a browser for, and the directory's entry in what it answers.
+"""A new passkey of an approver: the options with which a page asks a browser, and the directory's entry from the reply.
 
-The entry counts for nothing until who keeps the directory writes it there. The library `fido2` makes the steps of the
-specification; the person has to be present and verified. Attestation is neither asked for nor believed: who looks at
-the person decides.
+The entry counts for nothing until the keeper of the directory writes it there. The library `fido2` makes the steps of
+the specification; the person has to be present and verified. Attestation is neither asked for nor believed:
+somebody who looks at the person decides.
 Source: W3C, "Web Authentication", section 7.1.
 """
 
@@ -69,7 +69,7 @@ def registered_passkey(
 
     Raises:
         ApprovalRefused: `assertion_invalid`; it was made for another challenge, origin or relying party, without
-            verifying the person, with an algorithm that does not count, or is no such answer.
+            verifying the person or with an algorithm that does not count, or `response` is not such an answer.
     """
     rp_id = relying_party_of(origin)
     credential_id, public_key = _verified(response, rp_id, origin, challenge)
@@ -86,12 +86,12 @@ def registered_passkey(
 
 
 def registration_digest(approver_id: str, passkey: ApproverPasskey) -> str:
-    """Return the digest by which a person and who keeps the directory find that they mean the same passkey."""
+    """Return the digest by which a person and the keeper of the directory check that they mean the same passkey."""
     return content_address({"approver_id": approver_id, "passkey": passkey.to_json()})
 
 
 def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: str) -> tuple[bytes, bytes]:
-    """The id and the COSE key of a new credential, verified as the specification says. Raises `ApprovalRefused`."""
+    """Return the id and COSE key of a new credential, verified as the specification says. Raises `ApprovalRefused`."""
     # Imported here, because importing `fido2` takes 130 ms.
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from fido2 import cbor

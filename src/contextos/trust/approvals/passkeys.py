@@ -1,9 +1,9 @@
 """Answers that are proved by a passkey: a WebAuthn assertion whose challenge is the digest of exactly this answer.
 
 The challenge covers the question, the person, the verdict and the reason, so an assertion fits no other. The directory
-says for which relying party and origin a passkey counts, and the proof is kept with the answer: who has the journal
-and the directory's entry, such as a replay of an export, verifies it again without a network. The library `fido2` makes
-the steps of the specification; the person has to be present and verified (PIN, finger, face).
+says for which relying party and origin a passkey counts, and the proof is kept with the answer: a reader of the
+journal and the directory's entry, such as a replay of an export, verifies it again without a network. The library
+`fido2` makes the steps of the specification; the person has to be present and verified (PIN, finger, face).
 A passkey that counts its signatures has to count up; many do not count, because they are on several devices, and say 0
 each time.
 Source: W3C, "Web Authentication", section 7.2.
@@ -37,10 +37,10 @@ def challenge_of(statement: Mapping[str, Any]) -> str:
 
 
 def passkey_assertion(response: Any) -> AnswerAssertion:
-    """Return the assertion in what a browser answers (`PublicKeyCredential.toJSON()`). Nothing is verified.
+    """Return the assertion in the answer of a browser (`PublicKeyCredential.toJSON()`). Nothing is verified.
 
     Raises:
-        ApprovalRefused: `assertion_invalid`; it is no such answer.
+        ApprovalRefused: `assertion_invalid`; `response` is not such an answer.
     """
     parts = response.get("response") if isinstance(response, Mapping) else None
     if not isinstance(parts, Mapping) or response.get("type") != "public-key":
@@ -75,20 +75,20 @@ def passkey_fault(approver: Approver, proof: PasskeyProof, statement: Mapping[st
 
 
 def sign_count(proof: PasskeyProof) -> int:
-    """Return how often the passkey says that it has signed; 0 for one that does not count."""
+    """Return how many signatures the passkey says that it has made; 0 for a passkey that does not count."""
     (count,) = struct.unpack(">I", decode_base64(proof.authenticator_data)[_COUNT])
     return int(count)
 
 
 async def count_writes(store: Store, approver_id: str, assertion: AnswerAssertion) -> tuple[Write, ...]:
-    """Return the write that keeps the count of a passkey, for the commit of its answer; none for another proof.
+    """Return the write that keeps the count of a passkey, for the commit of its answer; () for another proof.
 
     Raises:
         ApprovalRefused: `assertion_invalid`; the passkey counted further before, or stopped counting.
     """
     if assertion.passkey is None:
         return ()
-    # Who registers the id of somebody else's passkey must not count for them.
+    # A person who registers the id of somebody else's passkey must not raise that person's count.
     key = content_address([approver_id, assertion.passkey.credential_id])
     count, found = sign_count(assertion.passkey), await PASSKEY_COUNTS.one(store, key)
     if found is None and count == 0:
@@ -170,7 +170,7 @@ def _verify(known: ApproverPasskey, proof: PasskeyProof, challenge: str) -> None
         UnsupportedAlgorithm,
         struct.error,
     ):
-        # In words of our own: a run derives them again, and another release of the library says others.
+        # In words of our own: a replay derives them again, and other releases of the library use other words.
         detail = "its challenge, origin, relying party, flags or signature are not those that this answer needs"
         raise SignatureInvalid(detail) from None
 

@@ -1,8 +1,8 @@
 """Who could sign when: the people and the versions of the directory as `control` states them, sealed by the runtime.
 
-A record states the keys of the person who signed it, and who can write the record could write other keys. So a person
-who signs is stated in `control` before anything rests on them, under the seal of acts, and again when the directory
-lists them otherwise or not any more. A signature counts only with a key of the line that is in force.
+A record states the keys of the person who signed it, but a process that can write the record could write other keys. So
+a person who signs is stated in `control` before anything rests on them, under the seal of acts, and again when the
+directory lists them otherwise or not any more. A signature counts only with a key of the line that is in force.
 Source: docs/adr/0062-who-signed-is-proved-by-control.md.
 """
 
@@ -39,7 +39,7 @@ ReadLines = Callable[..., Awaitable[Sequence[Entry]]]
 
 
 class _Stated(NamedTuple):
-    """A line of `control` that is to be stated, without its seal."""
+    """A line of `control` to be written, without its seal."""
 
     kind: str
     key: str
@@ -51,14 +51,14 @@ _SKEW_US = 2 * CLOCK_MARGIN_US
 
 
 class SealingPorts(TimePorts, Protocol):
-    """What writes sealed lines of `control`."""
+    """The ports that write sealed lines of `control`."""
 
     @property
     def keys(self) -> Keys: ...
 
 
 class PeoplePorts(SealingPorts, Protocol):
-    """What lists people, and what seals how it lists them."""
+    """The ports that list people and that seal how they are listed."""
 
     @property
     def directory(self) -> Directory: ...
@@ -67,8 +67,8 @@ class PeoplePorts(SealingPorts, Protocol):
 async def signer(
     ports: PeoplePorts, tenant_id: str, person_id: str, looked: ReadLines | None = None
 ) -> Approver | None:
-    """Return the person as the directory lists them now, or None. `control` states that before this returns, if it did
-    not when it was `looked` at a moment ago.
+    """Return the person as the directory lists them now, or None. `control` states this listing before
+    this returns, unless its lines as `looked` reads them state it already.
 
     Raises:
         Unavailable: the directory or the store did not answer; nothing rests on the person yet.
@@ -81,7 +81,7 @@ async def signer(
 async def state_person(
     ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None, looked: ReadLines | None = None
 ) -> None:
-    """Let `control` state that the directory lists `person` so, or not any more, if its last line says otherwise."""
+    """Let `control` state how the directory lists `person` (None: not any more), if its last line says otherwise."""
     await _commit(ports, tenant_id, await unstated_person(ports, tenant_id, person_id, person, looked))
 
 
@@ -99,10 +99,10 @@ async def state_directory(
     ports: SealingPorts, tenant_id: str, version: int, digest: str, approvers: Mapping[str, Approver], *, write: bool
 ) -> tuple[int, str]:
     """Return the newest version of a signed directory that `control` states, with the digest of its content: (0, "") if
-    there is none. One that is newer than all is stated before this returns, if `write` allows it; and with it, all at
-    once, each person in force whom its `approvers` list otherwise, or not any more.
+    there is none. If `write` allows it, a newer `version` is stated before this returns. The same commit states each
+    person in force whom `approvers` list otherwise, or not any more.
 
-    Where two processes state at the same time, the line that comes first counts, so each of them looks again.
+    If two processes state a version at the same time, the line that comes first counts. So both look again.
     """
     store = ports.stores.tenant(tenant_id)
     newest = _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
@@ -142,7 +142,7 @@ async def _commit(ports: SealingPorts, tenant_id: str, drafts: Sequence[Draft]) 
 
 
 def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
-    """The person as the newest line that counts states them; None also where there is no line."""
+    """Return the person as the newest sealed line states them; None also if there is no such line."""
     for line in reversed(lines):
         if line.kind == PERSON_LISTED:
             try:
@@ -154,7 +154,7 @@ def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
 
 
 def _newest_directory(lines: Sequence[Entry], keys: Keys) -> tuple[int, str]:
-    # The highest that is sealed counts, and the first of two lines about it, so one signature is verified for most.
+    # The highest sealed version counts, and the first of two lines about it: mostly one signature is verified.
     for line in sorted(lines, key=lambda one: (-_stated_version(one), one.seq)):
         with suppress(ChainBroken):
             used = _read_directory(line, keys)
@@ -163,7 +163,7 @@ def _newest_directory(lines: Sequence[Entry], keys: Keys) -> tuple[int, str]:
 
 
 def _stated_version(line: Entry) -> int:
-    """The version that a line states, also an unsealed one; 0 for one that states none."""
+    """Return the version that a line states, also an unsealed line; 0 for a line without a version."""
     return 0 if body_fault(CONTROL, line.kind, line.body or b"") else int(read_body(line).get("version", 0))
 
 
@@ -196,14 +196,14 @@ class ListedPeople:
             self.add(line)
 
     def add(self, line: Entry) -> None:
-        """Take in a line of `control`; one of another kind says nothing here."""
+        """Add a line of `control`. A line of another kind is ignored."""
         if line.kind == PERSON_LISTED:
             listed = read_person(line, self._keys)
             self._lines.setdefault(line.key, []).append((line.at_us, listed.person))
             self._refuse_copy(line, listed.seal)
         elif line.kind == DIRECTORY_USED:
             used = _read_directory(line, self._keys)
-            # Of two that were stated at the same time, the later one counted for nobody.
+            # A version that is not newer, stated at the same time, counted for nobody.
             if not self._versions or used.version > self._versions[-1][1]:
                 self._versions.append((line.at_us, used.version))
             self._refuse_copy(line, used.seal)
@@ -224,7 +224,7 @@ class ListedPeople:
 
 
 def _between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
-    """What was in force between two times, newest first, of statements that each end the one before."""
+    """Yield the statements in force between two times, newest first. Each statement ends the one before it."""
     end_us = inf
     for at_us, stated in reversed(lines):
         if counts_between(at_us, end_us, since_us, until_us):
@@ -233,7 +233,7 @@ def _between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int)
 
 
 def counts_between(at_us: int, end_us: float, since_us: int, until_us: int) -> bool:
-    """Return whether what was stated at one time, and again at `end_us` (infinite: not yet), was in force between two
-    times (Unix microseconds).
+    """Return whether a statement made at `at_us` and replaced at `end_us` (infinite: not yet) was in force between two
+    times (Unix microseconds), with a margin for two clocks.
     """
     return at_us <= until_us + _SKEW_US and end_us > since_us - _SKEW_US

@@ -1,7 +1,7 @@
-"""Which capabilities are in quarantine: those with an incident that no sealed act of an operator released.
+"""Finds the capabilities in quarantine: those with an incident that no sealed act of an operator released.
 
-An incident is a row that nobody signs. A row that somebody made up denies calls and never allows one. Without a row
-that somebody removed, the adapter still compares the definition before every call.
+An incident is a row that nobody signs. A row that somebody made up denies calls and never allows one. If somebody
+removed a row, the adapter still compares the definition before every call.
 Source: docs/adr/0044-a-quarantine-is-kept-in-the-store.md.
 """
 
@@ -23,7 +23,7 @@ RELEASED: Final = "capability.released"
 async def open_incidents(store: Store, keys: Keys, prefix: str) -> Sequence[str]:
     """Return the keys of the incidents that are in force and begin with `prefix`, which begins with `<capability>/`.
 
-    Only the acts of operators are read of what the store says besides; no body of an incident is.
+    Reads the keys of incidents, not their bodies, and the acts of operators.
     """
     found = [key async for page in DRIFT_INCIDENTS.key_pages(store, prefix=prefix) for key in page]
     if not found:
@@ -33,7 +33,7 @@ async def open_incidents(store: Store, keys: Keys, prefix: str) -> Sequence[str]
 
 
 async def _released(store: Store, keys: Keys, capability_id: str) -> set[str]:
-    """The incidents of a capability that sealed acts release."""
+    """Return the incidents of a capability that sealed acts release."""
     released = set[str]()
     for entry in await store.lines(CONTROL, capability_id):
         act = counted_act(entry, keys) if entry.kind == RELEASED else None

@@ -1,7 +1,7 @@
-"""The proof that a stored question is what the runtime asked.
+"""Proves that a stored question is the question that the runtime asked.
 
-Every digest of a question is computed from its content before anybody signs it, and what it says of the run is compared
-with the verified journal.
+Every digest of a question is computed from its content before anybody signs it, and its statements about the run are
+compared with the verified journal.
 Source: docs/adr/0058-a-signature-is-over-what-was-shown.md; docs/design/contracts.md, "Approval modes".
 """
 
@@ -31,8 +31,8 @@ def rests_on_erased(entries: Sequence[Entry], asked: Entry) -> bool:
 def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked: Entry) -> str | None:
     """Return why the stored question `asked` cannot be answered, or None if everything in it agrees.
 
-    `entries` is the verified journal of the run. The digests are computed from the content, as the text that is shown
-    is, and the evidence is compared with what the run froze for this call.
+    `entries` is the verified journal of the run. The digests, and the text that is shown, are computed from the
+    content, and the evidence is compared with the evidence that the run froze for this call.
     """
     question = read_body(asked)
     binding, args = question["binding"], question["args"]

@@ -35,13 +35,13 @@ def settled_line(run_id: str, settled: Settled, at_us: int, salt: bytes) -> tupl
 def sign_settlement(private_key: bytes, kid: str, statement: Mapping[str, Any]) -> str:
     """Sign a settlement statement with an operator's raw Ed25519 private key; return the compact JWS.
 
-    Its `typ` differs from that of an approval, so neither can be used as the other.
+    Its `typ` differs from the `typ` of an approval, so neither can be used as the other.
     """
     return sign_compact(private_key, kid, SETTLEMENT_TYP, statement)
 
 
 def barred_settlers(principals: Principals) -> frozenset[str]:
-    """Return the ids that are not allowed to settle an effect of a run: those of its user, its agent and its owner."""
+    """Return the ids that cannot settle an effect of a run: of its user, agent and agent's owner, also as approvers."""
     user, agent = principals.user, principals.agent
     return frozenset({user.user_id, agent.agent_urn, agent.agent_id, agent.owner, *principals.approver_ids})
 

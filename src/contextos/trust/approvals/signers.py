@@ -1,7 +1,7 @@
 """Verify who signed what in a run: every answer of a person, against the lines of `control` about that person.
 
-A run states the keys of the people that it looked up. None of them is believed here that `control` does not state, with
-the seal of acts, for that time. So with the keys that sign heads and claims nobody makes a run that somebody approved.
+A run states the keys of the people that it looked up. A key counts here only if `control` states it for that time,
+under the seal of acts. So the keys that sign heads and claims are not enough to forge a run that somebody approved.
 Source: docs/adr/0062-who-signed-is-proved-by-control.md.
 """
 
@@ -30,7 +30,7 @@ from contextos.trust.approvals.people import ListedPeople
 from contextos.trust.approvals.settlement import barred_settlers, settlement_fault
 
 Persons = Mapping[str, Collection[str]]
-"""The keys of people that somebody else than the operator gave: public keys in hex, by the id of the person."""
+"""The keys of people that somebody other than the operator gave: public keys in hex, by the id of the person."""
 
 NO_PERSONS: Final[Persons] = {}
 
@@ -43,8 +43,8 @@ async def require_signers(store: Store, tape: Sequence[Entry], keys: Keys) -> No
 
 
 def signers_of(tape: Sequence[Entry]) -> frozenset[str]:
-    """Return the keys of the lines of `control` that prove who answers something in a run: the ids of these people, and
-    of those whom it looked up for an answer, and `DIRECTORY_USED` if it names a version of the directory.
+    """Return the keys of the lines of `control` that prove who answered in a run: the ids of the people who answered or
+    were looked up for an answer, and `DIRECTORY_USED` if the run names a version of the directory.
     """
     return frozenset(name for entry in tape for name in _named(entry))
 
@@ -67,7 +67,7 @@ def _named(entry: Entry) -> Iterator[str]:
 
 
 def _answer(entry: Entry) -> dict[str, Any]:
-    """The recorded answer in an entry; empty if it was erased or is not an object."""
+    """Return the recorded answer in an entry; empty if it was erased or is not an object."""
     try:
         answer = read_body(entry)
     except (Integrity, ValueError):
@@ -79,8 +79,8 @@ def verify_signers(tape: Sequence[Entry], lines: Sequence[Entry], keys: Keys, *,
     """Check every person's answer in a run: an approval, a denial, a settlement, a selection for a slot and a request
     to cancel. It must be proved, unless the run says that it did not count.
 
-    `lines` are the entries of `control` about these people and about the run, in order. With `persons` a signature of
-    somebody named there must be by one of the keys given. What was erased is not checked.
+    `lines` are the entries of `control` about these people and about the run, in order. A person in `persons`
+    must have signed with one of the keys given there. Erased entries are not checked.
 
     Raises:
         ChainBroken: an answer is not proved, or the run looked somebody up whom `control` does not state; names it.
@@ -103,7 +103,7 @@ def actor_fault(recorded: RecordedAct, entry: Entry, people: ListedPeople, perso
 
 
 def _narrowed(person: Approver, persons: Persons) -> Approver:
-    """The person with those of their keys that somebody else gave; with all of them if nobody gave any."""
+    """Return the person with only the keys that `persons` gives for them; unchanged if `persons` does not name them."""
     given = persons.get(person.approver_id)
     if given is None:
         return person
@@ -118,7 +118,7 @@ def _hex(base64url: str) -> str:
 
 @dataclass(slots=True)
 class _Check:
-    """One pass over a run. `faults` are those of answers that the run can still call void: by kind and key."""
+    """One pass over a run. `faults` has, by kind and key, the faults of answers that the run can still call void."""
 
     tape: Sequence[Entry]
     people: ListedPeople

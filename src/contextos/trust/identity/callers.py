@@ -19,11 +19,11 @@ from contextos.trust.identity.oidc import VerifiedToken
 class Caller:
     """Who sent a request: a person (`user`), or the workload of agents (`workload`).
 
-    `subject` is the id of the user in the directory, or the SPIFFE id of the workload. `issuer` is who vouches: the
+    `subject` is the id of the user in the directory, or the SPIFFE id of the workload. `issuer` vouches for it: the
     `iss` of the token, or the trust domain. `agent_ids` are the only agents as which the caller can act; None: a user
-    can name any of the tenant. `roles` and `scopes` are those of the token, as the settings map them; a workload has
-    none. `delegation` is the one that the token itself names. `expires_at` is Unix time in seconds; `token_digest` is
-    for records.
+    can name any agent of the tenant. `roles` and `scopes` come from the token, as the settings map them; a workload has
+    none. `delegation` is the delegation that the token itself names. `expires_at` is Unix time in seconds;
+    `token_digest` is for records.
     """
 
     kind: Literal["user", "workload"]
@@ -45,10 +45,10 @@ class Caller:
         return user_id == self.subject and (self.agent_ids is None or agent_id in self.agent_ids)
 
     def agent_named(self, stated: str | None) -> str:
-        """Return the agent as which the caller acts: the one that is stated, or the only one.
+        """Return the agent as which the caller acts: the stated agent, or the only agent that is possible.
 
         Raises:
-            InvalidInput: the caller cannot act as this agent, or none is stated and there is not exactly one.
+            InvalidInput: the caller cannot act as this agent, or no agent is stated and not exactly one is possible.
         """
         if stated is None:
             if self.agent_ids is not None and len(self.agent_ids) == 1:
@@ -76,7 +76,7 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class Acting:
     """For whom a request is made: the ids of user and agent, and the reference of the delegation between both, as
-    `App.gate` takes them (`user`, `agent`, `token`). `workload_identity` is the one that a token proved.
+    `App.gate` takes them (`user`, `agent`, `token`). `workload_identity` is the workload that a token proved.
     """
 
     user: str

@@ -1,4 +1,4 @@
-"""The identity claim of a run: a short-lived signed token that tells other services who acts.
+"""The identity claim of a run: a short-lived signed token that states to other services who acts.
 
 A claim (`ctxid/1`) is a compact JWS with the algorithm `Ed25519` (RFC 9864). Its header holds exactly `alg`, `kid` and
 `typ`. The verifier takes the key from its own ring and the algorithm from the key, so it refuses `none`, `HS256` over
@@ -107,7 +107,7 @@ def mint_subject_token(
     """Sign a statement about a user for a token exchange (RFC 8693): the user is the subject, and only the agent can
     act for them (`may_act`), with these scopes. The claim of the agent (`mint_claim`) is the token of the actor.
 
-    Its `typ` is another one than that of a claim, so neither passes for the other.
+    Its `typ` differs from the `typ` of a claim, so neither token is accepted as the other.
     """
     who = {"sub": user_id, "may_act": {"sub": agent_urn}}
     return sign_token(
@@ -131,10 +131,10 @@ def mint_hop_claim(
     ttl_s: int,
     jti: str,
 ) -> str:
-    """Sign who calls the agent of somebody else at the URL `audience`, in its `tenant` there (empty: it has none): the
-    user is the subject, and the agent acts for them (`act`, RFC 8693, section 4.1). Without a user the agent acts for
-    nobody, and is the subject itself (ADR 0070).
-    What was proved by the claim that came with the request (`hop`) is nested, and `prv` is the digest of that claim.
+    """Sign a statement of who calls a partner's agent at the URL `audience`, in the `tenant` there (empty: no tenant).
+    The user is the subject, and the agent acts for them (`act`, RFC 8693, section 4.1). Without a user the agent itself
+    is the subject and acts for nobody (ADR 0070). The proved content of the claim that came with the request (`hop`) is
+    nested, and `prv` is the digest of that claim.
     """
     who: dict[str, Any] = {"sub": agent_urn} if user_id is None else {"sub": user_id, "act": {"sub": agent_urn}}
     if hop is not None and user_id is not None:
@@ -149,7 +149,7 @@ def mint_hop_claim(
 def _of_call(
     issuer: str, audience: str, tenant_id: str, run_id: str, scopes: frozenset[str], now_us: int, ttl_s: int, jti: str
 ) -> dict[str, Any]:
-    """The claims of a token for one call that another party reads: from whom, for whom, what for, and how long."""
+    """Return the claims of a token for one call that another party reads: from whom, for whom, for what, how long."""
     issued_s = now_us // 1_000_000
     return {
         "iss": issuer,
@@ -166,7 +166,7 @@ def _of_call(
 
 def sign_token(keys: Keys, token_type: str, body: dict[str, Any]) -> str:
     """Return the compact JWS of `body` under the current `claim` key, whose id is then in `body`. `token_type` is its
-    `typ`: no token passes for one of another type.
+    `typ`, so that a token is not accepted as a token of another type.
     """
     while True:
         kid = body["kid"] = next(iter(keys.kids("claim")), "")
@@ -178,7 +178,7 @@ def sign_token(keys: Keys, token_type: str, body: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenedToken:
-    """What a token of this runtime says, after its signature was verified. No claim is checked yet."""
+    """The content of a token of this runtime, after its signature was verified. No claim is checked yet."""
 
     kid: str
     body: dict[str, Any]
@@ -194,10 +194,10 @@ class OpenedToken:
 
 
 def open_token(token: str, keys: Keys, token_type: str) -> OpenedToken:
-    """Return what a token says that `sign_token` made with a key of `keys`.
+    """Verify a token that `sign_token` made with a key of `keys`, and return its content.
 
     Raises:
-        SignatureInvalid: it has another form, header, type or algorithm, or no key that is trusted for claims made it.
+        SignatureInvalid: the form, header, type or algorithm is wrong, or no key that is trusted for claims signed it.
     """
     parts = token.split(".") if len(token) <= MAX_TOKEN_CHARS and token.isascii() else []
     if len(parts) != 3 or "=" in token or "+" in token or "/" in token:
@@ -239,8 +239,8 @@ def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: 
 def stated_claim_fault(
     claim: IdentityClaim, keys: Keys, *, issuer: str, audience: str, run_id: str, now_us: int
 ) -> str | None:
-    """Return why a claim that a request states is not one that this runtime minted for this run and that is valid now,
-    or None.
+    """Return why a claim that a request states is not valid now, or was not minted by this runtime for this run; or
+    None.
 
     A request holds the content of a claim and the hash of its token, and not the token. The same content and key make
     the same token, so the claim is signed again and the hashes are compared.

@@ -1,7 +1,7 @@
 """Tokens of the development issuer: the runtime itself says who calls, for people who try it out on one machine.
 
-A token is a compact JWS by the runtime's key for claims. Its `typ` is one of its own, so it passes for no claim, and no
-claim passes for it. It proves that its holder can read the keys of the workspace, and nothing about a person. A
+A token is a compact JWS by the runtime's key for claims. It has its own `typ`, so it is never accepted as a
+claim, nor a claim as it. It proves that its holder can read the keys of the workspace, and nothing about a person. A
 deployment accepts it only where `workspace.logins.bearer` says so: in development, on the loopback.
 """
 
@@ -23,7 +23,7 @@ MAX_DEVELOPMENT_TTL_S: Final = 43_200
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentToken:
-    """Who a token of the development issuer names: a user, an agent, or a user who delegates to an agent.
+    """The identity that a token of the development issuer names: a user, an agent, or a user who delegates to an agent.
 
     `delegation` is the reference of the delegation between both in the directory. `expires_at` is Unix time in seconds.
     """
@@ -76,7 +76,7 @@ def mint_development_token(
 
 
 def verify_development_token(token: str, keys: Keys, *, now_us: int) -> DevelopmentToken:
-    """Return whom a token names that this runtime minted and that is valid at `now_us` (Unix microseconds).
+    """Verify a token that this runtime minted and that is valid at `now_us` (Unix µs); return the identity in it.
 
     Raises:
         SignatureInvalid: the token is refused, for any reason.

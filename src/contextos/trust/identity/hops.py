@@ -1,8 +1,8 @@
 """The claim with which the agent of a partner calls (`ctxhop+jwt`): verified, used once, and part of the principal
 chain.
 
-The partner that signed it vouches for its own agent. Which agents called before, it says alone: `prv`, the digest of
-the claim that it received, ties its word to its own record. A claim names the user of the request, is for the address
+The partner that signed it vouches for its own agent. It alone says which agents called before: `prv`, the digest of
+the claim that it received, ties this to its own record. A claim names the user of the request, is for the address
 of this deployment alone, and authorises nothing.
 Source: RFC 8693, section 4.1; docs/adr/0070-a-message-to-a-partner-says-who-calls.md.
 """
@@ -36,8 +36,8 @@ _SHORT: Final = re.compile(r"[!-~]{1,256}")
 
 @dataclass(frozen=True, slots=True)
 class Partner:
-    """A deployment whose hop claims count, and in which tenants. `jwks` returns its keys, fresh enough to hold a key
-    id; `is_silent` says whether they cannot be had now.
+    """A deployment whose hop claims count, and the tenants in which they count. `jwks` returns its keys, fresh enough
+    to hold a key id; `is_silent` says whether the keys cannot be had now.
     """
 
     issuer: TrustedIssuer
@@ -56,8 +56,8 @@ def verify_hop_claim(
     user_id: str,
     now_us: int,
 ) -> HopClaim:
-    """Return what `token` says if `issuer` made it for our address, for no other tenant there than `tenant_id` and for
-    this user, and it counts at `now_us` (Unix µs). With `names_tenant` it has to name the tenant.
+    """Return the content of `token` if `issuer` made it for our address, for no other tenant there than `tenant_id` and
+    for this user, and it counts at `now_us` (Unix µs). With `names_tenant` it has to name the tenant.
 
     Raises:
         SignatureInvalid: the claim is refused, for any reason; the message names it and quotes nothing of the claim.
@@ -79,8 +79,8 @@ def verify_hop_claim(
 
 
 def _chain(claims: Mapping[str, Any], issuer: TrustedIssuer) -> tuple[Principal, ...]:
-    """The agents of a claim, the first that called first, each with who says so. A deployment adds exactly one, so it
-    is never under itself; `prv` is there where it was called with a claim itself, and only then.
+    """Return the agents of a claim, the first caller first, each with the party that states it. A deployment adds one
+    agent, so it is never under itself. `prv` is there only if the deployment was called with a claim itself.
     """
     found: list[Principal] = []
     holder, fault = claims, None
@@ -149,8 +149,8 @@ async def with_hop(
 
 
 async def use_once(store: Store, request: InvokeRequest) -> None:
-    """Note in the tenant's `store` for which request its hop claim was used. The same request can be sent again with
-    it, and no other.
+    """Note in the tenant's `store` for which request its hop claim was used. Only the same request can be sent
+    again with it.
 
     Raises:
         InvalidInput: another request used it.

@@ -1,7 +1,7 @@
 """Compact JWS signatures with Ed25519, for statements that people sign (approvals and settlements).
 
 The verifier supplies the public keys and the expected header. Refuses a token whose header has any other member or
-value, so a token can choose neither its algorithm nor its type. `iat` alone is the signer's: when they signed, in Unix
+value, so a token can choose neither its algorithm nor its type. Signers choose only `iat`: when they signed, in Unix
 seconds. It is in the header, so that a statement is the same whenever it is signed.
 Source: RFC 7515, RFC 8037, RFC 9864; docs/design/standards.md, "JWS and Ed25519".
 """
@@ -38,8 +38,8 @@ def signing_input(kid: str, typ: str, payload: Mapping[str, Any], signed_at_s: i
 
 
 def detached(token: str, payload: Mapping[str, Any]) -> str:
-    """Return a token without its payload, `header..signature` (RFC 7515, appendix F), if that is `payload` in canonical
-    JSON. Any other token is returned as it is.
+    """Return a token without its payload, `header..signature` (RFC 7515, appendix F), if its payload is `payload` in
+    canonical JSON. Any other token is returned as it is.
     """
     header, said, signature = token.split(".")
     return f"{header}..{signature}" if said == _segment(payload) else token
@@ -51,7 +51,7 @@ def attached(token: str, payload: Mapping[str, Any]) -> str:
 
 
 def unverified_payload(token: str) -> dict[str, Any] | None:
-    """Return what a compact JWS states, or None if it is not a JWS. Nothing is verified; it says what to verify."""
+    """Return the payload of a compact JWS, or None if it is not a JWS. Nothing is verified."""
     return _unverified(token, 1)
 
 
@@ -98,7 +98,7 @@ def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str,
 
 
 def _read(segment: str) -> Any:
-    """What a segment states: arguments of a call, which nest deep, within a statement."""
+    """Return the JSON of a segment. It can nest deep: a statement has the arguments of a call in it."""
     return loads(decode_base64(segment), max_depth=MAX_STATED_DEPTH, max_nodes=MAX_BYTES)
 
 

@@ -42,10 +42,10 @@ MIN_RSA_BITS: Final = 2048
 KeySet = Mapping[str, Sequence[Mapping[str, Any]]]
 """Public keys (JWKs) by their id, which several can share."""
 CheckKeys = Callable[[Any], KeySet]
-"""Returns the public keys of a set that was fetched. Raises `InvalidInput` if it is no such set."""
+"""Returns the public keys of a set that was fetched. Raises `InvalidInput` if it is not a JWK Set."""
 
 _SAME_ALGORITHM: Final = {"Ed25519": "EdDSA"}
-"""RFC 9864 names what RFC 8037 names otherwise, for keys of this curve."""
+"""By the name of an algorithm in RFC 9864: its name in RFC 8037, for keys of this curve."""
 _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"})
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
 _PUBLIC_MEMBERS: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}
@@ -85,7 +85,7 @@ def media_type(kind: Any) -> Any:
 
 def check_jwks(jwks: Any, *, use: str | None = None) -> KeySet:
     """Return the public keys of a JWK Set by key id. Keys without an id are left out, because no token can name them.
-    One of an unknown type or for another use fits no token, and makes no other key worthless.
+    A key of an unknown type or for another use fits no token, and the other keys count all the same.
 
     With `use`, keys that do not state exactly this use are left out.
 
@@ -118,8 +118,8 @@ def signed_claims(
 ) -> dict[str, Any]:
     """Return the claims of `token` if one of `keys` signed it. No claim is checked.
 
-    `types` are the values that the header `typ` can have, as `media_type` returns them; None: it can be left out. `use`
-    is what a key that states a use has to be for.
+    `types` are the values that the header `typ` can have, as `media_type` returns them; None: it can be left out. A key
+    that states a use has to state `use`.
 
     Raises:
         SignatureInvalid: the token is refused; the message names why and quotes nothing of the token.
@@ -165,7 +165,7 @@ def wrong_claim(detail: str, claims: Mapping[str, Any], name: str, expected: Any
 
 
 def number_date(claims: Mapping[str, Any], name: str) -> float:
-    """Return the time (Unix seconds) in a claim. Raises `SignatureInvalid` if it holds none."""
+    """Return the time (Unix seconds) in a claim. Raises `SignatureInvalid` if the claim holds no time."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         detail = f"the token states no time in `{name}`; it needs Unix seconds"
@@ -192,7 +192,7 @@ def _key_id(header: Mapping[str, Any]) -> str:
 def _keys_named(
     header: Mapping[str, Any], keys: KeySet, algorithms: Sequence[str], types: Sequence[str | None], use: str
 ) -> list[Mapping[str, Any]]:
-    """The public keys that the header names, as far as they are for the algorithm that the header states."""
+    """Return the public keys that the header names and that are for its algorithm. Raises `SignatureInvalid`."""
     algorithm, kind = header.get("alg"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         detail = f"the algorithm of the token is not one of {', '.join(algorithms)}"
@@ -232,7 +232,9 @@ def _fits(key: Mapping[str, Any], algorithm: str, use: str) -> bool:
 
 
 def _check_signed_by(token: str, algorithm: str, keys: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a token that none of `keys` signed. One library reads the header, and it is not the one that verifies."""
+    """Refuse a token that none of `keys` signed; an RSA key of fewer than `MIN_RSA_BITS` bits does not count. The
+    header was read by other code than the library that verifies.
+    """
     said, _, signature = token.rpartition(".")
     weak = [one for one in keys if one["kty"] == "RSA" and _rsa_bits(one) < MIN_RSA_BITS]
     if any(one not in weak and _is_signed(said.encode(), signature, algorithm, one) for one in keys):

@@ -2,7 +2,7 @@
 
 `verify_oidc_token` is the only place where such a token is verified. The OIDC directory takes users from it, and an
 answer to an approval with an OIDC token goes through it too: with `nonce` (the digest of the question) and with
-`max_auth_age_s` (how long ago the person logged in at most).
+`max_auth_age_s` (the longest time since the person logged in).
 
 The caller names the issuer, its keys (a JWK Set) and the algorithms; `jwt` refuses what no token can be. Fetching the
 JWK Set is the adapter's part (`adapters.jwks`), so this module is a pure function of its arguments and can verify a
@@ -37,11 +37,11 @@ MAX_SUBJECT_CHARS: Final = 255
 class TrustedIssuer:
     """An issuer whose tokens count, and for whom they must be made.
 
-    `issuer` and `audience` are compared exactly with `iss` and `aud`. `algorithms` are those that the issuer signs
-    with. `leeway_s` is how far the issuer's clock can be off, in seconds. `token_type` is the header `typ`: `JWT` for
-    an ID token (a token without `typ` is one too), `at+jwt` for an access token (RFC 9068). `clients` are those to
-    which tokens are issued (`azp` or `client_id`, else `cid` or `appid`): with it a token has to state one of them;
-    empty: an `azp` has to be the audience itself, as in an ID token.
+    `issuer` and `audience` are compared exactly with `iss` and `aud`. The issuer signs with one of `algorithms`.
+    `leeway_s` is how far the issuer's clock can be off, in seconds. `token_type` is the header `typ`: `JWT` for an ID
+    token (a token without `typ` is one too), `at+jwt` for an access token (RFC 9068). Tokens are issued to one of
+    `clients`, which a token has to state (`azp` or `client_id`, else `cid` or `appid`); if `clients` is empty, an `azp`
+    has to be the audience itself, as in an ID token.
 
     Raises:
         InvalidSettings: a value is missing, out of bounds or not an asymmetric algorithm.
@@ -93,8 +93,8 @@ def verify_oidc_token(
 ) -> VerifiedToken:
     """Return the content of `token` if `issuer` made it for the audience, and it is valid at `now_us` (Unix µs).
 
-    `jwks` is the issuer's JWK Set. With `nonce` the token must state exactly this one. With `max_auth_age_s` (seconds)
-    it must state an `auth_time` that is no longer ago; a nonce and a login time are never optional then.
+    `jwks` is the issuer's JWK Set. With `nonce` the token must state exactly this nonce. With `max_auth_age_s`
+    (seconds) it must state an `auth_time` that is not longer ago. Neither claim is optional then.
 
     Raises:
         SignatureInvalid: the token is refused, for any reason; the message names it and quotes nothing of the token.

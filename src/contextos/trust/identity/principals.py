@@ -16,18 +16,18 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.outside import Directory
 
 REDACTED_TOKEN: Final = "[redacted:token]"
-"""What is recorded for a `token_ref` of a user that the directory does not know. Versions that verified none of an
-agent recorded it for each of those, too, and accepted it; no request can state it.
+"""What is recorded for a `token_ref` of a user that the directory does not know. Versions that did not verify
+the tokens of agents recorded it for these, too, and accepted it. No request can state it.
 """
 UNKNOWN_AGENT_TOKEN: Final = "[redacted:agent_token]"
-"""What is recorded for a `token_ref` of an agent that is not the one of the directory, which cannot state it."""
+"""What is recorded for an agent's `token_ref` that differs from the directory's. The directory cannot state it."""
 
 
 async def look_up(directory: Directory, request: InvokeRequest, now_us: int) -> Principals | None:
     """Return the user, the agent and the delegation of a request as they are at `now_us`; None for unknown people.
 
-    A token reference that names no delegation, or an expired one, leaves `delegation` None. A delegation without a
-    reference is the one of this user to this agent that the directory lists; of several in force it is none of them.
+    A token reference that names no delegation, or an expired one, leaves `delegation` None. For a delegation
+    without a reference, `delegation` is the only one in force of this user to this agent in the directory, else None.
     """
     known = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
     stated = request.user.delegation
@@ -81,7 +81,7 @@ def scopes_in_force(request: InvokeRequest, known: Principals) -> frozenset[str]
 
 
 def _delegated_scopes(known: Principals) -> frozenset[str]:
-    """What the user of a token that is in force has delegated with it; nothing without one."""
+    """Return the scopes that the user delegated with a token that is in force; empty without such a token."""
     if known.delegation is None or not known.user.delegation_live:
         return frozenset()
     return frozenset(known.user.scopes) & frozenset(known.delegation.scopes)
@@ -117,7 +117,7 @@ def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[st
 
 
 def other_agent_token(listed: str | None) -> str:
-    """Return why another reference to an agent's token than the one that the directory lists, or none, is refused."""
+    """Return why an agent's token reference other than `listed` is refused. None: the directory lists no reference."""
     if listed is None:
         return "the directory lists no token of the agent; leave it out, or add `token_ref` to the agent's entry"
     return "`agent.token_ref` is not what the directory knows; send what is registered, or leave it out"

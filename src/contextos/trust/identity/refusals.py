@@ -22,15 +22,15 @@ from contextos.trust.redact import redact
 MAX_LOGGED_CHARS: Final = 60
 MAX_LOGGED_REASON_CHARS: Final = 200
 MAX_CLEANSED_CHARS: Final = 512
-"""Characters of a value that are read before its secrets are removed, because the sender of a token proved nothing."""
+"""The most characters of a value that are searched for secrets, because the sender of a token proved nothing."""
 _END_OF_SECRETS: Final = ".aaaaaaaa.a@"
-"""With it, `redact` finds the beginning of a long secret that was cut: a JSON Web Token, a password in a URL."""
+"""Appended, so that `redact` finds the beginning of a cut secret: a JSON Web Token, a password in a URL."""
 _LOG: Final = logging.getLogger("contextos.identity")
 
 
 @contextmanager
 def logged_refusal(token: Any) -> Iterator[None]:
-    """Log why `token` is refused, if what is done within raises `SignatureInvalid` or `NotFound`."""
+    """Log why `token` is refused, if the code within raises `SignatureInvalid` or `NotFound`."""
     try:
         yield
     except (SignatureInvalid, NotFound) as refused:
@@ -39,7 +39,7 @@ def logged_refusal(token: Any) -> Iterator[None]:
 
 
 def refusal_line(token: Any, refused: ContextOSError) -> str:
-    """Return the line of the log about a token and why it is refused. The issuer is the one that the token states."""
+    """Return the line of the log about a token and why it is refused. It names the issuer that the token states."""
     read = isinstance(token, str) and len(token) <= MAX_TOKEN_CHARS
     stated = (unverified_payload(token) or {}) if read else {}
     issuer = shown(stated.get("iss", stated.get("sub") if str(stated.get("sub")).startswith("spiffe:") else None))
@@ -69,6 +69,6 @@ def _clean(value: Any, limit: int) -> str:
     text = displayed(text[:MAX_CLEANSED_CHARS]) + (_END_OF_SECRETS if was_cut else "")
     clean, kinds = redact(text, list(REDACTION_TARGETS))
     if was_cut and kinds:
-        # What follows the last mark can be a part of what was cut off.
+        # Text after the last mark can be a part of a secret that was cut off.
         clean = f"{clean[: clean.rfind(']') + 1]}..."
     return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."

@@ -33,7 +33,7 @@ SVID_ALGORITHMS: Final = tuple(name for name in JWT_ALGORITHMS if name.startswit
 SVID_USE: Final = "jwt-svid"
 
 check_bundle: Final[CheckKeys] = partial(check_jwks, use=SVID_USE)
-"""Returns the keys of a SPIFFE bundle that sign JWT-SVIDs, by key id. Raises `InvalidInput` if it is no bundle."""
+"""Returns the keys of a SPIFFE bundle that sign JWT-SVIDs, by key id. Raises `InvalidInput` if it is not a bundle."""
 
 _SCHEME: Final = "spiffe://"
 _TYPES: Final = (None, "jwt", "jose")
@@ -43,8 +43,8 @@ _TYPES: Final = (None, "jwt", "jose")
 class TrustDomain:
     """A trust domain whose workloads count, and for whom their tokens must be made.
 
-    `name` is that of the domain (`acme.example`), and `audience` the only one of a token. `algorithms` are those that
-    the domain signs with. `leeway_s` is how far its clock can be off, in seconds.
+    `name` is the name of the domain (`acme.example`), and `audience` the only audience of a token. The domain signs
+    with `algorithms`. `leeway_s` is how far its clock can be off, in seconds.
 
     Raises:
         InvalidSettings: a value is missing, out of bounds or not an algorithm of SPIFFE.
@@ -74,8 +74,8 @@ class VerifiedSvid:
 
 
 def trust_domain_of(token: str) -> str | None:
-    """Return the trust domain of the workload that a token names, or None if it names none. Nothing is verified: it
-    says only with whose keys to verify.
+    """Return the trust domain of the workload that a token names, or None if it names none. Nothing is verified: the
+    result says only with whose keys to verify.
     """
     subject = (unverified_payload(token) or {}).get("sub")
     if not isinstance(subject, str) or not SPIFFE.fits(subject):
@@ -89,7 +89,7 @@ def verify_svid(token: str, domain: TrustDomain, bundle: Mapping[str, Any], *, n
 
     Raises:
         SignatureInvalid: the token is refused, for any reason; the message names it and quotes nothing of the token.
-        InvalidInput: `bundle` is not one.
+        InvalidInput: `bundle` is not a SPIFFE bundle.
     """
     claims = signed_claims(token, check_bundle(bundle), algorithms=domain.algorithms, types=_TYPES, use=SVID_USE)
     expires_at_s, _ = check_times(claims, leeway_s=domain.leeway_s, now_us=now_us, issued=False)

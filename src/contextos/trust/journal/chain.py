@@ -33,7 +33,7 @@ def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: An
     """Build the entry with which a person (an approver, an operator) wakes a suspended run.
 
     `entries` is the stream so far, `by` the person's id, `answer` a JSON value. `at_us` is Unix microseconds;
-    an earlier time than that of the last entry is raised to it.
+    a time before that of the last entry is raised to it.
     """
     last = entries[-1]
     body = canonical({"answer": answer})
@@ -69,8 +69,8 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
         if entry.body is not None and entry.salt is not None:
             if body_digest(entry.salt, entry.body) != entry.body_digest:
                 raise ChainBroken(stream, number, "has a body that its digest does not cover")
-            # Two readers could read another spelling differently, such as one with a member twice. What any process can
-            # append to a run is judged where it is read, so that it stops no run.
+            # Two readers could read another spelling differently, such as a member that is there twice. An entry that
+            # any process can append to a run is judged where it is read, so that it stops no run.
             appended = entry.kind in UNSIGNED_KINDS and stream not in SHARED_STREAMS
             if not appended and not is_canonical(entry.body):
                 raise ChainBroken(stream, number, "has a body that is not canonical JSON")
@@ -79,7 +79,7 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
 
 
 def verify_once(tenant: str, stream: str, entries: Sequence[Entry]) -> None:
-    """As `verify_chain`, from the first entry of a stream, but for the entries that this process linked or verified."""
+    """As `verify_chain`, from the first entry on, but skips the entries that this process linked or verified."""
     done = known(tenant, stream, entries)
     if done < len(entries):
         verify_chain(tenant, stream, entries[done:], after=entries[done - 1] if done else None)

@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.verdicts import End
 def end_contradiction(end: End, effects: Collection[Mapping[str, Any]], undone: tuple[str, str] | None) -> str | None:
     """Return why a run cannot end as `end` after these effects and with this undone write, or None if it can.
 
-    What ends as denied had no effect. What ends as approved has done what it asked for last, and knows what it did.
+    A run that ends as denied had no effect. A run that ends as approved has done what it asked for last, and knows it.
     """
     unknown = next((one for one in effects if one["state"] == "unknown"), None)
     if end == "completed":

@@ -1,10 +1,10 @@
 """What only a person's act explains in a run: a body that is missing, and an entry that reopens an ended run or has a
 question asked again.
 
-The act of an erasure names the entry's place and digest, that of a reopening the run, the place and the raised limit,
-and that of a question the run, the place and the reason; the runtime seals them. So a process that can write to the
-store but has no key for acts cannot account for a body that it has emptied, nor reopen a run, nor have anything asked
-again, not even with a key that signs heads.
+The act of an erasure names the entry's place and digest. The act of a reopening names the run, the place and the raised
+limit. The act of asking again names the run, the place and the reason. The runtime seals them. So a process that can
+write to the store but has no key for acts cannot account for a body that it emptied, reopen a run or have anything
+asked again, not even with a key that signs heads.
 Source: docs/design/journal.md, "Erasures"; docs/adr/0026-an-escalated-run-has-a-way-on.md.
 """
 
@@ -125,11 +125,11 @@ _MADE_BY_ACTS: Final = {
     "run.reopened": (reopens, "reopened the run"),
     "approval.reasked": (reasks, "had a question asked again"),
 }
-"""The kinds of entries that an operator's act makes: whether an act is the one, and what it does."""
+"""By kind of an entry that an operator's act makes: the test of whether an act made it, and what the act does."""
 
 
 def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """Return the last record of a run that was not erased."""
+    """Return the last record of a run that was not erased, or None."""
     revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
     return next((record for record in revised if record is not None), None)
 
@@ -137,8 +137,8 @@ def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
 def decision_acts(
     run_id: str, record: Mapping[str, Any], acts: Iterable[tuple[Entry, OperatorAct]]
 ) -> list[tuple[Entry, OperatorAct]]:
-    """Return those of these acts that say what a person made of the last record of an ended run, in their order: that
-    an escalated decision is resolved, and then that it is closed, each once.
+    """Return the acts about the last record of an ended run, in their order: first that an escalated decision is
+    resolved, and then that it is closed, each at most once.
     """
     found: dict[str, tuple[Entry, OperatorAct]] = {}
     kinds = [kind for kind in DECISION_ACTS if kind == "decision.closed" or record["status"] == "ESCALATED"]
@@ -150,11 +150,11 @@ def decision_acts(
 
 
 def acts_on_end(entries: Sequence[Entry], acts: Iterable[tuple[Entry, OperatorAct]]) -> list[Entry]:
-    """Return the lines of those of these acts that are about the decision of a run, if it has ended."""
+    """Return the lines of the acts that are about the decision of a run, if the run has ended."""
     record = last_record(entries) if entries[-1].kind == "run.ended" else None
     return [] if record is None else [line for line, _ in decision_acts(entries[0].run, record, acts)]
 
 
 def act_in(line: Entry, tenant_id: str, keys: Keys) -> OperatorAct | None:
-    """Return the sealed act in an entry of this tenant's `control`, or None if it holds none."""
+    """Return the sealed act in an entry of this tenant's `control`, or None if there is no such act."""
     return counted_act(line, keys) if line.tenant == tenant_id and line.kind in ACT_ARGUMENTS else None

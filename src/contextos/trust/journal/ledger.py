@@ -1,7 +1,7 @@
 """The journal of one run, for recording and for replay.
 
 A `RunJournal` starts with the entries that exist (the tape). On the tape, `record` returns the recorded answers and
-`derive` compares. After the last entry the journal is live if it has a `LiveDriver`; without one it raises
+`derive` compares values. After the last entry the journal is live if it has a `LiveDriver`; without one it raises
 `ReplayMismatch`. So recovery is a replay up to the last entry, and live from there.
 Source: docs/design/journal.md.
 """
@@ -67,14 +67,14 @@ class RunJournal(Tape):
         self._is_commit_due = False
         self.barriers = 0
         self._announce = bool(tape)
-        # The tape is read, and nothing is to be stated before the next entry.
+        # True: the tape is read, and no `run.resumed` has to come before the next entry.
         self._goes_on = False
         # A new run has no lease yet: its first commit makes both.
         self._is_new = not tape
 
     @property
     def time_us(self) -> int:
-        """Return the current time in Unix microseconds, to pass to what the run calls outside.
+        """Return the current time in Unix microseconds, for calls to the outside.
 
         It is never before the last entry. A replay calls nothing outside; there it is the time of the last entry.
         """
@@ -93,15 +93,15 @@ class RunJournal(Tape):
             return self._read_recorded(kind, key, request)
         if self._is_commit_due or not (self._is_new or live.holds):
             await self._hold()
-        # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
+        # A call that raises "not yet" records nothing: or else a run that waits for another would fill its journal.
         answer = await call()
         if not self._goes_on:
             self._go_live(kind)
         return self._append_answer(kind, key, by, digest_of(request), answer)
 
     async def record_found(self, kind: str, key: str, look: Ask) -> Any:
-        """Look for something outside, record it if it is there, and return it, or None. In a replay, `look` is not
-        called: it was found if the next entry says so.
+        """Look for something outside. If it is there, record and return it; else return None. A replay does not call
+        `look`: it returns the answer of the next entry if this has the kind and key, else None.
         """
         if self.on_tape:
             entry = self._ahead()
@@ -116,7 +116,7 @@ class RunJournal(Tape):
 
     async def record_all(self, group: Sequence[RecordRequest], *, keeps: bool = True) -> list[Any]:
         """Obtain several answers at the same time and record each when it arrives. Returns them in the order of
-        `group`. If one fails, those that did arrive are kept, unless `keeps` is False.
+        `group`. If a call fails, the answers that did arrive are committed, unless `keeps` is False.
 
         In a replay each answer is found by its kind and key, in any order.
         """
@@ -180,7 +180,7 @@ class RunJournal(Tape):
             assert is_stored, "a write is staged before the commit of its entry"
 
     def defer_commit(self) -> None:
-        """Let what is pending become durable with the next commit, which is made before anything outside is asked."""
+        """Leave pending entries to the next commit. It is made before the next call to the outside."""
         self._is_commit_due = self._is_pending
 
     def hand_over(self) -> None:
@@ -196,14 +196,14 @@ class RunJournal(Tape):
         await self.commit()
 
     def follows(self, deaths: int, free_us: int, behind_us: int) -> None:
-        """State what is known before this drive (`LiveDriver.deaths`, `LiveDriver.free_us`, `LiveDriver.behind_us`)."""
+        """Set what is known before this drive: `LiveDriver.deaths`, `LiveDriver.free_us`, `LiveDriver.behind_us`."""
         assert self._live is not None, "a journal that is driven is live"
         self._live.follows(deaths, free_us, behind_us, self._tape[-1].at_us if self._tape else 0)
         self._goes_on = False
 
     async def _hold(self) -> None:
-        """Make the commit that is due, or else write the lease of a run that exists already, before anything outside is
-        asked.
+        """Prepare for a call to the outside: make the commit that is due, or else write the lease of a run that exists
+        already.
         """
         if self._live is None or (not self._is_commit_due and (self._is_new or self._live.holds)):
             return
@@ -222,8 +222,9 @@ class RunJournal(Tape):
     ) -> None:
         """Make all pending entries and writes durable. In a replay there is nothing to do.
 
-        With `blocked` the run is marked as waiting for an operation of another run, and has these writes, too. Unless
-        it `keeps` them, the next drive finds out anew what this one did since its last commit.
+        With `wake_at_us` (Unix microseconds) the lease is released and the run is due then. With `blocked` the run is
+        marked as waiting for an operation of another run, and these writes are added. With `keeps` False a drive that
+        has the lease only releases it: the next drive does again everything since the last commit.
         """
         live = self._live
         if live is not None and live.holds and not keeps:
@@ -263,7 +264,7 @@ class RunJournal(Tape):
             await live.make_way()
 
     def _term_change(self, pending: Sequence[Entry]) -> TermChange | None:
-        """Return what the commit of these last entries changes about the terms of the run."""
+        """Return how the commit of these last entries changes the terms of the run, or None if it adds no term."""
         added = stated_terms(self._log[-len(pending) :]) if pending else set[int]()
         is_first, status = self._committed == 0, _STATUS_OF_STATE.get(self.state)
         if is_first:
@@ -278,10 +279,10 @@ class RunJournal(Tape):
     ) -> tuple[str, Any]:
         """Wait for the entry that another process appends for `key`. Returns (kind, answer).
 
-        An entry that any process could append and that does not fit is (`VOID_ANSWER`, why): it states nothing.
+        For an entry that any process could append and that does not fit, returns (`VOID_ANSWER`, why): it is void.
 
-        After `wake_at_us` (Unix microseconds) `on_timeout` is appended. A driver that keeps no suspended runs gets
-        `Parked`.
+        After `wake_at_us` (Unix microseconds) `on_timeout` is appended, unless it is None. Raises `Parked` for a driver
+        that keeps no suspended runs, and `ReplayMismatch` where the tape ends or has another entry.
         """
         while not self.on_tape:
             if self._live is None:
@@ -304,10 +305,10 @@ class RunJournal(Tape):
     async def receive(
         self, kinds: Sequence[str], *, clean: Callable[[Any], Any], wake_at_us: int, on_timeout: Timeout
     ) -> Logged | None:
-        """Wait for what the agent of a session says next (see `deliver`), and record what `clean` returns of it.
+        """Wait for the next message of a session's agent (see `deliver`), and record what `clean` returns for it.
 
-        Returns the entry, which is of one of `kinds`; None if the run was woken and the agent said nothing. Otherwise
-        as `wait`.
+        Returns the entry of the message or of the timeout; None if the run was woken without a message, or if the next
+        entry of a replay is not of one of `kinds`. Otherwise as `wait`.
         """
         woken = False
         while not self.on_tape:
@@ -333,9 +334,7 @@ class RunJournal(Tape):
         return self._log[-1]
 
     def deliver(self, message: AgentMessage | None) -> None:
-        """Give the drive that follows what the agent of the session says next, or nothing. What it does not take is
-        dropped.
-        """
+        """Set the next message of the session's agent, or None. It is dropped if the next drive does not take it."""
         assert self._live is not None, "a journal that is driven is live"
         self._live.message = message
 
@@ -362,9 +361,9 @@ class RunJournal(Tape):
         return True
 
     def goes_on_unread(self, behind_us: int) -> None:
-        """Let a session go on from what this journal holds, for a message that is not on record.
+        """Continue a session from the entries that this journal holds, for a message that is not on record.
 
-        The next commit takes the lease, and fails if another process had it since the last one.
+        The next commit takes the lease. It fails if another process had the lease since the last commit.
         """
         self._is_new = False
         self.follows(0, 0, behind_us)
@@ -390,8 +389,8 @@ class RunJournal(Tape):
         self._goes_on = self._behind_us == live.behind_us
 
     def _append_answer(self, kind: str, key: str, by: str, asked: str, answer: Any) -> Any:
-        """Append an answer to what has the digest `asked`, and return it as it was written: the caller could still
-        change its own object. The entry of an answer to no question states no digest.
+        """Append an answer to the request with the digest `asked`. Returns the answer as written, because the caller
+        could still change its own object. With `NO_QUESTION` the entry states no digest.
         """
         raw = canonical({"answer": answer} if asked is NO_QUESTION else {"answer": answer, "request_digest": asked})
         written = _loads(raw)["answer"]

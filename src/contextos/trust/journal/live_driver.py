@@ -1,4 +1,4 @@
-"""`LiveDriver`: what a journal needs to go on after the tape, and the lease under which it does."""
+"""`LiveDriver`: the ports and facts with which a journal goes on after the tape, and the run's lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contextos.contracts.ports.storage import Store
 
 @dataclass(slots=True)
 class LiveDriver:
-    """What a journal needs to record new entries after the existing ones.
+    """The ports and facts with which a journal records new entries after the existing ones.
 
     `lease_version` is the fencing token: the version of the run's lease document that this driver read (0: none).
     `signed` is the last verified signed head. `can_suspend`: the driver handles `Rest`; otherwise a waiting loop ends
@@ -26,9 +26,9 @@ class LiveDriver:
     many drivers before this one died in a row without a new entry. `free_us` is when the lease of the driver before
     this one is over (Unix microseconds; 0: it was released, or that driver is known to be dead). `holds`: this driver
     has the run's lease. `is_alone` returns whether this process drives no other run now; None means that it may.
-    `behind_us`: how far the clock is behind the latest time on record in the tenant. `read_us` is the latest reading of
-    the clock since the last commit (Unix microseconds). `message`: what the agent of a session says next, or None.
-    `settled` is awaited with the key of each operation that this driver has no longer.
+    `behind_us`: how far the clock is behind the latest time on record in the tenant, in microseconds. `read_us` is the
+    latest reading of the clock since the last commit (Unix microseconds). `message`: the next message of a session's
+    agent, or None. `settled` is awaited with the key of each operation that this driver no longer has.
     """
 
     store: Store
@@ -59,8 +59,8 @@ class LiveDriver:
         return message
 
     def time_us(self, last_us: int = 0) -> int:
-        """Return the time that counts for the run: the clock's, moved on to the latest time on record if it is behind,
-        and never before `last_us`.
+        """Return the time that counts for the run (Unix microseconds): the clock's, moved on to the latest time on
+        record if it is behind, and never before `last_us`.
 
         Leases, and deadlines and retries of sent calls, go by the clock alone, as in every other process.
         """
@@ -71,7 +71,7 @@ class LiveDriver:
         return now_us if now_us > last_us else last_us
 
     def follows(self, deaths: int, free_us: int, behind_us: int, last_us: int) -> None:
-        """State what is known before this drive; `last_us` is the time of the run's last entry, or 0."""
+        """Set what is known before this drive; `last_us` is the time of the run's last entry, or 0."""
         # The entries of the run go on from the later of both.
         behind_us = max(behind_us, last_us - self.clock.now_us()) if behind_us else 0
         self.deaths, self.free_us, self.behind_us, self.read_us = deaths, free_us, behind_us, 0
@@ -82,16 +82,16 @@ class LiveDriver:
 
     @staticmethod
     def stated_behind_us(resumed: Any) -> int:
-        """Return how far behind the answer of a `run.resumed` entry states its clock; 0 where it states no number."""
+        """Return how far (µs) a `run.resumed` answer says that its clock was behind; 0 if it states no number."""
         behind_us = resumed.get("behind_us") if isinstance(resumed, dict) else None
         return behind_us if type(behind_us) is int else 0
 
     def lease(self, run_id: str, *, letting_go: bool) -> Write:
         """Build the write that renews this driver's lease on a run, or releases it.
 
-        The store decides by its own clock: the write fails if this clock is more than `CLOCK_MARGIN_US` ahead of it, or
-        was when it was read for an entry of this commit, if the lease would be over already, and while the lease of the
-        driver before is not over.
+        The store decides by its own clock. The write fails if this clock is more than `CLOCK_MARGIN_US` ahead of it, or
+        was ahead when it was read for an entry of this commit. It also fails if the lease would be over already, and
+        while the lease of the driver before is not over.
         """
         now_us, lease = self.clock.now_us(), Lease(self.owner, 0)
         if not letting_go:
@@ -107,13 +107,13 @@ class LiveDriver:
         return self.is_alone is not None and self.is_alone()
 
     async def commit(self, batch: Batch, *, letting_go: bool) -> None:
-        """Commit a batch that has the lease of this driver."""
+        """Commit a batch that includes the write of this driver's lease."""
         await self.store.commit(batch)
         self.lease_version += 1
         self.holds, self.read_us = not letting_go, 0
 
     async def tell_settled(self, batch: Batch) -> None:
-        """Say which operations this driver has no longer since this batch was committed."""
+        """Report the operations that this driver no longer has since this batch was committed."""
         if self.settled is None:
             return
         for operation, claim in OPERATIONS.written(batch.writes):
@@ -121,9 +121,9 @@ class LiveDriver:
                 await self.settled(operation)
 
     async def take(self, run_id: str) -> None:
-        """Commit the lease alone, before foreign code is called: if that ends this process, the next driver can tell.
+        """Commit the lease alone, before foreign code is called. If that ends this process, the next driver can tell.
 
-        It does not change when the run is due, so that no answer of a person that comes meanwhile is overlooked.
+        It does not change when the run is due, so that an answer that a person gives meanwhile is not overlooked.
         """
         lease = self.lease(run_id, letting_go=False)
         await self.commit(Batch(run=run_id, writes=(lease,), may_block=self.may_block()), letting_go=False)

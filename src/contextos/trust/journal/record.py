@@ -155,7 +155,7 @@ def build_record(
 
 
 def budget_usage(used: Usage) -> dict[str, Any]:
-    """Return what a run has used as a `BudgetUsage`. What models used is in it where one was called."""
+    """Return what a run has used as a `BudgetUsage`. It includes the use of models if one was called."""
     models = {"model_tokens": used.model_tokens, "model_calls": used.model_calls} if used.model_calls else {}
     return {
         "tokens": used.tokens,
@@ -167,7 +167,7 @@ def budget_usage(used: Usage) -> dict[str, Any]:
 
 
 def _models(account: RunAccount) -> dict[str, Any]:
-    """The part of a lineage about models: nothing for a run that had no question for one."""
+    """Return the part of a lineage about models; empty for a run that had no question for a model."""
     if not account.routes:
         return {}
     asked = list[dict[str, Any]]()
@@ -223,11 +223,11 @@ def _inputs(request: InvokeRequest) -> dict[str, str]:
 
 
 def _confidence(account: RunAccount, outcome: RunOutcome) -> float | int:
-    """How sure the outcome is, from 0 to 1: the lowest of the numbers that it rests on.
+    """Return how sure the outcome is, from 0 to 1: the lowest of the numbers on which it rests.
 
     They are the confidence with which the intent was resolved and, unless a rule or a person ended the run, the scores
     that judge the result: policy, utility and safety. Without any of them it is 1: the runtime itself refused.
-    Latency and economics say what the run used, and nothing of the result.
+    Latency and economics say what the run used, and nothing about the result.
     """
     found = [entry.body["confidence"] for entry in account.of("intent.resolved")]
     if outcome.scorecard and outcome.end in ("completed", "escalated", "exhausted"):
@@ -260,7 +260,7 @@ def _approvals(account: RunAccount) -> list[dict[str, Any]]:
 
 
 def _moved(question: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of volatile evidence that changed since the question, within their tolerance or not."""
+    """Return the numbers of volatile evidence that changed since the question, also beyond their tolerance."""
     found = []
     for one in question["evidence"]:
         again = now.get(f"{one['ref']}#{one['name']}")

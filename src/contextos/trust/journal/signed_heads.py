@@ -48,7 +48,7 @@ def signed_head(keys: Keys, last: Entry) -> tuple[str, str]:
 
 def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys, *, at_us: int) -> bool:
     """Return whether a trusted key of the purpose `head` made this signature over the length and last hash of a
-    stream. A key that was retired before `at_us` (Unix microseconds) did not.
+    stream. A key that was retired before `at_us` (Unix microseconds) does not count.
     """
     seq, head, kid, signature = signed
     if not re.fullmatch(r"[0-9a-f]{128}", signature):
@@ -159,7 +159,7 @@ def verify_indexed(run: str, entries: Sequence[Entry], lines: Sequence[Entry]) -
 
 
 def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> int:
-    """The number of entries at which the index closes the run, or 0. Each line must state what the run has."""
+    """Return the number of entries at which the index closes the run, or 0. Each line must match the run's entries."""
     closed_at = 0
     for line in lines:
         if line.kind not in _STATES_HEAD:
@@ -182,8 +182,8 @@ def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> in
 async def read_proved(
     store: Store, tenant_id: str, run_id: str, keys: Keys, *, answers: bool = False
 ) -> tuple[Entry, ...]:
-    """Read and verify a run up to its last signed head; return those entries, or none if no head was signed. With
-    `answers` also what was appended behind it, which no head proves.
+    """Read and verify a run up to its last signed head; return these entries, or () if no head was signed. With
+    `answers` also return the entries that were appended after it, which no head proves.
 
     Raises:
         ChainBroken: an entry is missing or differs.

@@ -21,7 +21,7 @@ from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
 
 NO_QUESTION: Final = content_address({})
-"""The digest of what is asked where kind and key of the entry say it, or nothing is asked. No entry states it."""
+"""The digest of a request that the kind and key of the entry state in full, or of no request. No entry states it."""
 
 _kind, _place = attrgetter("kind"), attrgetter("kind", "key")
 
@@ -30,7 +30,7 @@ Transition = Callable[[str, str, Mapping[str, Any]], str | None]
 
 
 def digest_of(request: Any) -> str:
-    """Return the digest of what is asked."""
+    """Return the digest of a request."""
     return content_address(request) if request != {} else NO_QUESTION
 
 
@@ -45,7 +45,7 @@ class Tape:
         self.missing: list[int] = []
         self._tape, self._step = list(tape), step
         self._at, self._tape_end, self._read_count = 0, tape_end(tape), len(tape)
-        # The entry behind which the run goes on: before the first, what that one is linked to.
+        # The last entry so far. Before the first entry: an empty one, to which the first is linked.
         self._last = Entry(tenant, run, 0, "", "", 0, "", "", "", genesis(tenant, run), None, None)
         self._behind_us = 0
         self._log: list[Logged] = []
@@ -87,15 +87,15 @@ class Tape:
         return self._tape
 
     def stored_bytes(self) -> int:
-        """Return how many bytes all entries take, about."""
+        """Return about how many bytes all entries take."""
         # Entries are only added, so each is counted once.
         self._bytes += entries_size(self._tape[self._sized :])
         self._sized = len(self._tape)
         return self._bytes
 
     def has(self, kind: str, *key: str) -> bool:
-        """Return whether there is an entry of a kind, with this key if one is given; in a replay also one that is not
-        read yet.
+        """Return whether there is an entry of a kind, with this key if a key is given. In a replay, entries that are
+        not read yet count, too.
         """
         # Entries are only added, so a session of many calls does not look through all of them at each call.
         new = self._tape[self._noted :]
@@ -188,7 +188,7 @@ class Tape:
 
 
 def tape_end(tape: Sequence[Entry]) -> int:
-    """Return how many entries of `tape` the loop replays: all up to the last that is no `run.resumed`."""
+    """Return how many entries of `tape` the loop replays: all up to the last that is not a `run.resumed`."""
     end = len(tape)
     while end and tape[end - 1].kind == "run.resumed":
         end -= 1

@@ -149,7 +149,7 @@ def resolve_verdict(
 
 
 def _denying(combined: CombinedDecision, capability: CapabilityView | None, reason: str) -> tuple[str, ...]:
-    """The rules that deny: those that say so, or those that prohibit the tool."""
+    """Return the rules behind a denial: the rules that deny, or the rules that prohibit the tool."""
     if reason == "prohibited" and capability is not None:
         return tuple(combined.prohibits[capability.capability_id])
     return tuple(combined.denying)
@@ -190,7 +190,7 @@ def _denial(combined: CombinedDecision, capability: CapabilityView | None, mode:
 
 
 def _allowance(combined: CombinedDecision, capability: CapabilityView | None, granted: bool) -> str:
-    """Return whether a rule allows it, a granted read is allowed by default, or nothing allows it."""
+    """Return the reason where nothing denies: a rule allows it, a granted read is allowed by default, or neither."""
     if combined.allows:
         return "allowed"
     read = capability is not None and capability.declared_mode == "read_only"

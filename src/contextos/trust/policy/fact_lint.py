@@ -1,4 +1,4 @@
-"""Lint of the facts that a rule reads: each exists at the points where the rule is asked, with the type that it needs.
+"""Lints the facts that a rule reads: each exists at the points where the rule is asked, with the type that it needs.
 
 Source: docs/design/contracts.md, "Policy" (`facts`, enforcement points).
 """
@@ -21,7 +21,7 @@ from contextos.trust.policy.operators import EQUALITIES, JsonPath, compatible, o
 def lint_facts(
     facts: Sequence[FactPath], condition: Any, applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath
 ) -> Iterator[Problem]:
-    """Yield the facts that do not exist, have another type, or are not known at the rule's point or at one point.
+    """Yield a problem for each fact that does not exist, has another type, or is not known where the rule is asked.
 
     `at` is the path of the rule's `condition`. Each problem names the nearest fact that exists.
     """

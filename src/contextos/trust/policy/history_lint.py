@@ -1,5 +1,5 @@
-"""Lint of the history facts and business hours that policy bundles declare: each must mean one thing, a history must
-count something, and hours are by the clock of a time zone that exists.
+"""Lints the history facts and business hours that policy bundles declare: each must mean one thing, a history must
+count something, and hours must name a time zone that exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextos.errors import Problem
 from contextos.trust.policy.conditions import analyse_condition
 
 AMBIENT_ZONES = frozenset({"localtime", "Factory"})
-"""Names that mean another zone on another machine."""
+"""Names of time zones that mean another zone on another machine."""
 
 
 def lint_history(
@@ -60,7 +60,7 @@ def lint_history(
 def lint_hours(bundles: Sequence[LeveledBundle]) -> Iterator[Problem]:
     """Yield the problems of all declared business hours."""
     seen: dict[str, BusinessHours] = {}
-    # To list them takes long, and most packs declare no hours.
+    # Listing the zones takes long, and most packs declare no hours.
     zones = available_timezones() - AMBIENT_ZONES if any(one.bundle.business_hours for one in bundles) else frozenset()
     for leveled in bundles:
         for name, hours in leveled.bundle.business_hours.items():

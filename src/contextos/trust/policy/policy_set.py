@@ -169,7 +169,7 @@ class PolicySet:
     def _verdict(
         self, outcome: RuleOutcome, point: Point, capability: CapabilityView | None, granted: bool
     ) -> dict[str, Any]:
-        """What the outcome of the rules decides about the tool: a decision without its id and the digest of its facts.
+        """Return the decision about the tool that the outcome makes, without its id and the digest of its facts.
 
         It follows from nothing but the key under which it is kept, and the rules of this set.
         """

@@ -25,11 +25,11 @@ from contextos.trust.policy.operators import without_presence_tests
 from contextos.trust.policy.rules import CompiledRule
 
 OPS_BUDGET: Final = 1_000_000
-"""Operations that one engine call can take. A rule that fits the budget within a group also fits it alone."""
+"""The most operations of one engine call. A rule that fits the budget within a group also fits it alone."""
 
 RULES_PER_CALL: Final = 200
 LONGEST_KEPT: Final = 64
-"""Bytes of a value of a fact that a memo keeps as it is."""
+"""The most bytes of a fact's value that a memo keeps as they are. Of a longer value it keeps the SHA-256."""
 
 _ENGINE: Final = Engine(
     families=[],
@@ -43,7 +43,7 @@ _ENGINE: Final = Engine(
 
 
 def is_never_true(condition: Any, declared: Mapping[str, str]) -> bool:
-    """Return whether a condition that is valid reads no fact, and is not true."""
+    """Return whether a valid condition reads no fact and is not true."""
     found = analyse_condition(condition, declared)
     if found.facts or found.problems:
         return False
@@ -58,7 +58,7 @@ Indeterminates = list[tuple[CompiledRule, tuple[str, ...]]]
 
 @dataclass(slots=True)
 class RuleOutcome:
-    """The rules that matched, and those that could not be evaluated, with the facts that were missing or mistyped.
+    """The rules that matched, and the rules that could not be evaluated, with the facts that were missing or mistyped.
 
     `key` has the ids of both.
     """
@@ -106,7 +106,7 @@ def _holds(fact: FactPath, segments: Sequence[str], facts: Mapping[str, Any]) ->
 
 
 def reads_known_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> bool:
-    """Return whether each fact that a rule reads and that is not always there exists already, with a value of its
+    """Return whether each fact that a rule reads, except facts that always exist, exists already with a value of its
     type.
     """
     late = (fact for fact in rule.facts if fact.segments[0] in LATE_ROOTS)
@@ -129,9 +129,9 @@ class RuleGroup:
         self._single_rules: dict[str, EngineRule] = {}
 
     def read(self, facts: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all that the rules read of these facts, from which alone their outcome follows. Of each path it has
-        the type and the value of a leaf, or the canonical form of another value, and of either its SHA-256 where it is
-        long; `MISSING` where the path is absent, and None where something on the way is not an object.
+        """Return all that the rules read of these facts: their outcome follows from it alone. For each path it has the
+        type and the value of a leaf, or the canonical form of an object or list (the SHA-256 of a long value);
+        `MISSING` if the path is absent, and None if something on the way is not an object.
         """
         values: list[Any] = []
         for segments in self._paths:
@@ -189,7 +189,7 @@ class RuleGroup:
 
 
 def _short(content: bytes) -> bytes:
-    """What a memo keeps of facts: a long one would hold its memory, and the text of a tenant."""
+    """Return the content as a memo keeps it: long content, such as a tenant's text, as its SHA-256."""
     return content if len(content) <= LONGEST_KEPT else sha256(content).digest()
 
 

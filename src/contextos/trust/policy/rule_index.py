@@ -28,14 +28,14 @@ _SELECTOR_FACTS: Final = {0: "request.intent", 2: "run.environment"}
 """The fact behind a field of a selector. Where it is unknown, a rule that names the field could apply."""
 _CALLER_ROOTS: Final = frozenset(ROOTS) - {"capability"}
 MAX_ANSWERS_KEPT: Final = 512
-"""How many selections of rules, and how many outcomes, one set of rules keeps."""
+"""The most selections of rules, and the most outcomes, that one set of rules keeps."""
 
 Selection = tuple[RuleGroup, Indeterminates]
 """The rules that apply, and those that could apply."""
 
 
 class RuleScope(NamedTuple):
-    """What a rule applies to, the roots among those of its facts that do not exist at every point (`late`), and the
+    """What a rule applies to, those roots of its facts that do not exist at every point (`late`), and the
     names of the arguments that it reads.
     """
 
@@ -72,7 +72,7 @@ class RuleScope(NamedTuple):
 class RuleIndex:
     """Policy rules, found by intent, capability, environment and point, and evaluated together.
 
-    Which rules apply is kept by all that it depends on, and their outcome by the values of the facts that they read.
+    A selection is kept by all that it depends on, and its outcome by the values of the facts that its rules read.
     """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
@@ -128,7 +128,7 @@ class RuleIndex:
 
 
 def kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
-    """Keep `value`, and forget all others where there are too many."""
+    """Keep `value` and return it. All others are forgotten first if there are too many."""
     if len(kept) >= MAX_ANSWERS_KEPT:
         kept.clear()
     kept[key] = value

@@ -42,7 +42,7 @@ WITHOUT_CALL: Final[Mapping[Point | None, tuple[str, Collection[str]]]] = {
     "memory": ("a memory", _OF_CALLS),
     "model": ("the question to a model", (*_OF_CALLS, "requires", "requires_approval_gate")),
 }
-"""The points at which no tool is called: what is asked about there, and the effects of a rule that it cannot have."""
+"""The points at which no tool is called: the subject of the question, and the effects that a rule cannot have there."""
 
 MODE_RANK: Final[dict[str, int]] = {mode: rank for rank, mode in enumerate(APPROVAL_MODES)}
 
@@ -82,7 +82,7 @@ class CompiledRule:
 
 
 def is_asserted(path: str) -> bool:
-    """Return whether the fact at `path` is only stated by the caller. Unknown fields of the request count as such."""
+    """Return whether the fact at `path` is only stated by the caller. Unknown request fields count as asserted."""
     fact = declared_fact(path)
     return fact.asserted if fact is not None else path.partition(".")[0] == "request"
 
@@ -243,12 +243,12 @@ def _lint_rule(
 
 
 def own_point(applies: AppliesTo, facts: Sequence[FactPath]) -> Point | None:
-    """Return the point that a rule is only about: the one of a fact that is known nowhere else, or the one it names."""
+    """Return the only point where a rule applies: of a fact that is known nowhere else, or the named one; or None."""
     return next((OWN_POINTS[one.segments[0]] for one in facts if one.segments[0] in OWN_POINTS), applies.point)
 
 
 def _lint_rule_without_call(rule: Rule, asked: tuple[str, Collection[str]], at: JsonPath) -> Iterator[Problem]:
-    """Where no tool is called, what is about one has nothing to bind."""
+    """Yield a problem for each part of a rule that is about a call of a tool, at a point where no tool is called."""
     what, unused = asked
     named = [("applies_to", "capability")] if rule.applies_to.capability is not None else []
     for place, name in (*named, *(("then", name) for name in unused if getattr(rule.then, name))):

@@ -1,8 +1,8 @@
 """The effects that history buckets count, as a chain with a signed end: which of them are believed, and the next one.
 
-Each row states its number and where its bucket ended before it, and the runtime signs where the bucket ends now. So a
-row that is missing, moved, made up or altered is found where the bucket is added up, with one check of a signature.
-A bucket that was put back as a whole is found by `verify`, which compares it with the runs.
+Each row states its number and the end of its bucket before it, and the runtime signs the current end of the bucket. So
+a row that is missing, moved, made up or altered is found where the bucket is added up, with one check of a signature.
+`verify` compares a bucket with the runs, and so finds a bucket that was put back to an older state as a whole.
 Source: docs/adr/0061-a-sum-is-read-from-a-signed-chain.md.
 """
 

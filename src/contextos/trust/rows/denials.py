@@ -1,4 +1,4 @@
-"""Which denials count: those that the run which was denied shows, and did not find void.
+"""Checks denials: one counts only if the run that was denied shows it and did not find it void.
 
 The row by which the next request finds a denial is a hint that a writer of the database can make up.
 Source: docs/design/journal.md, "Rows that the journal proves".
@@ -25,8 +25,8 @@ from contextos.trust.journal.signed_heads import read_proved
 
 @dataclass(frozen=True, slots=True)
 class ShownDenial:
-    """A denial that the entry `seq` states, of the operation with the key `of` (None: the question was erased). What an
-    erased answer said is not known (`erased`): it can have been one unless its call was sent.
+    """A denial in the entry `seq`, of the operation with the key `of` (None: the question was erased). `erased`: the
+    answer was erased, so it is not known whether it was a denial; it was not if its call was sent.
     """
 
     seq: int
@@ -61,8 +61,8 @@ def shown_denials(entries: Sequence[Entry]) -> Collection[ShownDenial]:
 async def proving_denial(
     store: Store, keys: Keys, entries: Sequence[Entry], row: StoredDocument[Denial], among: Collection[ShownDenial]
 ) -> ShownDenial | None:
-    """Return the one `among` the denials in these verified entries that proves the row, or None. Its approver gave it,
-    as `control` proves.
+    """Return the denial in `among` that proves the row, or None. `among` are denials in these verified entries, and
+    `control` proves that the approver gave the denial.
     """
     key = row.key.partition("#")[0]
     for one in sorted(among, key=lambda one: one.of is None):
@@ -76,8 +76,8 @@ async def proving_denial(
 
 
 async def unproved_denials(store: Store, tenant_id: str, keys: Keys, key: str) -> int | None:
-    """Return None if a run was denied the operation with this key and did not find that void; else how many stored
-    denials of it do not count. Such a row stays, and the next denial has a place behind it.
+    """Return None if a stored denial of the operation with this key counts; else the number of its stored denials, of
+    which none counts. Such a row stays, and the next denial has a place behind it.
 
     Raises:
         Integrity: the journal of a run that such a row names does not verify.
@@ -98,8 +98,8 @@ async def unproved_denials(store: Store, tenant_id: str, keys: Keys, key: str) -
 
 
 async def denial_writes(store: Store, tenant_id: str, keys: Keys, key: str, said: Denial) -> list[Write]:
-    """Build the write that keeps a denial of the operation with this key. Several runs can wait for an approval of one
-    operation: the first denial that counts is kept. Raises as `unproved_denials`.
+    """Build the write that keeps a denial of the operation with this key. Several runs can wait for an approval of the
+    same operation: the first denial that counts is kept. Raises as `unproved_denials`.
     """
     unproved = await unproved_denials(store, tenant_id, keys, key)
     return [] if unproved is None else [DENIALS.write(denial_place(key, unproved), 0, said)]

@@ -1,8 +1,8 @@
-"""A graph of which only those edges are read that somebody wrote by a sealed act in the stream `control`.
+"""Reads a graph, and accepts only edges that somebody wrote by a sealed act in the stream `control`.
 
-The rows of the graph are found by their columns. What they state counts only if the act of their commit names them, and
-no act withdrew them. So an edge that was made up, altered, moved to another commit or brought back is no evidence. An
-edge whose row says that it was withdrawn is left out only if an act withdrew it.
+The rows of the graph are found by their columns. An edge counts only if the act of its commit names it, and no act
+withdrew it. So an edge that was made up, altered, moved to another commit or brought back is not evidence. An edge
+whose row says that it was withdrawn is left out only if an act withdrew it.
 Source: docs/design/journal.md, "Rows that the journal proves".
 """
 
@@ -26,17 +26,17 @@ from contextos.trust.approvals.acts import counted_act, read_act
 from contextos.trust.rows.memories import MAX_READS
 
 _DIGEST_BYTES: Final = 200
-"""What the id and the digest of an edge take in memory, about."""
+"""The memory that the id and the digest of an edge take, about."""
 _PAGE: Final = 256
 
 ProvedFacts = partial(RecentlyUsed[Any], KEPT_BYTES)
-"""Makes the table of what is proved. By tenant and number: the digests that the sealed act of a commit states for its
-edges, which never change. By tenant, question and exact edges: the nodes of which these were proved to be all edges.
+"""Makes the table of proved facts. By tenant and commit number: the digests that the commit's sealed act states for its
+edges, which never change. By tenant, question and exact edges: the nodes all of whose edges these are.
 """
 
 
 class ControlLines(Protocol):
-    """What a graph reads of the tenant's store, or of what was looked at there."""
+    """The part of the tenant's store that a graph reads, or of a copy that was read from there."""
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]: ...
 
@@ -48,7 +48,7 @@ class ProvedGraph:
         self._tenant, self._graph, self._store, self._keys, self._known = tenant_id, graph, store, keys, known
 
     async def head(self) -> int:
-        """Return the newest commit. Raises `Integrity` if it is not the last one that a sealed act made."""
+        """Return the newest commit. Raises `Integrity` if it is not the last commit of a sealed act."""
         for _ in range(MAX_READS):
             head = await self._graph.head()
             lines = await self._store.lines(CONTROL, commit_key(head), commit_key(head + 1))
@@ -85,8 +85,8 @@ class ProvedGraph:
         after: str = "",
         ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges with this predicate, or with any. Raises as `neighbourhood`; what is `ended` is not proved,
-        but what is left out as ended is.
+        """Return the edges with this predicate, or with any. Raises as `neighbourhood`. With `ended` the edges are
+        returned unproved. Without it, each edge that is left out as ended is proved.
         """
         edges = await self._graph.step(sources, predicate, at=at, limit=limit, after=after, ended=ended)
         if ended:
@@ -138,7 +138,7 @@ class ProvedGraph:
     async def _require_withdrawn(
         self, sources: Sequence[str], predicate: str | None, at: int, after: str = "", last: str | None = None
     ) -> None:
-        """Check that an act withdrew each edge from these sources that the rows say ended, up to the id `last`."""
+        """Check that an act withdrew each edge of these sources that its row calls ended, before the id `last`."""
         while sources:
             ended = await self._graph.step(sources, predicate, at=at, limit=_PAGE, after=after, ended=True)
             ids = [edge["edge_id"] for edge in ended if last is None or edge["edge_id"] < last]
@@ -154,7 +154,7 @@ class ProvedGraph:
     def _written(self, number: int, lines: Iterable[Entry]) -> Mapping[str, str]:
         found = [line for line in lines if line.kind == "graph.written" and line.key == commit_key(number)]
         facts = [parse(WrittenFacts, self._arguments(line)) for line in found]
-        # A large commit has several acts. A copy of a sealed act has its number too, and changes nothing.
+        # A large commit has several acts. A copy of a sealed act states its number too, and changes nothing.
         return {edge_id: digest for fact in facts if fact.commit == number for edge_id, digest in fact.edges.items()}
 
     def _withdrawals(self, lines: Iterable[Entry]) -> Iterable[WithdrawnFact]:
@@ -167,7 +167,7 @@ class ProvedGraph:
 
 
 def _whole(seeds: Sequence[str], edges: Sequence[Mapping[str, Any]], hops: int, fan_out: int, limit: int) -> list[str]:
-    """Return the nodes of which these are all edges. Raises `Integrity` for an edge that is not around the seeds."""
+    """Return the nodes all of whose edges these are. Raises `Integrity` for an edge that is not around the seeds."""
     near, ends, hop = set(seeds), set[str](), 1
     for edge in edges:
         if edge["hop"] != hop:
@@ -187,8 +187,8 @@ def written_fact_fault(
 ) -> str | None:
     """Return what is wrong with the edges of a graph, or None: each must be as the acts in `control` left it.
 
-    `rows` are all edges. `heads` are the newest commit before they were read, and after `control` was read, which is
-    read last: what is written meanwhile can be in the acts alone.
+    `rows` are all edges. `heads` are the newest commits before the rows were read and after `control` was read.
+    `control` is read last, so edges that are written meanwhile can be in the acts alone.
     """
     stated, withdrawn, newest = _stated(control, keys)
     for row in rows:
@@ -210,7 +210,7 @@ def written_fact_fault(
 
 
 def _stated(control: Sequence[Entry], keys: Keys) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]], int]:
-    """Return the edges that the acts wrote (commit and digest), those that they withdrew (commit and evidence), and
+    """Return the edges that the acts wrote (commit and digest), the edges that they withdrew (commit and evidence), and
     the number of the last commit.
     """
     stated: dict[str, tuple[int, str]] = {}

@@ -1,4 +1,4 @@
-"""Which stored memories and proposals are believed: those that the journal shows as they are.
+"""Checks stored memories and proposals: only those that the journal proves are believed.
 
 A promoted memory counts only if a sealed act of a reviewer in the stream `control` states exactly it, and no act
 superseded it. A proposal counts only if a signed entry of the run that it names states it.
@@ -31,13 +31,13 @@ MAX_READS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Reviews:
-    """What the sealed acts of reviewers state: each review by the id of its proposal."""
+    """The reviews that sealed acts of reviewers state, by the id of the proposal."""
 
     by_proposal: dict[str, MemoryReview]
 
     @classmethod
     def read(cls, control: Iterable[Entry], keys: Keys) -> Reviews:
-        """Read the acts `memory.reviewed` in these entries. Raises `ChainBroken` for one that is not sealed."""
+        """Read the acts `memory.reviewed` in these entries. Raises `ChainBroken` for an act that is not sealed."""
         found: dict[str, MemoryReview] = {}
         for entry in control:
             if entry.kind != "memory.reviewed":
@@ -58,7 +58,7 @@ class Reviews:
         return {key for key, review in self.by_proposal.items() if review.verdict == "promote"}
 
     def fault(self, stored: StoredDocument[PromotedMemory]) -> str | None:
-        """Return why this stored memory is not believed, or None. Whether it was superseded is not asked."""
+        """Return why this stored memory is not believed, or None. Does not check whether it was superseded."""
         memory, proposal = stored.body, stored.body.proposal
         if stored.key != promoted_key(proposal.candidate.entity_ceid, proposal.candidate.predicate):
             return "is stored under another subject or predicate than it states"
@@ -70,8 +70,8 @@ class Reviews:
 async def reviewed_memories(
     store: Store, keys: Keys, memories: Sequence[StoredDocument[PromotedMemory]]
 ) -> tuple[StoredDocument[PromotedMemory], ...]:
-    """Return these memories, each as a sealed act of a reviewer left it. One that was superseded since it was read is
-    read again.
+    """Return these memories, each as a sealed act of a reviewer left it. A memory that was superseded since it was
+    read is read again.
 
     Raises:
         Integrity: a memory was made up, altered, moved or brought back; names it.
@@ -136,8 +136,8 @@ async def verify_memories(store: Store, upto: int, keys: Keys) -> int:
     """Check that every promoted memory and every rejection is as the acts left it, and that none is gone; return the
     number of memories.
 
-    `upto` is the number of entries that `control` had before the call. The acts that are added meanwhile count for what
-    they added.
+    `upto` is the number of entries that `control` had before the call. Acts that are added meanwhile prove
+    what is stored, but what they add need not be stored yet.
 
     Raises:
         ChainBroken: an act is not sealed, or a memory or a rejection is missing, surplus or altered; names it.
@@ -170,7 +170,7 @@ async def verify_memories(store: Store, upto: int, keys: Keys) -> int:
 
 
 def _rejection_fault(rejected: Sequence[StoredDocument[MemoryReview]], before: Reviews, after: Reviews) -> str | None:
-    """Why the stored rejections are not those of the acts, or None. The key is the digest of the statement."""
+    """Return why the stored rejections are not those of the acts, or None. The key is the digest of the statement."""
     for row in rejected:
         stated = after.by_proposal.get(row.body.proposal_id)
         if stated != row.body or (row.body.verdict, row.body.fact_digest) != ("reject", row.key):

@@ -1,7 +1,7 @@
-"""How many questions are open to one role of a tenant, and how many sessions of one agent: never more than the cap.
+"""Caps the open questions to one role of a tenant, and the open sessions of one agent.
 
-There is a document for each place. The commit that opens a question or a session takes a free place with it, so two
-processes cannot both take the last one. A place is free again once what it was taken for is closed.
+There is a document for each place below the cap. The commit that opens a question or a session takes a free place with
+it, so two processes cannot both take the last one. A place is free again once its question or session is closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextos.contracts.ports.storage import Store
 from contextos.errors import Overloaded
 
 LOOK_AT_FIRST: Final = 8
-"""How many places are looked at, from one that depends on what needs it, before all of them are."""
+"""How many places are looked at first, from a place that depends on the question or session; then all are."""
 RETRY_MS: Final = 5_000
 
 

@@ -1,4 +1,4 @@
-"""Why a row of the idempotency table is not believed: the run that it names does not show, signed, what the row states.
+"""Checks rows of the idempotency table: the signed journal of the run that a row names must show the row's content.
 
 The row is a cache of what runs did, and the application role can rewrite it. The signed journal of the run that it
 names is the truth.
@@ -63,8 +63,8 @@ def shown_fault(entries: Sequence[Entry], place: str, stored: StoredDocument[Ope
 
 def _state(entries: Sequence[Entry], place: str, row: OperationDocument) -> tuple[str, bytes, bool, int] | None:
     """Return the state of the row's call after these entries, its output and effects in canonical JSON, whether the run
-    has gone on since it was settled, and the version of the row that claims the operation (0: what says so was
-    erased); None if they do not dispatch it.
+    has gone on since it was settled, and the version of the row that claims the operation (0: the entry that states it
+    was erased); None if the entries do not dispatch the call.
     """
     state, output, step, sent, taken = "", b"", "", True, True
     free: dict[str, int] = {}
@@ -93,10 +93,10 @@ def _state(entries: Sequence[Entry], place: str, row: OperationDocument) -> tupl
         elif entry.kind == "tool.retry_scheduled" and body["tool_call_id"] == row.tool_call_id:
             state = "claimed"
         elif entry.kind == "tool.refused" and body["envelope"]["tool_call_id"] == row.tool_call_id:
-            # The attempt that waited is not made, so what the last one left is the end.
+            # The attempt that waited is not made, so the state after the last one is final.
             state = state if sent else "released"
         elif entry.key == f"uncertain/{step}":
-            # It is asked for again: what somebody appended before is no settlement.
+            # A settlement is asked for again: an entry appended before is not a settlement.
             state, output = "claimed", b""
         elif entry.kind == "effect.settled" and entry.key == step:
             state, output, taken = _ended(body["happened"], good=True), _said(body), False

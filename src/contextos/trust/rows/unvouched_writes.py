@@ -1,7 +1,7 @@
 """The rows that keep what runs wrote out of untrusted content, each signed by the runtime.
 
-Without them a later run takes what was written for trusted. So a row that is altered or made up stops who reads it, and
-the run that wrote it states the digest of its content, by which `verify` finds a row that is gone.
+Without these rows a later run would take the written content for trusted. So reading fails at a row that is altered or
+made up. The run that wrote a row states the digest of its content, so `verify` finds a row that is gone.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class SignedWrites:
         return f"the document `{UNVOUCHED_WRITES.name}/{row.key[:160]}` is not what the runtime signed"
 
     async def forget(self, run_id: str, erased: str, now_us: int) -> None:
-        """Replace what is kept of the call that an erased entry with this key is about: a digest of a short value can
-        be guessed. From then on everything that its adapter answers counts as untrusted.
+        """Remove the digests kept for the call to which an erased entry with this key belongs: the digest of a short
+        value can be guessed. From then on everything that its adapter answers counts as untrusted.
         """
         async for key in UNVOUCHED_WRITES.keys(self._store):
             _, run, call = key.split("/", 2)

@@ -1,8 +1,8 @@
-"""Engines: what calls `advance` for every run that is due, behind the `Engine` port; and the `Admission` port.
+"""The ports `Engine` and `Admission`: an engine calls `advance` for every run that is due.
 
 Owns when a run is driven, how many runs are driven at once, and that one process drives a run once at a time. Does not
-own what a drive does (runtime), nor who is allowed to commit: the lease and the stream's sequence decide that in the
-store.
+own what a drive does (runtime), nor which process is allowed to commit: the lease and the stream's sequence decide that
+in the store.
 
 - `local.LocalEngine`: asyncio tasks in this process.
 - `shared.SharedEngine`: runs that a worker claims in the store, in any number of processes.

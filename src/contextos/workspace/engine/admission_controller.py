@@ -1,4 +1,4 @@
-"""`AdmissionController`: how many callers and driven runs this process takes at once, in total and per tenant.
+"""`AdmissionController`: limits how many callers and driven runs this process takes at once, in total and per tenant.
 
 A caller past a limit is refused at once, before anything is stored. Runs of admitted callers wait for a turn. Tenants
 take turns, so that one tenant cannot starve another. A run that yielded its turn and has its answer goes before runs of
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 KeyT = TypeVar("KeyT")
 
 RETRY_AFTER_MS: Final = (100, 60_000)
-"""Least and greatest `retry_after_ms` of a refusal."""
+"""Least and greatest `retry_after_ms` of a refusal, in milliseconds."""
 FIRST_CALL_US: Final = 1_000_000
-"""Assumed duration of a call until the first one has ended."""
+"""Assumed duration of a call, in microseconds, until the first call has ended."""
 ALL_TENANTS: Final = ""
 """Key for all tenants together. No tenant has this name."""
 QUIET_SHARE: Final = 4
-"""One in this many places goes only to tenants that have fewer callers than there are places left, and while tenants
-share, one in this many turns only to quiet ones."""
+"""One in this many places is kept for tenants that have fewer callers than there are places left. While tenants share
+the turns, one in this many turns is kept for quiet tenants."""
 SHARING_US: Final = 60_000_000
 """Tenants are limited to their share for this long after two of them had runs."""
 MAX_YIELD_S: Final = 0.01
-"""Longest time that a step waits for other runs. A step that takes longer itself loses its priority.
+"""Longest time, in seconds, that a step waits for other runs. A step that takes longer itself loses its priority.
 
-A step computes for a few milliseconds. A longer one waits for something, so others can work meanwhile.
+A step computes for a few milliseconds. A longer step waits for something, so other runs can work meanwhile.
 """
 SHORT_CALL_S: Final = 0.003
-"""Longest time that a step waits for the adapter call of another run. A call on this machine is over by then, and one
-that leaves it costs others little."""
+"""Longest time, in seconds, that a step waits for the adapter call of another run. A call on this machine is over by
+then. The wait for a call that leaves the machine costs other runs little."""
 EARLY_US: Final = 10_000
-"""A refused request can come back this much before its time: the timers of clients are not exact."""
+"""A refused request can come back this many microseconds before its time: the timers of clients are not exact."""
 MAX_KEPT_PROMISES: Final = 16_384
-"""Most refused requests whose time is kept (about 200 bytes each); the oldest is dropped."""
+"""Most refused requests whose time to retry is kept (about 200 bytes each). Past this number the oldest is dropped."""
 MAX_KEPT_TENANTS: Final = 1_024
-"""Most tenants that are kept: past this number, those whose time has passed or the oldest are dropped."""
+"""Most tenants whose time to retry is kept. Past this number, times in the past are dropped, or else the oldest."""
 
 
 _LOG: Final = logging.getLogger("contextos.workspace.engine")
@@ -129,13 +129,13 @@ class AdmissionController:
             raise
 
     def _refuse_early(self, tenant_id: str, request_id: str) -> None:
-        """Refuse a request that comes back before its time, with the time that is left.
+        """Refuse a request that comes back before its time to retry, with the time that is left.
 
-        It takes no place that another caller was given a time for, and moves nobody's time.
+        Such a request takes no place from a caller who waits for their time, and changes nobody's time.
         """
         with self._lock:
             left_us = self._promised_us.get((tenant_id, request_id), 0) - self._clock.now_us()
-        # After a clock was set back no request waits for longer than the longest time.
+        # If the clock was set back, no request has to wait for longer than the longest time.
         if 0 < left_us <= RETRY_AFTER_MS[1] * 1_000:
             detail = "this request came back before the time of its refusal"
             raise _overloaded(tenant_id, detail, -(-left_us // 1_000))
@@ -166,11 +166,11 @@ class AdmissionController:
                     del self._callers[tenant_id], self._call_us[tenant_id]
 
     def _refusal(self, tenant_id: str, detail: str) -> Overloaded:
-        """The refusal of a caller, each with its own time to retry. Call with the lock held.
+        """Return the refusal of a caller. Each refusal has its own time to retry. Call with the lock held.
 
-        The times of a tenant's callers are as far apart as places become free for it. So callers come back about as
-        fast as they can be admitted, and refusing them does not become the load. If the whole process is full, the
-        tenants that wait share its places, so the callers of one tenant do not delay those of another.
+        The times of one tenant's callers are as far apart as the moments at which a place becomes free for the tenant.
+        So callers come back about as fast as they can be admitted, and refusals do not become the load. If the whole
+        process is full, the waiting tenants share its places, so one tenant's callers do not delay another's.
         """
         least_ms, most_ms = RETRY_AFTER_MS
         now_us = self._clock.now_us()
@@ -236,7 +236,7 @@ class AdmissionController:
                     self._yielding = [one for one in self._yielding if one is not waiter]
 
     async def _take_turn(self, run: RunKey, put: Callable[[RunKey], None]) -> int:
-        """Wait for a turn and its first step. Returns how long that took, in microseconds."""
+        """Wait for a turn and its first step. Return the waiting time in microseconds; 0 if a turn was free at once."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop, loop.create_future())
         with self._lock:
@@ -252,7 +252,7 @@ class AdmissionController:
         return max(0, self._clock.now_us() - since_us) if waited else 0
 
     def _others_go_first_until_s(self, tenant: str) -> float:
-        """Loop time until which another tenant's step goes before one of `tenant`, or 0. Call with the lock held."""
+        """Return the loop time until which other tenants' steps precede those of `tenant`, or 0. Needs the lock."""
         if not self._queue.waits(tenant):
             return 0
         deadlines = (
@@ -276,9 +276,9 @@ class AdmissionController:
         self._queue.per_tenant = self._limits.max_turns_per_tenant if shared else self._limits.max_turns
 
     def _give_up_turn(self, run: RunKey, *, first_until_s: float = 0) -> bool:
-        """Give up a turn, or stop waiting for one. Returns whether the run had a turn or waited.
+        """Give up a turn, or stop waiting for a turn. Return whether the run had a turn or waited for one.
 
-        Until `first_until_s` (loop time) the run still goes before others, as in a step.
+        Until `first_until_s` (loop time in seconds) the run keeps its priority over other runs, as during a step.
         """
         with self._lock:
             waiter = self._waiters.pop(run, None)
@@ -316,7 +316,7 @@ class AdmissionController:
 
 
 def _without_past(until_us: dict[KeyT, int], now_us: int, limit: int = MAX_KEPT_TENANTS) -> dict[KeyT, int]:
-    """The times that are in the future. Scans only a table with `limit` entries or more."""
+    """Return the entries whose time is in the future. A table of fewer than `limit` entries is returned unchanged."""
     if len(until_us) < limit:
         return until_us
     return {name: at_us for name, at_us in until_us.items() if at_us > now_us}

@@ -24,11 +24,11 @@ class AsyncioConcurrency:
                 raise result
 
     async def within(self, timeout_ms: int, call: OutsideCall[T]) -> T:
-        """Run foreign code as a task of its own, so that only what we cancel looks cancelled.
+        """Run foreign code as a task of its own, so that a call looks cancelled only if we cancelled it.
 
         Raises:
-            TimeoutError: it did not end in `timeout_ms` milliseconds; it was cancelled and is not waited for.
-            ForeignExit: it raised something that is no `Exception`.
+            TimeoutError: the code did not end in `timeout_ms` milliseconds; it was cancelled and is not awaited.
+            ForeignExit: the code raised something that is not an `Exception`.
         """
         task = asyncio.ensure_future(_contained(call))
         task.add_done_callback(retrieve)
@@ -49,7 +49,7 @@ async def _contained(call: OutsideCall[T]) -> T:
 
 
 class _Contained(AbstractContextManager[None]):
-    """Turns what would stop the event loop, or look like a cancellation of ours, into `ForeignExit`."""
+    """Turns exceptions that would stop the event loop, or look like our own cancellation, into `ForeignExit`."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -60,7 +60,7 @@ class _Contained(AbstractContextManager[None]):
 
 
 def retrieve(task: asyncio.Future[T]) -> None:
-    """Look at the exception of a task that may have been left behind, so that asyncio does not print its message."""
+    """Retrieve the exception of a task that nobody may await any more, so that asyncio does not print its message."""
     if not task.cancelled():
         task.exception()
 

@@ -1,6 +1,6 @@
 """`EventDelivery`: delivers events to the subscribers of this process, each in an asyncio task of its own.
 
-A subscriber that waits, fails or cannot reach the store holds up no other. What a fault stopped is tried again.
+A subscriber that waits, fails or cannot reach the store holds up no other. A delivery that failed is tried again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EventDelivery:
         """Register a subscriber and deliver to it until `stop`.
 
         Raises:
-            InvalidInput: this process has a subscriber of this name, or another one uses it for other events.
+            InvalidInput: this process has a subscriber of this name, or the name is used for other events.
             NotFound: the directory has no such tenant.
             Unavailable: the store or the directory does not answer; nothing is delivered.
         """
@@ -48,7 +48,7 @@ class EventDelivery:
         self.close()
         await asyncio.gather(*(task for _, task in stopped), return_exceptions=True)
         for subscriber, _ in stopped:
-            # Without this message another process waits for the lease.
+            # If this message is lost, another process waits until the lease expires.
             with suppress(ContextOSError):
                 await subscriber.release()
 

@@ -22,7 +22,7 @@ OnFailure = Callable[[str, str, BaseException], None]
 SWEEP: Final[RunKey] = ("", "sweep")
 HEARTBEAT: Final[RunKey] = ("", "heartbeat")
 WITNESS: Final[RunKey] = ("", "witness")
-"""The keys in `failures` for a failed sweep, failed heartbeats and a failed publication to the witness."""
+"""The three keys in `failures` that are not runs: a failed sweep, failed heartbeats, a failed publication of heads."""
 MAX_KEPT: Final = 1000
 _WHAT_FAILED: Final = {SWEEP: "sweep failed", HEARTBEAT: "heartbeats failed", WITNESS: "witness publish failed"}
 _LOG: Final = logging.getLogger("contextos.workspace.engine")
@@ -44,11 +44,11 @@ class FailureTracker:
         self._seen: dict[RunKey, tuple[int, int]] = {}
 
     def report(self, run: RunKey, fault: BaseException, *, what: str | None = None) -> None:
-        """Keep a run's failure, and log and report it once for as long as it stays the same. `what` is the log's
-        message.
+        """Keep a run's failure, and log and report it once for as long as it stays the same. `what` replaces the
+        message in the log.
 
-        The event loop calls the log and `on_failure`, so an exception that one of them raises goes to the loop's
-        exception handler and stops no heartbeat, sweep or drive.
+        The event loop calls the log and `on_failure`. So an exception that one of them raises goes to the loop's
+        exception handler, and stops no heartbeat, sweep or drive.
         """
         known = self.failures.pop(run, None)
         _keep(self.failures, run, fault)
@@ -66,9 +66,9 @@ class FailureTracker:
         self._seen.pop(run, None)
 
     async def retry_delay_ms(self, run: RunKey, fault: BaseException) -> int | None:
-        """Return after how many ms a failed run is to be driven again, or None. Raises `Unavailable`.
+        """Return after how many milliseconds a failed run is to be driven again, or None. Raises `Unavailable`.
 
-        None means that the run is a dead letter now (it is driven no more), has ended, or does not exist.
+        None means that the run is a dead letter now (is driven no more), has ended, or does not exist.
         """
         tenant_id, run_id = run
         store = self._stores.tenant(tenant_id)
@@ -84,7 +84,7 @@ class FailureTracker:
 
 
 def log_dead_letter(run: RunKey, attempt: int | None = None) -> None:
-    """Log that a run became a dead letter (it is driven no more) after this many failed drives in this process."""
+    """Log that a run became a dead letter (is driven no more) after `attempt` failed drives in this process."""
     _LOG.error("dead letter added", extra=_run_fields(run) | {"attempt": attempt})
 
 

@@ -1,8 +1,8 @@
-"""`FairQueue`: which run is driven next. The tenant that used least goes first; within a tenant, runs that yielded do.
+"""`FairQueue`: chooses the next run. The tenant that used least goes first; within a tenant, runs that yielded do.
 
-A tenant is quiet if it has one run at most here, waiting or driven. A quiet tenant's steps count an eighth, so that one
-request after the other is answered as on an idle machine, however many tenants have a queue. It is a weight and no
-right of way without end: any number of quiet tenants leaves the others a part.
+A tenant is quiet if it has at most one run here, waiting or driven. Each step of a quiet tenant counts an eighth, so
+its requests are answered one after the other as on an idle machine, however many tenants have a queue. This is only a
+weight: the other tenants get a part of the steps, however many tenants are quiet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FairQueue:
         return tenant in self._waiting
 
     def used(self, tenant: str) -> float:
-        """Return how many steps `tenant` took lately; for a quiet tenant, by its weight."""
+        """Return how many steps `tenant` took lately; for a quiet tenant, the number divided by `QUIET_WEIGHT`."""
         return self._steps[tenant] / (QUIET_WEIGHT if self._is_quiet(tenant) else 1)
 
     def _is_quiet(self, tenant: str) -> bool:
@@ -73,9 +73,9 @@ class FairQueue:
             del self._waiting[tenant]
 
     def take(self, *, quiet: bool = False) -> RunKey | None:
-        """Take the next run to drive; None if no run waits, or each waiting tenant has as many in progress as it can
-        have. With `quiet`, only a run of a quiet tenant. Of tenants that used as much, the one goes first that waits
-        for longest.
+        """Take the next run to drive; None if no run waits, or each waiting tenant has `per_tenant` runs in progress.
+        With `quiet`, take only a run of a quiet tenant. Of tenants that used
+        the same number of steps, the tenant that waits for longest goes first.
         """
         able = [
             tenant
@@ -90,7 +90,7 @@ class FairQueue:
         run_id = next(iter(line))
         del line[run_id]
         if any(lines):
-            # To the end: tenants take turns.
+            # The tenant goes to the end of the order: tenants take turns.
             self._waiting[tenant] = lines
         self._length -= 1
         self._driven[tenant] += 1

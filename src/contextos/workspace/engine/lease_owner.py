@@ -22,8 +22,9 @@ _ID: Final = re.compile(r"[0-9a-f]{16}")
 class Owner:
     """The identity of this process in leases, until it ends or calls `close`. `id` is 16 random hex digits.
 
-    With the path of a store, the process locks the file `<path>.owners/<id>.lock`, by which others on this machine see
-    that it lives. With None, every other owner counts as dead. For a store on several machines use `LeasedOwner`.
+    With the path of a store, the process locks the file `<path>.owners/<id>.lock`. The lock shows other processes on
+    this machine that it lives. With None, every other owner counts as dead. For a store on several machines use
+    `LeasedOwner`.
 
     Raises:
         InvalidSettings: the lock cannot be created.
@@ -45,7 +46,7 @@ class Owner:
             self._remove_dead()
 
     def alive(self, owner_id: str) -> bool:
-        """Whether the process with `owner_id` lives on this machine. False for an unknown or malformed id.
+        """Return whether the process with `owner_id` lives on this machine. False for an unknown or malformed id.
 
         Removes the lock file of a dead owner.
         """
@@ -96,7 +97,7 @@ class LeasedOwner:
         self._closed = False
 
     def set_dead(self, owners: frozenset[str]) -> None:
-        """Set which workers are dead by the store's clock. Their leases count as over; only this is known of others."""
+        """Set the ids of the workers that are dead by the store's clock. Only their leases count as over early."""
         self._dead = owners
 
     def alive(self, owner_id: str) -> bool:

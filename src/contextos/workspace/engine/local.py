@@ -1,8 +1,8 @@
 """`LocalEngine`: drives runs as asyncio tasks of this process.
 
-A submit or a timer is a hint that can be lost; the sweep of due runs finds every run again, also those of a process
-that was killed: at once if `orphans` yields them, else when their lease expires. This process never drives a run twice
-at once. A wake during a drive is followed by another drive.
+A submit or a timer is a hint that can be lost: the sweep of due runs finds every run again. It also finds the runs of a
+process that was killed, at once if `orphans` yields them, else when their lease expires. This process never drives a
+run twice at once. A wake during a drive is followed by another drive.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LOG: Final = logging.getLogger("contextos.workspace.engine")
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits(SweepLimits):
-    """Limits of a local engine. At most `max_waiting` runs wait to be driven; as many have a timer, and as many wait
-    for a retry. One more is not kept, and a sweep of the store finds it later; so is a run that is due more than
-    `timer_horizon_ms` from now. With 0 for `max_drives` nothing is driven or kept.
+    """Limits of a local engine. At most `max_waiting` runs wait to be driven, as many have a timer, and as many wait
+    for a retry. A run beyond these numbers, or due in more than `timer_horizon_ms`, is not kept: a later sweep of the
+    store finds it. With 0 for `max_drives` nothing is driven or kept.
     """
 
     max_drives: int = 32
@@ -45,9 +45,9 @@ class EngineLimits(SweepLimits):
 class LocalEngine:
     """The `Engine` port in one process. All methods belong to the event loop that ran `start`.
 
-    To drive a run is to execute its next steps. After `Conflict` that is tried again, at most `max_conflicts` times in
-    a row; after `Unavailable` when the error says so. Any other failure is kept in `failures` and passed to
-    `on_failure`. A run that fails again without having recorded anything new becomes a dead letter: it is not driven
+    To drive a run is to execute its next steps. After `Conflict` a run is driven again, at most `max_conflicts` times
+    in a row; after `Unavailable`, at the time that the error states. Any other failure is kept in `failures` and passed
+    to `on_failure`. A run that fails again without having recorded anything new becomes a dead letter: it is not driven
     until it is submitted or retried.
     """
 

@@ -1,4 +1,4 @@
-"""A request whose run is watched while it is driven: what `mode: stream` opens.
+"""Opens the stream of a request with `mode: stream`: its run is watched while it is driven.
 
 Source: API Contracts, "Execution modes".
 """
@@ -22,9 +22,9 @@ Driven = asyncio.Future[RunView]
 
 
 class RequestStream:
-    """The events of the run of a request while it is driven, and what it came to. `run_id` is its run.
+    """The events of a request's run while it is driven, and the outcome of the request. `run_id` is the id of the run.
 
-    A reader who goes away ends the events alone; the run is driven on.
+    If the reader goes away, only the events end; the run is driven on.
     """
 
     def __init__(self, runs: Runs, later: LaterEvents, tenant_id: str, run_id: str, driven: Driven) -> None:
@@ -34,7 +34,7 @@ class RequestStream:
     async def follow(self) -> AsyncGenerator[StreamEvent]:
         """Yield the events in order as they happen, until the run has ended or waits for somebody.
 
-        Raises as `Deployment.invoke`: whatever has been yielded by then did happen.
+        Raises as `Deployment.invoke`. The events that were yielded before an error did happen.
         """
         last = ""
         async with aclosing(self._later.follow(self._tenant_id, self.run_id, 0, BEFORE_ALL)) as events:
@@ -64,21 +64,21 @@ class RequestStream:
         return self._driven.done()
 
     async def outcome(self) -> RunView:
-        """Return what the request came to, as `Deployment.invoke` does, and raise as it does."""
+        """Return the view of the run when it has ended or waits. Returns and raises as `Deployment.invoke`."""
         return await asyncio.shield(self._driven)
 
 
 async def open_request_stream(
     deployment: Deployment, later: LaterEvents, request: InvokeRequest, driving: set[Driven]
 ) -> RequestStream:
-    """Send a request, and return its events once its run is stored. It is in `driving` until it is
-    driven. As long as nothing was stored, raises as `Deployment.invoke`.
+    """Send a request, and return the stream of its events once its run is stored. The request is in `driving` until the
+    drive ends. Before its run is stored, raises as `Deployment.invoke`.
     """
     named = asyncio.Queue[str]()
     driven: Driven = asyncio.ensure_future(deployment.invoke(request, named=named.put_nowait))
     driving.add(driven)
     driven.add_done_callback(driving.discard)
-    # The reader can have gone away, so that nobody else looks at the error.
+    # The reader can have gone away, and then nobody else looks at the error.
     driven.add_done_callback(retrieve)
 
     async def first_event() -> str:

@@ -1,9 +1,9 @@
-"""`RunWatch`: tells every reader of a run's events what happens to it. A process reads a run once for all of them.
+"""`RunWatch`: hands the new events of a run to each of its readers. A process reads a run once for all of them.
 
-What this process appends wakes the readers of the run at once. What other processes append is found by one query for
-all watched runs of a tenant, which is asked as often as `POLL_S` and `POLL_SHARE` allow. A run that grew is read and
-verified as a whole, and its new events are handed to each reader behind the last one that it has. For a reader that is
-slow no more than `MAX_PENDING` events are kept: it reads the run itself when it comes back.
+A commit of this process wakes the readers of the run at once. Entries that other processes append are found by one
+query for all watched runs of a tenant, as often as `POLL_S` and `POLL_SHARE` allow. A run that grew is read and
+verified as a whole, and each reader gets the events behind the last one that it has. At most `MAX_PENDING` events are
+kept for a slow reader: it reads the run itself when it comes back.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Store, Stores
 
 POLL_S: Final = 0.05
-"""Shortest time between two queries for what other processes append."""
+"""Shortest time, in seconds, between two queries for the entries that other processes append."""
 POLL_SHARE: Final = 0.05
 """These queries take at most this share of the time, however many runs are watched."""
 POLL_RUNS: Final = 1_000
 SETTLE_S: Final = 0.01
-"""A run that grew is read this much later: one drive is many commits."""
+"""A run that grew is read this many seconds later: one drive is many commits."""
 MAX_RUNS_READ_AT_ONCE: Final = 4
 """Most runs that are read at once."""
 MAX_PENDING: Final = 256
-"""Most events that are kept for one reader, besides those that came last."""
+"""Most events that are kept for one reader, besides the events that came last."""
 
 _LOG: Final = logging.getLogger("contextos.workspace.engine")
 _Key = tuple[str, str]
@@ -117,9 +117,9 @@ class _Reader:
         self._fault: BaseException | None = None
 
     def put(self, run: StreamedRun) -> None:
-        """Hand over what the reader has not. One that has too much left already reads the run itself later."""
+        """Hand over the events that the reader lacks. If too many are pending already, it reads the run later."""
         if self.is_behind or len(self._pending) > MAX_PENDING:
-            # The end is among what it reads then.
+            # It then reads the end of the run, too.
             self.is_behind, self._pending, self._over = True, [], False
             self.wakes.set()
             return
@@ -230,7 +230,7 @@ class _LoopWatch:
             await asyncio.sleep(max(POLL_S, (loop.time() - began_s) * (1 / POLL_SHARE - 1)))
 
     async def _look(self, tenant_id: str, runs: list[str]) -> None:
-        """Wake the readers of those runs that have more entries than they know."""
+        """Wake the readers of each run that has more entries than they know."""
         (lengths,) = await asyncio.gather(self._stores.tenant(tenant_id).lengths(runs), return_exceptions=True)
         if isinstance(lengths, BaseException):
             # The next query asks again.
@@ -243,7 +243,7 @@ class _LoopWatch:
 
 
 class _WatchedStores:
-    """The stores of a deployment, whose tenants tell a `RunWatch` of each commit to a run."""
+    """The stores of a deployment. They report each commit to a run to a `RunWatch`."""
 
     def __init__(self, stores: Stores, watch: RunWatch) -> None:
         self._stores, self._watch = stores, watch
@@ -271,7 +271,7 @@ class _WatchedStore:
 
 
 def _cancel(task: asyncio.Task[None] | None) -> None:
-    """Cancel what reads for nobody any more."""
+    """Cancel a task that has no reader any more."""
     # Its loop can be closed, and with it the task.
     with suppress(RuntimeError):
         if task is not None:

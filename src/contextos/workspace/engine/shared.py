@@ -1,8 +1,8 @@
 """`SharedEngine`: drives the runs that this worker claimed in the store, in any number of worker processes.
 
-The store gives each due run to one worker, each tenant its share, and says when the next one is due. A claim is a hint:
-the lease of a run decides who can append to it, so a worker that wrongly counts as dead does no harm. A run whose drive
-failed is given back until its next try, so any worker can make it.
+The store gives each due run to one worker and each tenant its share, and says when the next run is due. A claim is a
+hint: the lease of a run decides who can append to it, so a worker that wrongly counts as dead does no harm. A run whose
+drive failed is given back until its next try, so any worker can make that try.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Stores
 
 NOTIFICATIONS: Final[RunKey] = ("", "notifications")
-"""The key in `failures` for a database that passes on no notifications."""
+"""The key in `failures` for a database whose notifications do not arrive."""
 NOTIFIED_WITHIN_S: Final = 5.0
 BUSY_INTERVAL_S: Final = 0.02
-"""Shortest time between two exchanges of a worker that drives runs: one exchange serves several runs."""
+"""Shortest time, in seconds, between two exchanges of a worker that drives runs: one exchange serves several runs."""
 DEAD_LETTERS_KEPT_S: Final = 1.0
 DEAD_LETTER_PAUSE_US: Final = 60_000_000
-"""For this long a dead letter is given back. A commit that wakes the run ends it."""
+"""How long, in microseconds, a dead letter is given back. A commit that wakes the run ends this time."""
 REPEATED_PAUSE_US: Final = 1_000_000
-"""A run that is due again at once, and whose drive had the same result, is given back for this long."""
+"""How long, in microseconds, a run is given back that is due again at once after a drive with the same result."""
 MAX_PAUSE_MS: Final = 3_600_000
-"""A run that waits for a dependency is tried again after at most this time, whatever the dependency says."""
+"""A run that waits for a dependency is tried again after at most this many milliseconds, whatever it says."""
 MAX_RESULTS: Final = 10_000
 MAX_TENANTS: Final = 1024
 _LOG: Final = logging.getLogger("contextos.workspace.engine")
@@ -47,8 +47,8 @@ _LOG: Final = logging.getLogger("contextos.workspace.engine")
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits(SweepLimits):
-    """Limits of a shared engine. It exchanges claims at least every `sweep_interval_ms`. One whose `max_drives` is 0
-    drives nothing, and only shows that it lives.
+    """Limits of a shared engine. It exchanges claims at least every `sweep_interval_ms` milliseconds. With 0 for
+    `max_drives` it drives nothing, and only shows that it lives.
     """
 
     max_drives: int = 32
@@ -58,10 +58,10 @@ class SharedLimits(SweepLimits):
 class SharedEngine:
     """The `Engine` port over several processes. All methods belong to the event loop that ran `start`.
 
-    After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the error
-    says so. Any other failure is kept in `failures` and passed to `on_failure`; a run that fails again over the same
-    journal becomes a dead letter. `on_dead` is called with the ids of the workers that count as dead, and when there is
-    a new one `wake_orphans`: what a killed server was answering is no worker's claim.
+    After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable`, when the error
+    says so. Any other failure is kept in `failures` and passed to `on_failure`; a run that fails again over
+    the same journal becomes a dead letter. `on_dead` gets the ids of the workers that count as dead. `wake_orphans` is
+    called when another worker is dead: the runs that a killed server was answering are claimed by no worker.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SharedEngine:
         try:
             await self._claims.leave(self._given_back)
         except ContextOSError as fault:
-            # Without this message the others take it for dead a little later.
+            # If this message is lost, other workers take this one for dead a little later.
             self._failures.report(SWEEP, fault)
         _LOG.info("worker stopped")
 
@@ -143,7 +143,7 @@ class SharedEngine:
             self._poke.clear()
             exchanged_s = loop.time()
             wait_s = self._limits.sweep_interval_ms / 1000
-            # A worker that asks no more drives nothing, whatever the fault.
+            # A worker that stopped asking would drive nothing, so it goes on after any fault.
             (found,) = await asyncio.gather(self._exchange(), return_exceptions=True)
             if isinstance(found, BaseException):
                 self._failures.report(SWEEP, found)
@@ -162,7 +162,7 @@ class SharedEngine:
                 await asyncio.sleep(exchanged_s + BUSY_INTERVAL_S - loop.time())
 
     async def _exchange(self) -> float:
-        """Give runs back and take others. Returns after how many seconds another run is due."""
+        """Give runs back and take others. Return the number of seconds until another run is due."""
         given_back = dict(self._given_back)
         free = max(self._limits.max_drives - len(self._driving), 0)
         claimed = await self._claims.exchange(given_back, list(self._driving), free=free)
@@ -171,7 +171,7 @@ class SharedEngine:
         self._on_dead(claimed.dead)
         for run in claimed.taken:
             if run in self._driving:
-                # The store took this worker for dead meanwhile, and gave it the run once more: that drive goes on.
+                # The store took this worker for dead meanwhile, and gave it the run again. The first drive goes on.
                 continue
             task = asyncio.ensure_future(self._drive(run))
             self._driving[run] = task
@@ -199,7 +199,7 @@ class SharedEngine:
             self._failures.report(NOTIFICATIONS, Unavailable("notifications", detail), what="no notifications")
 
     async def _drive(self, run: RunKey) -> int | None:
-        """Drive a run once. Returns for how long it is given back (µs; None: until its wake time)."""
+        """Drive a run once. Return for how many microseconds it is given back; None means until its wake time."""
         if await self._is_dead_letter(run):
             return DEAD_LETTER_PAUSE_US
         drive = asyncio.ensure_future(self._advance(*run))
@@ -216,7 +216,7 @@ class SharedEngine:
 
     async def _pause_after(self, run: RunKey, fault: BaseException) -> int:
         if isinstance(fault, ClockOff):
-            # This worker takes none until its clock is right, and others can.
+            # This worker gives the run back until its clock is right. Other workers can take it.
             return REPEATED_PAUSE_US
         if isinstance(fault, Unavailable):
             # Foreign code can state any number.
@@ -236,7 +236,9 @@ class SharedEngine:
         return delay_ms * 1000
 
     def _repeated_pause_us(self, run: RunKey, result: Advance) -> int | None:
-        """Return a pause if the run had the same result a moment ago: nothing that wakes it must become a treadmill."""
+        """Return a pause in microseconds if the run had the same result a moment ago, so that a wake at once does not
+        become a busy loop; else None.
+        """
         now_s = asyncio.get_running_loop().time()
         last_s, last = self._results.pop(run, (0.0, None))
         if result.wake_at_us is not None:

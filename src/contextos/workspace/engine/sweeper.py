@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Stores
 
 ListOrphans = Callable[[], AsyncIterator[RunKey]]
-"""Yields runs whose driver is dead although they are not due yet. Reads every run that is due soon."""
+"""Yields the runs that are not due yet and whose driver is dead. Reads every run that is due soon."""
 PublishHeads = Callable[[], Awaitable[None]]
-"""Publishes every head that moved to the witness."""
+"""Publishes to the witness every head that moved."""
 SendHeartbeats = Callable[[], Awaitable[None]]
 """Renews the heartbeats of the sessions that this process drives. It limits itself to the rate that is needed."""
 
@@ -31,7 +31,7 @@ class Interval:
         self._last_us: int | None = None
 
     def passed(self) -> bool:
-        """Whether the interval has passed since this was last true. True on the first call."""
+        """Return whether the interval has passed since this method last returned true. True on the first call."""
         now_us = self._clock.now_us()
         if self._last_us is not None and 0 <= now_us - self._last_us < self._interval_us:
             return False
@@ -53,11 +53,11 @@ class SweepLimits:
 
 
 class Sweeper:
-    """Finds every run that must be driven: those that are due and, from time to time, those whose process died.
+    """Finds every run that must be driven: the runs that are due and, from time to time, those whose process died.
 
-    Dead letters (runs that failed for good) are left out. A sweep reads the earliest page of due runs and, if that page
-    is full, one more, which continues where the last sweep's ended, so no backlog hides a run for ever. Heartbeats and
-    the publication to the witness run concurrently with the sweeps.
+    Dead letters (runs that failed for good) are left out. A sweep reads the earliest page of due runs. If that page is
+    full, it reads one more page, which begins where the page of the last sweep ended, so no backlog hides a run for
+    ever. Heartbeats and the publication to the witness run concurrently with the sweeps.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Sweeper:
 
 
 async def _repeat(act: Callable[[], Awaitable[None]], key: RunKey, interval_s: float, failures: FailureTracker) -> None:
-    """Repeat `act` with this much time between two beginnings, or at once after one that took longer."""
+    """Begin `act` every `interval_s` seconds, or at once after an act that took longer."""
     loop = asyncio.get_running_loop()
     while True:
         began_s = loop.time()

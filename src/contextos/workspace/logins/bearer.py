@@ -1,12 +1,12 @@
-"""`BearerTokens`: who sent a request over HTTP, by its bearer token. Used by every face of the deployment over HTTP.
+"""`BearerTokens`: finds out who sent a request over HTTP, by its bearer token. Every HTTP interface uses it.
 
 A token is one of exactly three kinds, and no other issuer counts: an access token of the issuer whose users the
 directory knows (`[directory]` with `kind = "oidc"`), a JWT-SVID of a trust domain (`[workloads]`), or a token of the
-development issuer (`contextos token`), which counts only in development and on the loopback. What the token says before
-it is verified decides only with whose keys to verify it.
+development issuer (`contextos token`), which counts only in development and on the loopback. The content of a token
+that is not verified yet decides only whose keys verify it.
 
-A verified token is kept for a minute at most, by its digest; the directory is asked for each request, so a person or an
-agent who is gone is refused at once. The token itself goes no further: no adapter, journal or log gets it.
+A verified token is kept for a minute at most, by its digest. The directory is asked for each request, so a removed
+person or agent is refused at once. The token itself goes no further: no adapter, journal or log gets it.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class TrustedDomain:
 
 @dataclass(slots=True)
 class BearerTokens:
-    """Verifies bearer tokens, and binds requests to whom they prove. Make it with `App.bearer_tokens`.
+    """Verifies bearer tokens, and binds requests to the callers that they prove. Make it with `App.bearer_tokens`.
 
-    `issuer` is the `iss` of the directory's users, or None. `domains` are the trust domains by name. `development`:
-    tokens of the development issuer count.
+    `issuer` is the `iss` of the directory's users, or None. `domains` are the trust domains by name. `development`
+    says whether tokens of the development issuer count.
     """
 
     directory: FileDirectory
@@ -78,13 +78,13 @@ class BearerTokens:
     _sign_ins: OrderedDict[tuple[str, ...], tuple[int, SignedIn]] = field(default_factory=OrderedDict)
 
     async def caller(self, token: str, *, tenant_id: str | None = None) -> Caller:
-        """Return who a token proves, in the tenant that is named, or in the only one that the token is of.
+        """Return the caller that a token proves, in the tenant `tenant_id`, or in the only tenant of the token.
 
         Raises:
-            SignatureInvalid: the token is refused, for any reason, or its user or workload is nobody here now.
-            NotFound: the token is of no such tenant, whether there is one or not.
-            InvalidInput: the token is of several tenants, and none is named.
-            Unavailable: nobody knows what the token says, because its issuer or the store does not answer.
+            SignatureInvalid: the token is refused, for any reason, or its user or workload is not known here now.
+            NotFound: the token does not belong to this tenant, whether the tenant exists or not.
+            InvalidInput: the token belongs to several tenants, and none is named.
+            Unavailable: the token cannot be verified, because its issuer or the store does not answer.
         """
         with logged_refusal(token):
             verified = await self._verified(token)
@@ -95,7 +95,7 @@ class BearerTokens:
             return await self._development_caller(verified, tenant_id)
 
     async def caller_of(self, token: VerifiedToken, *, tenant_id: str | None = None) -> Caller:
-        """Return whom a token of the directory's issuer proves that was verified before, as `caller`.
+        """Return the caller of a token that the directory's issuer made and that is verified already, as `caller`.
 
         Raises:
             SignatureInvalid, NotFound, InvalidInput, Unavailable: as `caller`.
@@ -109,7 +109,7 @@ class BearerTokens:
         return caller
 
     def silent_issuers(self) -> tuple[str, ...]:
-        """Return the issuers and trust domains whose keys could not be had at the last attempt (`Jwks.is_silent`)."""
+        """Return the issuers and trust domains whose keys could not be fetched at the last try (`Jwks.is_silent`)."""
         silent = tuple(name for name, one in self.domains.items() if one.bundle.is_silent())
         if self.issuer is not None and isinstance(self.directory, OidcDirectory) and self.directory.is_silent():
             silent = (self.issuer, *silent)
@@ -125,17 +125,17 @@ class BearerTokens:
         delegation: str | None = None,
         session: str = "",
     ) -> Acting:
-        """Return for whom the caller acts, as they state it. The directory then knows the user.
+        """Return the user and the agent for whom the caller acts, as stated. The directory then knows the user.
 
         A person acts for themselves, under the delegation of their token alone. A workload acts as its own agent for a
-        user whose delegation to this agent is in force; it states both. A development token that names no agent is
-        under the delegations of its user that the directory has, and without one the agent does not act for them.
-        `session` names the delegation of a user's token, so that a later token of theirs renews it
+        user whose delegation to this agent is in force; the workload states both. A development token that names no
+        agent counts under the delegations of its user in the directory; without one the agent does not act for them.
+        `session` names the delegation of a user's token, so that a later token of the same user renews it
         (`OidcDirectory.delegate`). Without `delegate` the agent does not act for the person.
 
         Raises:
-            InvalidInput: something is stated that the token does not prove, the agent is not active, or the session
-                goes on under scopes that the token does not have.
+            InvalidInput: the caller states something that the token does not prove, the agent is not active, or the
+                session has scopes that the token does not have.
             Unavailable: the store does not answer.
         """
         _check_texts(user=user, agent=agent, delegation=delegation, session=session)
@@ -150,7 +150,7 @@ class BearerTokens:
         if caller.verified is not None:
             own = (await self._signed_in(caller, agent_id, session)).token_ref
         elif own is None and delegate and delegation is not None:
-            # A development token that names no agent: what the directory has of this person counts.
+            # A development token that names no agent: the delegations of this person in the directory count.
             await self._check_delegated(caller, user_id, agent_id, delegation)
             own = delegation
         if not delegate:
@@ -165,7 +165,7 @@ class BearerTokens:
         `Deployment.invoke`.
 
         Raises:
-            InvalidInput: as `acting`, or the body states another tenant or workload.
+            InvalidInput: as `acting`; or the body states another tenant or workload than the token proves.
             Unavailable: the store does not answer.
         """
         user, agent, delegate, delegation = stated_identity(body)
@@ -316,7 +316,7 @@ def tokens_bound_to(settings: Settings, ports: Ports, bound_to: str) -> BearerTo
 
 
 def tokens_of_issuer(settings: Settings, ports: Ports) -> BearerTokens:
-    """Return what verifies the access tokens of the issuer that the directory names, and no other token.
+    """Return a verifier for the access tokens of the issuer that the directory names; it refuses any other token.
 
     Raises:
         InvalidSettings: the directory takes no tokens.
@@ -340,7 +340,7 @@ def _domains(settings: Settings, clock: Clock) -> dict[str, TrustedDomain]:
 
 
 def _tenant(named: tuple[str, ...], stated: str | None) -> str:
-    """The tenant of a request: the one that is stated, or the only one that the token is of."""
+    """Return the tenant of a request: the stated one, or the only tenant of the token."""
     if not named:
         raise SignatureInvalid("the token is of nobody in a tenant of this deployment")
     if stated is not None:
@@ -354,7 +354,7 @@ def _tenant(named: tuple[str, ...], stated: str | None) -> str:
 
 
 def _check_texts(**stated: str | None) -> None:
-    """Refuse what is no id, because it is looked up in the store. Raises `InvalidInput`."""
+    """Refuse stated texts that are not ids, because they are looked up in the store. Raises `InvalidInput`."""
     for name, value in stated.items():
         if value is None:
             continue

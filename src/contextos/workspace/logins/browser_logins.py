@@ -1,11 +1,11 @@
-"""`BrowserLogins`: people log in with a browser at the directory's issuer, and a cookie then says who they are.
+"""`BrowserLogins`: people log in with a browser at the directory's issuer, and a cookie then identifies them.
 
 A login is the authorization code flow with PKCE. The browser keeps one random secret while it is away; `state`, `nonce`
 and the verifier of PKCE are computed from it, so an answer counts only in the browser that asked for it.
 
-A session is what the issuer's verified token says of its user, sealed with the runtime's key, in the store of their
-tenant. No token is kept, and of the cookie only a digest. The session ends with that token, after `max_session_s`, or
-at logout; each login makes a new one. A writer of the store can make up none.
+A session is the content of the issuer's verified token, sealed with the runtime's key, in the store of the user's
+tenant. No token is kept, and only a digest of the cookie. A session ends when the token expires, after `max_session_s`
+seconds, or at logout; each login makes a new one. Nobody who can only write to the store can forge a session.
 Source: OpenID Connect Core 1.0; RFC 9700 (OAuth 2.0 Security Best Current Practice); RFC 9207 (`iss`).
 """
 
@@ -51,14 +51,14 @@ MAX_CODE_CHARS: Final = 4_096
 MAX_TENANT_CHARS: Final = 512
 MAX_COOKIE_CHARS: Final = 3_000
 LOCAL_PATH: Final = re.compile(r"/(?:(?!/)[A-Za-z0-9._~!$&'()*+,;=:@/?%#-]{0,1023})?")
-"""A place of this service: a path that begins with one `/`, without a backslash and without a host."""
+"""A path of this service: it begins with one `/`, and has no backslash and no host."""
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class BegunLogin:
-    """`url` is where the browser is sent. `attempt` is what it keeps until it comes back, and nobody else may see."""
+    """A login that has begun. The browser is sent to `url`. It keeps the secret `attempt` until it comes back."""
 
     url: str
     attempt: str = field(repr=False)
@@ -66,7 +66,7 @@ class BegunLogin:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session that has begun: the cookie that names it, the caller, and `to`, the path to which the person wanted."""
+    """A session that has begun: its cookie, its caller, and `to`, the path that the person asked for."""
 
     cookie: str = field(repr=False)
     caller: Caller
@@ -87,11 +87,11 @@ class BrowserLogins:
     flow: AuthorizationCode
 
     def begin(self, to: str = "/", tenant_id: str = "") -> BegunLogin:
-        """Begin a login. `to` is the path to which the person goes after it; `tenant_id` is needed where their token is
-        of several tenants.
+        """Begin a login. `to` is the path to which the person goes afterwards. `tenant_id` is needed if their token
+        belongs to several tenants.
 
         Raises:
-            InvalidInput: `to` leads elsewhere, or there is no such tenant.
+            InvalidInput: `to` is not a path of this service, or there is no such tenant.
         """
         if not LOCAL_PATH.fullmatch(to):
             raise InvalidInput(Problem("/to", "not_here", "this is not a path of this service", "begin with one `/`"))
@@ -108,13 +108,13 @@ class BrowserLogins:
     ) -> NewSession:
         """Begin the session of a person who comes back from the issuer, in the browser that keeps `attempt`.
 
-        `issuer` is the `iss` of the answer (RFC 9207). `replaces` is the cookie that the browser has until now; its
-        session ends.
+        `issuer` is the `iss` of the answer (RFC 9207). `replaces` is the earlier cookie of the browser; its session
+        ends.
 
         Raises:
-            SignatureInvalid: the answer belongs to another browser, login, issuer or client, or its user is nobody.
-            NotFound: the person is not one of the tenant that they named.
-            InvalidInput: the person is one of several tenants, and named none.
+            SignatureInvalid: the answer belongs to another browser, login, issuer or client, or its user is not known.
+            NotFound: the person does not belong to the tenant that they named.
+            InvalidInput: the person belongs to several tenants, and named none.
             Unavailable: the issuer or the store does not answer.
         """
         secret, to, tenant_id = _read_attempt(attempt)
@@ -141,10 +141,10 @@ class BrowserLogins:
         return NewSession(cookie, caller, to)
 
     async def caller(self, cookie: str) -> Caller:
-        """Return who the session of a cookie is of.
+        """Return the caller to whom the session of a cookie belongs.
 
         Raises:
-            SignatureInvalid: there is no such session now, or its user is nobody here now.
+            SignatureInvalid: there is no such session now, or its user is not known here now.
             Unavailable: the store does not answer.
         """
         tenant_id, key, secret = self._read_cookie(cookie)
@@ -167,7 +167,7 @@ class BrowserLogins:
         return await self.tokens.caller_of(token, tenant_id=tenant_id)
 
     async def end(self, cookie: str) -> None:
-        """End the session of a cookie. One that has ended, or that nobody made, stays so.
+        """End the session of a cookie. Does nothing if the session has ended or never existed.
 
         Raises:
             Unavailable, Conflict: the store does not answer, or many sessions of the person change at this moment.
@@ -215,8 +215,8 @@ class BrowserLogins:
         raise Conflict(key, "log in or out again")
 
     async def _sessions(self, tenant_id: str, key: str) -> tuple[dict[str, Any], int]:
-        """The sessions of a person that have not ended, by the digest of their secret, and the version of the document.
-        One that this runtime did not seal for this person has none.
+        """Return the sessions of a person that have not ended, by the digest of their secret, and the version of the
+        document. A document that this runtime did not seal for this person holds no sessions.
         """
         found = await BROWSER_SESSIONS.one(self.stores.tenant(tenant_id), key)
         if found is None:
@@ -233,7 +233,7 @@ class BrowserLogins:
         return live, found.version
 
     def _read_cookie(self, cookie: str) -> tuple[str, str, str]:
-        """Tenant, person and secret of a cookie. Raises `SignatureInvalid` if nobody here can have it."""
+        """Return the tenant, person and secret of a cookie. Raises `SignatureInvalid` if nobody here can have it."""
         parts = cookie.split(".") if len(cookie) <= MAX_COOKIE_CHARS and cookie.isascii() else []
         if len(parts) != 3 or not _SECRET.fullmatch(parts[2]) or not re.fullmatch(r"[0-9a-f]{64}", parts[1]):
             raise SignatureInvalid("this is not a cookie of a session")
@@ -293,7 +293,7 @@ def _read_attempt(attempt: str) -> tuple[str, str, str]:
 
 
 def _derived(secret: str, use: str) -> str:
-    """A value for one use that tells nothing of the secret, nor of those for other uses: 43 characters of Base64url."""
+    """Return a value for one use: 43 characters of Base64url. It reveals neither the secret nor other values."""
     return base64.urlsafe_b64encode(hmac.digest(secret.encode(), use.encode(), hashlib.sha256)).rstrip(b"=").decode()
 
 

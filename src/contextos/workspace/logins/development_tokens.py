@@ -1,6 +1,6 @@
-"""Tokens of the development issuer: whom one names, and where they count.
+"""Makes tokens of the development issuer, and says where they count.
 
-`development_fault` is the one rule for both: a token is neither made nor accepted where it says why not.
+`development_fault` is the only rule: where it returns a reason, a token is neither made nor accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextos.workspace.settings import Settings, is_postgres_url
 from contextos.workspace.settings.reading import invalid_setting
 
 _PLACES: Final = ("PGHOST", "PGSERVICE")
-"""Variables from which the driver takes a place where the URL names none."""
+"""Environment variables from which the driver takes the place of the database if the URL names none."""
 _NAMES_NO_PLACE: Final = frozenset(
     {"user", "password", "passfile", "port", "dbname", "database", "application_name", "connect_timeout"}
     | {"sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "sslnegotiation"}
@@ -28,9 +28,9 @@ _NAMES_NO_PLACE: Final = frozenset(
 def development_fault(settings: Settings, bound_to: str | None = None) -> str | None:
     """Return why tokens of the development issuer do not count in a deployment, or None.
 
-    `bound_to` is the host at which it is served; None: it is not served, a token is only made. They count where all of
-    this holds: the profile is `embedded`, directory and keys are the plain files of a development workspace, the store
-    is on this machine, and nobody can connect from another one.
+    `bound_to` is the host at which the deployment is served; None: it is not served, a token is only made. Tokens count
+    if all of this holds: the profile is `embedded`, directory and keys are the plain files of a development workspace,
+    the store is on this machine, and nobody can connect from another machine.
     """
     if settings.profile != "embedded":
         return f"the profile is `{settings.profile}`; the development issuer is for the profile `embedded`"
@@ -45,7 +45,7 @@ def development_fault(settings: Settings, bound_to: str | None = None) -> str | 
 
 
 async def roles_of(directory: FileDirectory, tenant_id: str, person_id: str) -> tuple[str, ...]:
-    """Return the roles that the directory gives to a person now, as a user and as an approver; empty for nobody."""
+    """Return the roles of a person in the directory now, as a user and as an approver; empty for an unknown person."""
     user, approver = await directory.user(tenant_id, person_id), await directory.approver(tenant_id, person_id)
     as_user = (user.role, *user.roles) if user is not None else ()
     return tuple(dict.fromkeys((*as_user, *(approver.roles if approver is not None else ()))))
@@ -64,13 +64,13 @@ async def development_token(
     """Return a token of the development issuer for a user, an agent, or a user who delegates to an agent, and what it
     says.
 
-    Its roles are those that the directory gives to the user now. With both, `delegation` is the reference of a
-    delegation between them; None: the only one that the directory has.
+    Its roles are those that the directory gives to the user now. If both a user and an agent are named, `delegation` is
+    the reference of a delegation between them; None: the only one that the directory has.
 
     Raises:
         InvalidSettings: the development issuer does not count here, or the lifetime is out of bounds.
-        InvalidInput: nobody is named, the directory does not know them, the agent is not active, or there is no such
-            delegation.
+        InvalidInput: neither a user nor an agent is named, the directory does not know one of them, the agent is not
+            active, or there is no such delegation.
     """
     fault, directory = development_fault(settings), ports.directory
     if fault is not None or not isinstance(directory, FileDirectory):
@@ -140,7 +140,7 @@ async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, 
 
 
 def _is_local_store(url: str) -> bool:
-    """Whether every place that the driver would connect to is in the URL, and all are on this machine."""
+    """Return whether every place that the driver would connect to is in the URL, and all are on this machine."""
     try:
         parts = urlsplit(url)
         host, query = parts.hostname, dict(parse_qsl(parts.query, keep_blank_values=True))

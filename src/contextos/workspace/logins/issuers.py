@@ -1,4 +1,4 @@
-"""Issuers of tokens beside those of the directory: logins that approve, and partners whose agents call."""
+"""Makes the issuers of tokens beside the directory's own: logins that approve, and partners whose agents call."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
 def key_set(
     at: str, named: Any, root: Path, clock: Clock, issuer: str, *, kind: str = "jwks", check: CheckKeys = check_jwks
 ) -> Jwks:
-    """Return the keys at the `<kind>_url` of a setting, or, where that is empty, in its `<kind>_file`, which is read
-    again when it can have changed. `at` is the setting. Raises `InvalidSettings`.
+    """Return the keys at the `<kind>_url` of a setting, or, if that is empty, in its `<kind>_file`. The file is read
+    again when it can have changed. `at` is the place of the setting. Raises `InvalidSettings`.
     """
     with extra_named("http", at):
         from contextos.adapters.jwks import FileJwks, HttpJwks

@@ -52,7 +52,7 @@ from contextos.workspace.settings.telemetry import TelemetrySetting
 
 SETTINGS_FILE: Final = "contextos.toml"
 NO_WITNESS: Final = "off"
-"""The value of `witness` of a deployment that has none."""
+"""The value of the setting `witness` for a deployment without a witness."""
 MAX_SETTINGS_BYTES: Final = 262_144
 MAX_DOTS_PER_LINE: Final = 256
 UNSAFE_PORTS: Final[Mapping[str, str]] = {
@@ -60,7 +60,7 @@ UNSAFE_PORTS: Final[Mapping[str, str]] = {
     "unsafe_local_keys": "a key file",
     "unsafe_scripted_models": "a script in place of models",
 }
-"""The stand-ins that are ports; records name those in use."""
+"""The stand-ins that are ports, each with a description; records name the stand-ins in use."""
 DEFAULT_PACKS: Final = ("packs",)
 UNSAFE_SETTINGS: Final = (*UNSAFE_PORTS, "unsafe_local_approvals", "unsafe_local_operators", "unsafe_unsigned_packs")
 TRACES_FROM: Final = ("callers", "workloads")
@@ -140,8 +140,8 @@ class Driving(SettingTable):
 class Settings(SettingTable):
     """The settings of one deployment, fixed at start. Paths are relative to `workspace`.
 
-    A start changes no policies, and is refused where the store has others than `policies`; None accepts those of the
-    store. URLs can hold a password, so `store` and `witness` are not in the representation.
+    A start never changes policies. It is refused if the store has other policies in force than `policies`; None accepts
+    any. URLs can hold a password, so `store` and `witness` are not in the representation (`repr`).
     """
 
     given: ClassVar[tuple[str, ...]] = ("workspace",)
@@ -308,5 +308,5 @@ def check_settings(settings: Settings) -> Settings:
 
 
 def has_default_witness(settings: Settings) -> bool:
-    """Return whether the witness is the file in the user's state folder. A store that machines share has none there."""
+    """Return whether the witness is the file in the user's state folder. A store shared by machines has none there."""
     return settings.witness == "" and settings.profile == "embedded" and not is_postgres_url(settings.store)

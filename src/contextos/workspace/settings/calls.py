@@ -1,4 +1,4 @@
-"""The tables of what calls need: adapters, the credentials that are issued, and the files that requests name."""
+"""The tables of settings for calls: adapters, the issuer of credentials, and the files that requests name."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from contextos.service.outbox.notices import NOTICE_TYPES, RUN_IN_LINK
 
 MAX_NOTICE_ATTEMPTS: Final = 10_000
 MAX_TIMEOUT_S: Final = 25
-"""Below the time after which a handler of events is cancelled."""
+"""The longest timeout of a destination, in seconds: less than the time after which a handler of events is cancelled."""
 MAX_REMIND_AFTER_S: Final = 2_592_000
 SECURITY: Final = ("tls", "starttls", "none")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -70,7 +70,7 @@ _Timeout = Annotated[int, whole(1, MAX_TIMEOUT_S, "seconds after which an attemp
 
 @dataclass(frozen=True, slots=True)
 class WebhookSetting(SettingTable):
-    """A webhook: notices of one tenant are posted there and signed as Standard Webhooks says."""
+    """A webhook: notices of one tenant are posted to a URL and signed as the Standard Webhooks specification says."""
 
     name: _Name
     tenant: _Tenant
@@ -99,7 +99,7 @@ class WebhookSetting(SettingTable):
 
 @dataclass(frozen=True, slots=True)
 class MailSetting(SettingTable):
-    """Mails: notices of one tenant by a mail server."""
+    """Mails: notices of one tenant are sent through a mail server."""
 
     name: _Name
     tenant: _Tenant
@@ -156,7 +156,9 @@ class OutboxSetting(SettingTable):
 
 
 def _reminder_faults(table: NoticeDestination) -> Iterator[Fault]:
-    """`remind_after_s` and the type `question.reminded` need each other. Without a list of types neither is needed."""
+    """Yield a fault if only one of `remind_after_s` and the type `question.reminded` is there. Without a list of types
+    there is no fault.
+    """
     if (table.remind_after_s != 0) != ("question.reminded" in table.types) and table.types != NOTICE_TYPES:
         detail = "`remind_after_s` and the type `question.reminded` need each other"
         yield Fault(("remind_after_s",), detail, "give both, or none")

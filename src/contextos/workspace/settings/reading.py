@@ -1,7 +1,7 @@
 """Read a settings file: all of its faults at once, each with its line.
 
-What is wrong is taken out of the table, or gets the name that was meant, and the rest is validated again, until nothing
-more is found: so no fault hides another one.
+A wrong setting is taken out of the table, or gets the name that was meant. Then the rest is validated again, until no
+fault is found. So no fault hides another one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ LinePath = tuple[str, ...]
 
 MAX_SETTING_FAULTS: Final = 32
 MAX_READ_CHARS: Final = 1 << 21
-"""How much is read to find lines: a list over many lines is read anew at each. After it no line is named."""
+"""How many characters are parsed to find lines: a list of many lines is parsed again at each line. Beyond this limit
+faults are reported without their line."""
 FOLLOWS: Final = {"driving": "store", "browser_logins": "directory"}
-"""Settings that are right or wrong by another one. While that is wrong, nothing is said of them."""
+"""Settings whose validity depends on another setting. While the other one is wrong, they are not reported."""
 
 
 def check_value(kind: Any, value: Any, at: str = "") -> Any:
@@ -41,13 +42,13 @@ def check_value(kind: Any, value: Any, at: str = "") -> Any:
         return validator_of(kind).validate_python(value)
     except ValidationError as refused:
         faults = _faults(refused)[:MAX_SETTING_FAULTS]
-    # Not while the error of pydantic is handled: that one has the values, and would be its context.
+    # Raised outside the handler of pydantic's error, which holds the values and would become the context of this one.
     raise InvalidSettings(*(_problem(one, one.path, at) for one in faults))
 
 
 def read_table(kind: Any, text: str, table: dict[str, Any], given: Mapping[str, Any]) -> Any:
-    """Return the table of a settings file as a value of `kind`. `text` is the file, and `given` has the fields that
-    are not in it. The table is changed.
+    """Return the table of a settings file as a value of `kind`. `text` is the content of the file, and `given` has the
+    fields that are not in it. Changes `table`.
 
     Raises:
         InvalidSettings: names each fault, with its line.
@@ -76,7 +77,7 @@ def read_table(kind: Any, text: str, table: dict[str, Any], given: Mapping[str, 
 
 
 class _Left:
-    """A table from which faults are taken out. It knows where in the file each setting is that is left."""
+    """A table from which wrong settings are taken out. It knows the place in the file of each setting that is left."""
 
     def __init__(self, table: dict[str, Any], lines: dict[LinePath, int]) -> None:
         self._table, self._lines = table, lines
@@ -84,7 +85,7 @@ class _Left:
         self._kept: dict[SettingPath, list[int]] = {}
 
     def take_out(self, faults: Sequence[Fault]) -> bool:
-        """Take out what is wrong, or give it the name that was meant. Return whether anything was there."""
+        """Take out each wrong setting, or give it the name that was meant. Return whether any of them was there."""
         # The last elements of a list go first, so that the others stay where they are until it is their turn.
         wrong = sorted({self.there(one.path): one for one in faults}.items(), key=itemgetter(0), reverse=True)
         for there, one in wrong:
@@ -107,21 +108,21 @@ class _Left:
         return any(there for there, _ in wrong)
 
     def as_written(self, path: SettingPath) -> SettingPath:
-        """Return the place in the file of what is at `path` now."""
+        """Return the place in the file of the setting that is at `path` now."""
         written: SettingPath = ()
         for part in path:
             written = (*written, self._kept[written][part] if written in self._kept else part)  # type: ignore[index]
         return written
 
     def line(self, path: SettingPath) -> float:
-        """Return the line of what is at `path` now, or of the table in which it is missing: 0 for what the whole file
-        lacks, infinity if the line is not known.
+        """Return the line of the setting at `path` now, or of the table in which it is missing: 0 if the whole file
+        lacks it, infinity if the line is not known.
         """
         there = self.there(path)
         return self._lines.get(tuple(map(str, self.as_written(there))), inf) if there else 0
 
     def follows(self, path: SettingPath) -> bool:
-        """Return whether a fault at `path`, as written, can be one only because something was taken out."""
+        """Return whether the fault at `path`, as written, can be due only to settings that were taken out."""
         other = FOLLOWS.get(str(path[0])) if path else None
         return (other,) in self._removed or any(one[: len(path)] == path for one in self._removed)
 
@@ -137,7 +138,7 @@ class _Left:
 
 
 def _faults(refused: ValidationError) -> list[Fault]:
-    """The faults of an error of pydantic, each with the path in what was validated."""
+    """Return the faults of an error of pydantic, each with the path in what was validated."""
     return [_fault(one["type"], one["loc"], one.get("ctx", {}), one["msg"]) for one in refused.errors(**QUIET)]
 
 
@@ -166,7 +167,7 @@ def invalid_setting(pointer: str, code: str, detail: str, remedy: str) -> Invali
 
 @contextmanager
 def within(at: str, name: str = "") -> Iterator[None]:
-    """Name the setting of the table `at` in what is raised within: `name`, or the one that it names itself."""
+    """Name a setting of the table `at` in an `InvalidSettings` raised within: `name`, or the error's own setting."""
     try:
         yield
     except InvalidSettings as error:
@@ -176,7 +177,7 @@ def within(at: str, name: str = "") -> Iterator[None]:
 
 
 def setting_lines(text: str) -> dict[LinePath, int]:
-    """Return the line on which each table, setting and element of a list of a settings file begins, by its path."""
+    """Return, by path, the line on which each table, setting and list element of a settings file begins."""
     found: dict[LinePath, int] = {}
     last: dict[LinePath, int] = {}
     table: LinePath = ()
@@ -209,7 +210,9 @@ def _parsed(statement: str) -> dict[str, Any] | None:
 
 
 def _opened(header: Any, last: dict[LinePath, int], *, new: bool) -> LinePath:
-    """The path of the table that a header opens. `last` has the last index of each list of tables; `new` adds one."""
+    """Return the path of the table that a header opens. `last` has the last index of each list of tables; with `new`,
+    another table is added to its list.
+    """
     path: LinePath = ()
     while header:
         name = next(iter(header))

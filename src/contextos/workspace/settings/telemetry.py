@@ -1,4 +1,4 @@
-"""The table `telemetry`: what is measured, and where it is sent, of all tenants and of each by itself."""
+"""The table `telemetry`: what is measured and where it is sent, for all tenants and for each tenant by itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,4094}[!-~])?")
 _OF_THE_MESSAGE: Final = re.compile(
     r"host|connection|keep-alive|te|trailer|upgrade|expect|content-.*|.*-encoding|proxy-.*"
 )
-"""Headers that say how a message travels and what is in it. The exporter writes them."""
+"""Headers about the transport and the content of a message. The exporter writes them, so settings cannot."""
 _COLLECTOR: Final = Fits("this is not the URL of a collector", "write `https://host/path` in ASCII", _URL.fullmatch)
 
 
@@ -135,8 +135,8 @@ def _unused(table: SettingTable, used: tuple[str, ...], detail: str, remedy: str
 
 
 def parsed_headers(text: str, at: str) -> dict[str, str]:
-    """Return the headers of a text like `x-api-key=secret,x-scope=acme`, as `OTEL_EXPORTER_OTLP_HEADERS` has it: values
-    are in percent-encoding. Raises `InvalidSettings`, which shows no value.
+    """Return the headers of a text like `x-api-key=secret,x-scope=acme`, the form of `OTEL_EXPORTER_OTLP_HEADERS`:
+    values are percent-encoded. Raises `InvalidSettings`, which shows no value.
     """
     found: dict[str, str] = {}
     for number, part in enumerate(text.strip().split(","), 1):

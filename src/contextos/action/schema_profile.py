@@ -142,7 +142,7 @@ def _misfit(schema: Mapping[str, Any]) -> tuple[_Path, Any] | None:
 
 def refuse_unfilled_defaults(schema: Mapping[str, Any], name: str) -> None:
     """Refuse a schema of arguments that has a default which `with_defaults` never fills in, so that only the tool would
-    use it. This includes a default in alternatives that cannot be told apart.
+    use it. This includes a default in alternatives that cannot be distinguished.
 
     Raises:
         InvalidArtifact: there is such a default; `name` says in which tool.

@@ -404,6 +404,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "completion",
         "token",
         "ops",
+        "ask",
         "schemas",
     ]
     assert list(COMMANDS) == expected

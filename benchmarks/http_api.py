@@ -148,20 +148,25 @@ def langgraph(path: Path) -> Iterator[int]:
         command, cwd=path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as server:
         try:
-            until = time.monotonic() + LONGEST_START_S
-            while time.monotonic() < until and server.poll() is None:
-                with suppress(OSError):
-                    connection = HTTPConnection("127.0.0.1", port, timeout=5)
-                    connection.request("GET", "/ok")
-                    if connection.getresponse().status == 200:
-                        break
-                time.sleep(0.2)
-            else:
+            if not is_live(server, port, "/ok", LONGEST_START_S):
                 raise OSError("`langgraph dev` does not start")
             yield port
         finally:
             server.terminate()
             server.wait(60)
+
+
+def is_live(server: subprocess.Popen[bytes], port: int, path: str, limit_s: float) -> bool:
+    """Return whether a server answers with 200 at a path within `limit_s` seconds, and before it ends."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until and server.poll() is None:
+        with suppress(OSError):
+            connection = HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", path)
+            if connection.getresponse().status == 200:
+                return True
+        time.sleep(0.2)
+    return False
 
 
 def free_port() -> int:

@@ -19,7 +19,8 @@ from unittest.mock import patch
 from benchmarks import outside, refund_pack, sessions
 from benchmarks.model_tool import lookup
 from contextos.action.breaker import CircuitBreakers
-from contextos.action.models.gateway import ModelAnswer, ModelGateway, ModelQuestion
+from contextos.action.models.gateway import ModelGateway
+from contextos.action.models.questions import ModelAnswer, ModelQuestion
 from contextos.action.models.sending import ModelSender
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.contracts.admission_limits import AdmissionLimits

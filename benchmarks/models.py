@@ -23,8 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from http.client import HTTPConnection
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,11 +32,12 @@ from benchmarks import model_runs, outside
 from benchmarks.bars import folder, is_quick, note, ratio, report_bar, skip
 from benchmarks.deployed import new_folder
 from benchmarks.gateway import COMMITS, Raw, size
-from benchmarks.http_api import free_port, process
+from benchmarks.http_api import free_port, is_live, process
 from benchmarks.model_provider import SENTENCE
 from benchmarks.refund_pack import TENANT
 from benchmarks.streams import memory_mb
-from contextos.action.models.gateway import ModelGateway, ModelQuestion
+from contextos.action.models.gateway import ModelGateway
+from contextos.action.models.questions import ModelQuestion
 from contextos.contracts.ports.models import ModelCall, ModelMessage
 from contextos.contracts.ports.seams import Journal
 
@@ -242,24 +242,13 @@ def proxy(path: Path, provider: int, workers: int) -> Iterator[int]:
         subprocess.Popen(command, cwd=path, env=environment, stdout=out, stderr=out, start_new_session=True) as server,
     ):
         try:
-            _await_live(port, server, log)
+            if not is_live(server, port, "/health/liveliness", LONGEST_START_S):
+                last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+                raise NotStarted(f"it does not start within {LONGEST_START_S} s: {last}")
             yield port
         finally:
             server.terminate()
             server.wait(60)
-
-
-def _await_live(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + LONGEST_START_S
-    while time.monotonic() < until and server.poll() is None:
-        with suppress(OSError):
-            connection = HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/health/liveliness")
-            if connection.getresponse().status == 200:
-                return
-        time.sleep(0.3)
-    last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
-    raise NotStarted(f"it does not start within {LONGEST_START_S} s: {last}")
 
 
 async def measure_rates(path: Path, port: int, rounds: int, calls: int) -> None:

@@ -247,8 +247,8 @@ def _resend_lost(stack: ExitStack) -> None:
     """A model whose answer was lost is asked again by the reservation of the call before."""
     original = gateway.ModelGateway._send
 
-    async def send(self: Any, call: Any, decision: Any, key: str, _is_lost: bool, not_before_us: int) -> Any:
-        return await original(self, call, decision, key, False, not_before_us)
+    async def send(self: Any, call: Any, decision: Any, key: str, _is_lost: bool, *rest: Any) -> Any:
+        return await original(self, call, decision, key, False, *rest)
 
     stack.enter_context(patch.object(gateway.ModelGateway, original.__name__, send))
 

@@ -1,4 +1,4 @@
-"""Break circuits: a capability whose calls failed too often in a row is not called for a while, so it can recover.
+"""Circuit breakers: a capability whose calls failed too often in a row is not called for a while, so it can recover.
 
     closed --(failures in a row)--> open --(after the cool-down)--> half_open --answered--> closed
                                        ^                                  |

@@ -176,9 +176,9 @@ class OidcDirectory(SignedDirectory):
     async def delegate(self, tenant_id: str, token: VerifiedToken, *, agent_id: str, session: str = "") -> SignedIn:
         """Keep the user of a verified token until the token expires. The user delegates to the agent `agent_id`.
 
-        Each token gives a delegation of its own. With `session`, a name that the user chose, each later token renews
-        the one delegation of that name, so that the session goes on. An older token goes on under the delegation of a
-        newer token only if the older token has all scopes of that delegation.
+        Each token gives a delegation of its own. With `session`, the name of a session of this user, each later token
+        renews the one delegation of that name, so that the session goes on. An older token goes on under the delegation
+        of a newer token only if the older token has all scopes of that delegation.
 
         Raises:
             InvalidInput: the delegation of the session has scopes that the token does not have.
@@ -272,7 +272,7 @@ class OidcDirectory(SignedDirectory):
         raise Conflict(key, "sign in again")
 
     async def _kept(self, tenant_id: str, key: str) -> dict[str, Any] | None:
-        """Return the content that the runtime sealed under this key of this tenant; None if it is absent or expired."""
+        """Return the content under this key of this tenant; None if absent, expired, or not sealed by the runtime."""
         found = await SIGNED_IN.one(self._stores.tenant(tenant_id), key)
         payload = self._opened(tenant_id, key, found.body) if found else None
         body: dict[str, Any] | None = payload and payload["body"]

@@ -68,7 +68,7 @@ _KEYED: Final = frozenset(
 
 async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry], keys: Keys) -> None:
     """Check the rows that a run wrote against its verified `entries`: the claim of its request, its questions, denials,
-    operations and counted effects. Also check that it waited for each answer, and proof of each cancel request.
+    operations and counted effects. Also check that each answer fits and was waited for, and each cancel is proved.
 
     Raises:
         ChainBroken: a row is missing or altered, or an appended entry is not a valid answer; names it.
@@ -147,7 +147,7 @@ class _Rows:
                 return seq, _wrong(collection, key, stored)
         for key, (seq, digest) in self._kept.items():
             kept = found.one(UNVOUCHED_WRITES, key)
-            # The digests were erased: then more values are untrusted, and only the runtime could sign that.
+            # None: the digests were erased. Then more values are untrusted, and only the runtime could sign that.
             if kept is None or (kept.body.digests is not None and kept_digest(kept.body.digests) != digest):
                 return seq, _wrong(UNVOUCHED_WRITES, key, kept)
         return None

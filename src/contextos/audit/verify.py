@@ -240,8 +240,8 @@ class Verification:
             del self._open[run_id], self._closing[run_id]
 
     def _refuse_unopened(self, lines: Sequence[Entry], due: int) -> None:
-        """Refuse a run whose first line after the checkpoint does not open it: `run.indexed` opens a new run, and
-        `run.reopened` a run that had ended. Earlier lines are not read again, and some could be gone.
+        """Refuse a run that was not open at the checkpoint if its first line after it does not open it: `run.indexed` a
+        new run, `run.reopened` an ended one. Earlier lines are not read again, and some could be gone.
         """
         line = next(line for line in lines if line.seq == due)
         begun = "run.indexed" if lines[0].seq == due else "run.reopened"

@@ -38,8 +38,8 @@ class OperatorAct(Model):
     """The statement that the actor signs.
 
     `kind` is the kind of the control entry, and `arguments` says exactly what is done. `expected` is the version of the
-    document that the act changes, or the length of the run that the act is about; 0 for an act that changes nothing. So
-    a signature counts for one change only.
+    document or graph that the act changes, or the length of the run that it is about; 0 for an act that changes
+    neither. So a signature counts for one change only.
     """
 
     tenant_id: TenantId

@@ -1,7 +1,7 @@
 """The facts from which policy decides, and the controls that decisions raise: gates, escalations, required evidence,
 bounds on arguments, prohibitions.
 
-A control binds from the decision on that raised it. A control raised at `compile` governs every later call of its
+A control binds from the decision that raised it onwards. A control raised at `compile` governs every later call of its
 capability; a control raised at `plan` governs the call of its step. Controls add up, and none is ever removed.
 Source: docs/design/contracts.md, "Policy".
 """

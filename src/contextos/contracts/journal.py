@@ -252,9 +252,9 @@ class Batch:
     lists this run (None leaves it unchanged, 0 means never). `signature` is the signed head of the run's stream (key
     id, signature in hex) and is not part of the chain. `waiting` says whether the run waits for a person from this
     commit on (None leaves it unchanged); `Store.waiting` lists those runs. `terms` changes the terms by which
-    `Store.found` finds the run, which already has its line in `index`. `may_block`: the process drives no other run, so
-    the store can block the event loop until the batch is durable. A lease is a document in `leases`, and its version is
-    the fencing token: every batch of a driver has the write that renews it.
+    `Store.found` finds the run, whose first line in `index` is in this batch or stored. `may_block`: the process drives
+    no other run, so the store can block the event loop until the batch is durable. A lease is a document in `leases`,
+    and its version is the fencing token: every batch of a driver has the write that renews it.
     """
 
     run: str

@@ -97,10 +97,10 @@ class Deployment:
         self.secret_values = SecretValues(self.ports.entropy.take, self.ports.owner, self.ports.alive)
 
     async def invoke(
-        self, raw: bytes | str | Mapping[str, Any] | InvokeRequest, *, named: Callable[[str], None] | None = None
+        self, raw: bytes | str | Mapping[str, Any], *, named: Callable[[str], None] | None = None
     ) -> RunView:
         """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of the
-        run. The caller has validated an `InvokeRequest`; every other form is validated here.
+        run.
 
         The same `request_id` is the same run, unless that run was refused before it did anything: then a corrected
         request takes the id over. A `long_running` request is only stored durably, and an engine drives its run.
@@ -115,7 +115,12 @@ class Deployment:
             Overloaded: too many callers, or the tenant's quota of new runs is used up.
             Unavailable: a dependency did not answer; send the same request again.
         """
-        request = raw if isinstance(raw, InvokeRequest) else parsed_request(raw)
+        return await self.invoke_parsed(parsed_request(raw), named=named)
+
+    async def invoke_parsed(self, request: InvokeRequest, *, named: Callable[[str], None] | None = None) -> RunView:
+        """As `invoke`, for a request of `parsed_request` that nobody else holds. What was changed or made in another
+        way has not been validated: hand its JSON to `invoke`.
+        """
         fields = request.to_json()
         self._refuse_oversized(request, fields)
         if not await self.ports.directory.knows_tenant(request.tenant_id):

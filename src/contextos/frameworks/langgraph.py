@@ -162,7 +162,7 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
 
 
 def _last_of(tool: BaseTool) -> str:
-    """Return the name of the attribute with the function that finally runs. Raises `InvalidTool` for an own call."""
+    """Return the attribute with the function that finally runs. Raises `InvalidTool` if the class overrides a call."""
     plain: Any = BaseTool
     own: tuple[str, ...] = ()
     last = "_run" if type(tool)._arun is BaseTool._arun else "_arun"

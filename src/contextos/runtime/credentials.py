@@ -106,8 +106,8 @@ def hop_token(
     environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, audience: str, tenant: str
 ) -> str:
     """Return the signed claim of one call for a partner's agent at the URL `audience`, in its `tenant` there ("": it
-    has none). An agent without a delegation names no user. Each attempt has its own `jti`, because a partner may accept
-    each one only once.
+    has none). Without a delegation the claim names no user. Each attempt has its own `jti`, because a partner may
+    accept each one only once.
     """
     common = _of_call(environment, scope, capability, audience)
     acts_for_user = scope.received.request.user.delegation is not None

@@ -214,8 +214,8 @@ class ModelSpeaker:
         self._turns = 0
 
     async def reads_beside(self, said: Logged) -> Sequence[Logged]:
-        """Return the call `said` and the calls behind it in the same answer, up to the first that does more than read;
-        nothing if `said` is alone.
+        """Return the call `said` and the reads right behind it in the same answer, `MAX_PARALLEL_READS` at most;
+        nothing if `said` is alone or is not a read.
         """
         reads = [said]
         if self._reads(said.body["tool"]):

@@ -1,6 +1,6 @@
 """Bounds the connections of clients: their number, the time of a head, and the time for which an answer may wait.
 
-- `server.edge.MAX_HEAD_S`: a connection ends if a head is not complete in time, or a body is not read in time.
+- `server.edge.MAX_HEAD_S`: a connection ends if a head, or the rest of a body that nobody reads, takes longer.
 - `MAX_UNSENT_S`: a connection ends if its reader takes nothing of an answer for so long.
 - `MAX_CONNECTIONS`: requests of the next `SPARE_CONNECTIONS` connections are answered with 503; any beyond is closed. A
   connection whose TLS has not begun counts too; `hosting` ends it after `MAX_HEAD_S`.

@@ -56,7 +56,7 @@ def set_cookie(response: Response, logins: BrowserLogins, name: str, value: str,
 
 
 def check_same_origin(request: Request, logins: BrowserLogins, cookie: str) -> None:
-    """Raise `HttpProblem` (403) if no page of this service sent the request, or if a change lacks the CSRF token."""
+    """Raise `HttpProblem` (403) if a header names another page, or a change names no page of ours or no CSRF token."""
     site, origin = (",".join(request.headers.getlist(name)) for name in ("sec-fetch-site", "origin"))
     changes = request.method not in _CHANGES_NOTHING
     ours = site == "same-origin" or origin == logins.setting.origin

@@ -3,8 +3,8 @@
 - `EdgeConnection` reads the bytes, for `uvicorn.Config(http=…)`. A proxy and this server must see the same requests in
   one connection: a line ends with CRLF, no header goes on in the next line, and the length is stated once.
 - `HttpEdge` reads the head, as an ASGI application around another: one path, one host, one value of each header and
-  parameter. A header that asks for something that is not done here is refused with a problem document (RFC 9457),
-  never ignored.
+  parameter. A header with an encoding or a condition that is not supported here is refused with a problem document
+  (RFC 9457), and not ignored.
 
 No header of a proxy is read. Source: RFC 9112, sections 2.2, 3.2, 5.2, 6 and 7.1; RFC 9110, sections 5.3, 8.4 and 13.
 """

@@ -60,7 +60,7 @@ def _check_pem(file: Path, what: str, holds: bytes) -> bytes:
 
 
 def check_reach(is_loopback: bool, *, has_tls: bool, behind_tls_proxy: bool) -> None:
-    """Check that an address is reached with TLS.
+    """Check that other machines reach an address only with TLS.
 
     Raises:
         InvalidSettings: other machines reach the address without TLS, or `behind_tls_proxy` would change nothing.

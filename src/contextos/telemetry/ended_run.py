@@ -1,8 +1,8 @@
 """`EndedRunEntries`: the account of a run since its last end, for spans, events, metrics and sampling.
 
 Telemetry keeps no second account of a run, and parses nothing again. Values are taken by name from known fields.
-Arguments, outputs, evidence, messages and reasons are never taken, and a text counts only if it
-has the form of an identifier.
+Arguments, outputs, evidence, messages and reasons are never taken, and a text counts only if it has the form of an
+identifier.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class EndedRunEntries:
         return (entry for entry in self.account.of(*kinds) if entry.seq >= begins and entry.body is not None)
 
     def first(self, kind: str) -> Mapping[str, Any]:
-        """Return the body of the first entry of a kind, else the body with which the run began, else an empty one."""
+        """Return the body of the first entry of a kind, else of the last one before this part, else an empty one."""
         before = (one for one in reversed(self.account.of(kind)) if not one.key and one.seq < self.log[0].seq)
         body: Mapping[str, Any] | None = next((entry.body for entry in (*self.of(kind), *before)), None)
         return body or {}

@@ -242,7 +242,7 @@ def _call(
 
 
 def _model_calls(run: EndedRunEntries) -> Iterator[Span]:
-    """Yield one span for each call that a model received. Each attempt is a call."""
+    """Yield one span for each call that was sent to a model. Each attempt is a call."""
     routed = {entry.key: entry.body for entry in run.of("model.routed")}
     answered = {entry.key: entry for entry in run.of("model.answered")}
     judged, gateway = {entry.key for entry in run.of("model.judged")}, span_id(run, MODEL_GATEWAY)

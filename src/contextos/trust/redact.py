@@ -134,7 +134,7 @@ _LOOKED_FOR: Final = re.compile(
 
 def find_unsafe_texts(value: JsonValue) -> tuple[Problem, ...]:
     """Return a problem for each text of a published document that looks like a secret, or has hidden characters or
-    terminal escapes. Conditions and bounds can look for such characters. At most 50 problems; none shows the text.
+    terminal escapes (allowed where conditions and bounds look for them). At most 50 problems; none shows the text.
     """
     if not _perhaps_contains(value, ("secret",)):
         return ()
@@ -293,7 +293,7 @@ def _without_emails(text: str) -> str:
 
 
 _SIGNS: Final = {"secret": SECRET_SIGN, "pan": _DIGITS, "email": "@"}
-"""Patterns over the JSON of a whole value. Where the pattern of a kind finds nothing, nothing is to be redacted."""
+"""Patterns over the JSON of a whole value. Where the pattern of a kind finds nothing, nothing of this kind is there."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
     "secret": without_secrets,

@@ -147,7 +147,7 @@ class App:
         return await self.drive_watched(invoked)
 
     async def drive_watched(self, request: InvokeRequest) -> RequestStream:
-        """As `stream`, for a request in any mode."""
+        """As `stream`, for a request in any mode; which one, `Deployment.invoke_parsed` says."""
         return await open_request_stream(self.deployment, self.watch, request, self.driving)
 
     async def wait_for_driven(self) -> None:
@@ -328,8 +328,8 @@ class App:
         """Sign the expansion of a declared pack with the runtime's own key, publish it, and pin it for its intents.
 
         For development, and wherever the runtime holds the key for packs. In the profile `service` the runtime signs no
-        pack: the author does (`contextos pack sign`). The deployment was opened with the adapters of the pack. The pins
-        of the pack's other versions end, unless `keep` is true; the log names the versions that requests can still
+        pack: the author does (`contextos pack sign`). The deployment must have the adapters of the pack already. The
+        pins of the pack's other versions end, unless `keep` is true; the log names the versions that requests can still
         choose. Returns sentences that say what was done; a repeated call does nothing.
 
         Raises:

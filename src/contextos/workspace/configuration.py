@@ -141,7 +141,7 @@ class Configuration:
                 yield Problem(pointer(place), "no_tenant", detail, remedy)
 
     async def check(self) -> tuple[Found, ...]:
-        """Check everything, and keep the findings for `latest`. On `Unavailable` the earlier findings stay."""
+        """Check everything, and keep the findings for `latest`. Raises `Unavailable`; earlier findings then stay."""
         self._checked_us = self.deployment.ports.clock.now_us()
         found: list[Found] = [(SETTINGS, one) for one in self.of_settings()]
         observing = set(self.settings.observed_packs)

@@ -98,10 +98,16 @@ def models_of(
 
     If the program gave `provider` (`is_given`), it gets all calls. Otherwise `provider`, if there is one, gets the
     calls of `scripted` profiles, and the providers of the settings get the others.
+
+    Raises:
+        InvalidSettings: a setting is about providers that the program's takes the place of.
     """
     told = settings.models or ModelsSetting()
     providers: Mapping[ModelWire, ModelProvider] = Providers(told.internal, provider)
     if is_given and provider is not None:
+        for unused in (name for name in ("internal", "script") if getattr(told, name)):
+            detail = "the program brings its models (`models=`), and they get all calls"
+            raise invalid_setting(f"/models/{unused}", "not_used", detail, "remove it, or let the program bring none")
         providers = dict.fromkeys(MODEL_WIRES, provider)
     keys = partial(_key, {one.name: one for one in told.keys}, settings)
     return ModelSender(providers, keys, clock, breakers, AsyncioConcurrency(), _pause, log_fault, _count_tokens)

@@ -88,7 +88,7 @@ def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
 
 
 def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
-    """Write the digests of changed files to the settings. Before that, each adapter with a changed file is loaded.
+    """Write the digests of changed files to the settings, once each adapter with one was loaded with its new digests.
 
     Raises:
         InvalidSettings: the code does not load or changed meanwhile, or the settings cannot be edited.

@@ -98,3 +98,9 @@ def test_a_script_is_read_or_refused(tmp_path: Path) -> None:
             script_of(settings(tmp_path, script="models.json"))
     with pytest.raises(InvalidSettings, match="script of models"):
         script_of(settings(tmp_path, script="gone.json"))
+
+
+@pytest.mark.parametrize("of", [{"script": "answers.json"}, {"internal": ("10.0.0.1:443",)}])
+def test_a_setting_of_providers_beside_those_of_the_program_is_refused(of: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="get all calls"):
+        sent(settings(tmp_path, **of), Echo())

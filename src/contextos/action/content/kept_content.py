@@ -31,7 +31,7 @@ class WrittenContent(Protocol):
     """The untrusted content that runs of a tenant wrote, as digests; each row is proved by a signed entry."""
 
     def keep(self, key: str, digests: tuple[str, ...] | None, at_us: int) -> Write:
-        """Build the write that keeps digests of a call. `key` is an `unvouched_key`, `at_us` a Unix time."""
+        """Build the write that keeps digests of a call. `key` is an `unvouched_key`, `at_us` Unix microseconds."""
         ...
 
     async def through(self, adapter_id: str, *, limit: int) -> Sequence[StoredDocument[UnvouchedWrite]]:

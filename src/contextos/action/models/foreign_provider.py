@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from struct import pack, unpack
 from types import TracebackType
 from typing import Any, Final, get_args
 
@@ -39,7 +40,7 @@ MAX_REPORTED_BYTES: Final = 16_384
 """The most bytes of a provider's own object of usage that are kept."""
 MAX_RETRY_MS: Final = 86_400_000
 MAX_FLOAT32: Final = (2 - 2**-23) * 2.0**127
-MAX_STATED_CHARS: Final = 2_000
+MAX_STATED_CHARS: Final = 8_000
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 """The permitted form of a tool call's id, which becomes a part of keys in the journal."""
 _Redact = Callable[[Any], Any]
@@ -127,6 +128,11 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, r
     elif outcome == "answered" and call.texts:
         vectors = tuple(map(tuple, reply.vectors))
         fault = _vector_fault(vectors, call)
+        if not fault:
+            # One value: the caller gets the numbers of which the digest is on record.
+            vectors = tuple(unpack(f"<{len(one)}f", pack(f"<{len(one)}f", *one)) for one in vectors)
+            if not all(map(any, vectors)):
+                fault = "one of its vectors has no direction: each of its numbers is 0 in float32"
     elif outcome == "answered":
         text, calls = reply.text, tuple(reply.calls)
         fault = _fault(text, calls)
@@ -183,7 +189,7 @@ def _vector_fault(vectors: tuple[Vector, ...], call: ModelCall) -> str:
     # NaN is refused too: no comparison with it is true.
     if not all(type(number) is float and abs(number) <= MAX_FLOAT32 for one in vectors for number in one):
         return "one of its vectors has a number that float32 cannot hold"
-    return "" if all(map(any, vectors)) else "one of its vectors has no direction: each of its numbers is 0"
+    return ""
 
 
 def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
@@ -208,7 +214,7 @@ def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
 
 
 def _stated(text: object, redact: _Redact) -> str:
-    """Return a text that a provider states beside its answer: redacted first and then cut, so no secret is in parts."""
+    """Return a text that a provider states beside its answer: redacted before it is cut, so no secret is halved."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return ""
     return without_secrets(redact(text.encode(errors="replace").decode()))[:MAX_STATED_CHARS]

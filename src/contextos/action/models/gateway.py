@@ -48,6 +48,8 @@ MAX_TEXTS: Final = 64
 """The most texts that one call embeds."""
 TOKENS_PER_MESSAGE: Final = 64
 """The most tokens that a protocol adds to a message, a tool or a text to embed, beside its text."""
+MAX_NORMAL_GROWTH: Final = 11
+"""How many times as many UTF-8 bytes a text can have in the normal form NFKC (U+FDFA has 33 for 3)."""
 TOKENS_PER_CALL: Final = 1_024
 """The most tokens that a provider adds to a call of its own accord, such as its instructions for tools."""
 
@@ -85,7 +87,6 @@ class ModelGateway:
     def __init__(self, ports: ModelPorts, scope: RunScope, risk_class: ApprovalMode) -> None:
         self._ports, self._scope, self._risk_class = ports, scope, risk_class
         self._journal = ports.journal
-        self._vectors: dict[str, tuple[Vector, ...]] = {}
         self._cleansed_before: list[tuple[ModelMessage, ModelMessage]] = []
 
     async def embed(
@@ -110,6 +111,8 @@ class ModelGateway:
         if routes is None:
             detail = f"the pack names no routing rules for `{question.operation}`; add it to `decision_layer.models`"
             return Failure(code="no_model_route", detail=detail)
+        if f"{question.key}/0" in self._journal.account.routes:
+            raise ValueError(f"the run has asked `{question.key}` before, and a key reserves once")
         texts = tuple(self._ports.cleanse(list(question.texts)))
         question = changed(question, messages=self._cleansed(question.messages), texts=texts)
         tried, again_us, failure, lost = list[tuple[str, str]](), dict[str, int](), None, None
@@ -139,15 +142,16 @@ class ModelGateway:
             await self._journal.commit()
             is_lost = on_tape and not self._journal.on_tape
             call = self._call(question, profile, decision)
-            send = partial(self._send, call, decision, key, is_lost, again_us.get(decision.profile, 0))
+            vectors = list[Vector]()
+            send = partial(self._send, call, decision, key, is_lost, again_us.get(decision.profile, 0), vectors)
             body: Any = await self._journal.record("model.answered", key, {}, send)
             self._ports.forget()
             self._require_settled(body, call.profile, decision)
             if overrun := self._overrun(decision.profile):
                 return overrun
             if body["outcome"] == "answered":
-                vectors = self._vectors.pop(key, None)
-                answer = ModelAnswer(body["text"], proposed_calls(body["calls"]), decision.profile, vectors)
+                own = tuple(vectors) or None
+                answer = ModelAnswer(body["text"], proposed_calls(body["calls"]), decision.profile, own)
                 findings = unasked_calls(question, answer) or tuple(question.fits(answer))
                 if not findings:
                     if texts and not vectors:
@@ -243,9 +247,12 @@ class ModelGateway:
         return route(asked, routes.rules, profiles, state)
 
     def _most_tokens(self, question: ModelQuestion, prompt: bytes) -> int:
-        """Return the most tokens that a prompt, or all texts to embed, can have: a token is at least one byte."""
+        """Return the most tokens that a prompt, or all texts to embed, can have: a token is at least one byte. A model
+        that embeds reads a normal form, which can be longer.
+        """
         parts = len(question.messages) + len(question.tools) + len(question.texts)
-        return len(prompt) + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
+        most_bytes = len(prompt) * (MAX_NORMAL_GROWTH if question.texts else 1)
+        return most_bytes + parts * TOKENS_PER_MESSAGE + TOKENS_PER_CALL
 
     def _call(self, question: ModelQuestion, profile: ModelProfile, decision: RoutingDecision) -> ModelCall:
         return ModelCall(
@@ -263,9 +270,17 @@ class ModelGateway:
         )
 
     async def _send(
-        self, call: ModelCall, decision: RoutingDecision, key: str, is_lost: bool, not_before_us: int
+        self,
+        call: ModelCall,
+        decision: RoutingDecision,
+        key: str,
+        is_lost: bool,
+        not_before_us: int,
+        vectors: list[Vector],
     ) -> dict[str, Any]:
-        """Send a call, and return the body that is recorded. It has the text and calls of a complete answer only."""
+        """Send a call, and return the body that is recorded. It has the text and calls of a complete answer only; its
+        vectors are added to `vectors`.
+        """
         if is_lost:
             detail = "the process that asked ended before the answer was on record"
             return {"outcome": "lost", "cost_units": decision.reserved_units, "unpriced": True, "detail": detail}
@@ -274,6 +289,7 @@ class ModelGateway:
         away = SharedCall(self._ports.turn)
         async with away:
             reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)
+        vectors.extend(reply.vectors)
         is_billed = reply.billed or reply.outcome == "answered"
         cost, is_unpriced = _settled(reply.usage, is_billed, call.profile, decision)
         body: dict[str, Any] = {"outcome": reply.outcome, "cost_units": cost}
@@ -281,23 +297,24 @@ class ModelGateway:
             body["unpriced"] = True
         if away.waited_us:
             body["waited_us"] = away.waited_us
+        # What the provider states is redacted whole and cut then. Numbers of the runtime and digests are not: their
+        # digits can look like a card number.
+        texts = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
+        usage = {} if reply.usage is None else {"tier": reply.usage.tier, "reported": dict(reply.usage.reported)}
+        stated: dict[str, Any] = self._ports.cleanse({**texts, **usage})
         if reply.usage is not None:
-            usage = {"counts": dict(reply.usage.counts), "tier": reply.usage.tier}
-            body["usage"] = {**usage, "reported": dict(reply.usage.reported)}
+            body["usage"] = {"counts": dict(reply.usage.counts), "tier": stated["tier"], "reported": stated["reported"]}
         # The redacted answer is measured, because redaction can make a text longer.
         answer = self._ports.cleanse({"text": reply.text, "calls": calls_json(reply.calls)})
         if reply.outcome == "answered" and len(canonical(answer)) > MAX_TEXT_CHARS:
             body |= {"outcome": "malformed", "detail": f"the answer is larger than {MAX_TEXT_CHARS} bytes"}
             answer = {}
         if reply.vectors:
-            self._vectors[key] = reply.vectors
             body["vectors"] = [digest(pack(f"<{len(one)}f", *one)) for one in reply.vectors]
         if reply.retry_after_ms:
-            body["retry_at_us"] = self._journal.time_us + reply.retry_after_ms * 1_000
-        stated = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
-        body = {name: text[:MAX_DETAIL] for name, text in stated.items() if text} | body
-        cleansed: dict[str, Any] = self._ports.cleanse(body)
-        return cleansed | (answer if reply.outcome == "answered" else {})
+            body["retry_at_us"] = self._journal.time_us - away.waited_us + reply.retry_after_ms * 1_000
+        body = {name: stated[name][:MAX_DETAIL] for name in texts if stated[name]} | body
+        return body | (answer if reply.outcome == "answered" else {})
 
     def _require_settled(self, body: Mapping[str, Any], profile: ModelProfile, decision: RoutingDecision) -> None:
         """Raise `ReplayMismatch` unless the recorded cost follows from the usage, or from the reserve without usage."""

@@ -217,7 +217,7 @@ def _too_much(
     question: RouteQuestion, rule: RoutingRule, offer: _Offer, profile: ModelProfile, state: RouteState
 ) -> RouteFault | None:
     if offer.pin in state.uncounted:
-        return "context_size", f"`{profile.tokenizer}` is not installed"
+        return "capability", f"its tokenizer `{profile.tokenizer}` is not installed"
     tokens = state.tokens.get(offer.pin, question.input_tokens)
     needed = max(tokens + offer.output_tokens, rule.min_context_tokens or 0)
     if needed > profile.context_window:

@@ -54,7 +54,7 @@ class ModelSender:
         self._begun: dict[tuple[str, str], deque[int]] = {}
 
     def unavailable(self, tenant: str, profiles: Iterable[ModelProfile]) -> dict[str, dict[str, int]] | None:
-        """Return the `failed` and the `busy` profiles, each with when it can be called (Unix microseconds), or None."""
+        """Return the `failed` and `busy` profiles, each with when it can be called (Unix µs); None if all can."""
         now_us = self._clock.now_us()
         failed, busy = dict[str, int](), dict[str, int]()
         for profile in profiles:
@@ -83,17 +83,15 @@ class ModelSender:
 
         A profile with the default tokenizer is in neither.
         """
-        tokens, uncounted = dict[str, list[int]](), list[str]()
-        for profile in profiles:
-            if profile.tokenizer == DEFAULT_TOKENIZER:
-                continue
-            counts = [await self._count_tokens(profile.tokenizer, one) if self._count_tokens else None for one in texts]
-            known = [one for one in counts if one is not None]
+        of = {one.pin: one.tokenizer for one in profiles if one.tokenizer != DEFAULT_TOKENIZER}
+        counts = dict[str, list[int]]()
+        for tokenizer in dict.fromkeys(of.values()):
+            found = [await self._count_tokens(tokenizer, one) if self._count_tokens else None for one in texts]
+            known = [one for one in found if one is not None]
             if len(known) == len(texts):
-                tokens[profile.pin] = known
-            else:
-                uncounted.append(profile.pin)
-        return tokens, uncounted
+                counts[tokenizer] = known
+        tokens = {pin: counts[tokenizer] for pin, tokenizer in of.items() if tokenizer in counts}
+        return tokens, [pin for pin in of if pin not in tokens]
 
     async def send(
         self, tenant: str, call: ModelCall, not_before_us: int = 0, on_text: OnText | None = None

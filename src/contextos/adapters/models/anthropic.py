@@ -18,7 +18,7 @@ from anthropic import AnthropicError, AsyncAnthropic, AsyncStream
 
 from contextos.adapters.models.anthropic_answer import StreamedMessage, message_reply
 from contextos.adapters.models.anthropic_request import MessagesRequest, messages_request
-from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, exchange, sdk_client, streams
+from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, exchange, sdk_arguments, streams
 from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.envelopes.models import ModelOutcome
 from contextos.contracts.ports.models import ModelCall, ModelReply, OnText
@@ -84,15 +84,7 @@ _SDK: Final = Sdk((AnthropicError,), messages_outcome)
 @cache
 def _client() -> AsyncAnthropic:
     """Return the client of the SDK. A value that it takes from the environment is overridden here or never sent."""
-    return AsyncAnthropic(
-        api_key="not-sent",
-        webhook_key="",
-        base_url="https://endpoint.invalid",
-        max_retries=0,
-        timeout=None,
-        open_telemetry=False,
-        http_client=sdk_client(),
-    )
+    return AsyncAnthropic(**sdk_arguments(), webhook_key="", open_telemetry=False)
 
 
 def _body(request: MessagesRequest) -> bytes:

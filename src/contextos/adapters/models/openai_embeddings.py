@@ -31,10 +31,10 @@ async def embeddings(client: OutboundClient, call: ModelCall) -> ModelReply:
         stated = await whole_answer(_PATH, body)
         answer.named(stated.get("model"), None)
         keep_usage(answer, stated.get("usage"), None, ("prompt_tokens", "completion_tokens"), answers=False)
-        vectors = dict(_vector(one) for one in a_list(stated.get("data"), "`data`"))
-        if sorted(vectors) != list(range(len(call.texts))):
+        found = sorted(_vector(one) for one in a_list(stated.get("data"), "`data`"))
+        if [place for place, _ in found] != list(range(len(call.texts))):
             raise NotTheProtocol(f"it has not one vector for each of the {len(call.texts)} texts")
-        ordered = tuple(vectors[place] for place in range(len(call.texts)))
+        ordered = tuple(vector for _, vector in found)
         return ModelReply(
             "answered", model=answer.model, usage=answer.usage, detail=answer.usage_fault, vectors=ordered
         )

@@ -15,7 +15,7 @@ import httpx2
 import orjson
 from openai import AsyncOpenAI, AsyncStream, OpenAIError
 
-from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, sdk_client
+from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, sdk_arguments
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.models import ModelOutcome, TokenKind
 from contextos.contracts.ports.models import MAX_PROPOSED_CALLS, MAX_USAGE_COUNT, ModelCall, ModelUsage, ProposedCall
@@ -94,17 +94,8 @@ OPENAI: Final = Sdk((OpenAIError,), error_outcome)
 @cache
 def _client() -> AsyncOpenAI:
     """Return the client of the SDK. A value that it takes from the environment is overridden here or never sent."""
-    return AsyncOpenAI(
-        api_key="not-sent",
-        admin_api_key="not-sent",
-        organization="",
-        project="",
-        webhook_secret="",
-        base_url="https://endpoint.invalid",
-        max_retries=0,
-        timeout=None,
-        http_client=sdk_client(),
-    )
+    own: dict[str, Any] = {"admin_api_key": "not-sent", "organization": "", "project": "", "webhook_secret": ""}
+    return AsyncOpenAI(**sdk_arguments(), **own)
 
 
 async def whole_answer(path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:

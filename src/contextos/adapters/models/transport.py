@@ -186,9 +186,11 @@ def parameters(call: ModelCall, known: Mapping[str, Callable[[object], Mapping[s
     return fields
 
 
-def sdk_client() -> httpx2.AsyncClient:
-    """Return the HTTP client for an SDK. It sends with a `ModelTransport`."""
-    return httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
+def sdk_arguments() -> dict[str, Any]:
+    """Return what every SDK is made with. Its HTTP client sends with a `ModelTransport`, and it sends nothing twice."""
+    http = httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
+    address = "https://endpoint.invalid"
+    return {"api_key": "not-sent", "base_url": address, "max_retries": 0, "timeout": None, "http_client": http}
 
 
 def streams(call: ModelCall) -> bool:

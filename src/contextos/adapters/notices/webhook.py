@@ -85,7 +85,7 @@ def signatures(secrets: Sequence[bytes], message_id: str, at_s: int, body: bytes
 
 
 def parsed_secrets(text: str) -> list[bytes]:
-    """Return the secrets in a text: words of `whsec_` and Base64. Raises `InvalidSettings` if one is not valid."""
+    """Return the secrets in a text: 1 to `MAX_SECRETS` words of `whsec_` and Base64. Else raises `InvalidSettings`."""
     found = [_secret(one) for one in text.split()]
     if not 1 <= len(found) <= MAX_SECRETS:
         raise _bad(f"there are {len(found)} secrets, and 1 to {MAX_SECRETS} are allowed")

@@ -81,7 +81,7 @@ class AuthorizationCode:
         """Exchange a code for tokens. Nothing of them is verified.
 
         Raises:
-            SignatureInvalid: the issuer refuses the code. It was used before, or is for another client or verifier.
+            SignatureInvalid: the issuer refuses the code: it was used, has expired, or is of another client or login.
             Unavailable: the issuer gives no answer that can be used; the message says why, and quotes nothing of it.
         """
         try:

@@ -20,9 +20,12 @@ from contextos.cli.command_context import (
     TenantOption,
     WorkspaceOption,
     about,
+    document_of,
+    exit_code_of,
     read_file,
     with_context,
     with_read_context,
+    with_unchecked_context,
 )
 from contextos.cli.layout import folded
 from contextos.cli.terminal import print_result
@@ -44,7 +47,7 @@ def ask_command(
         typer.Argument(
             metavar="[NAME] [FIELD=VALUE]...",
             help="What it is about, if it is about one thing, and the fields of its input. A field that is not a text "
-            "takes JSON, and `FIELD=@FILE` JSON from a file.",
+            "takes JSON, and `FIELD=@FILE` JSON from a file. When it is stated (`at_us`) is now.",
         ),
     ] = None,
     by: Annotated[str, typer.Option("--by", metavar="ID", help="Who asks; an operation that is signed needs it.")] = "",
@@ -60,31 +63,57 @@ def ask_command(
     from contextos.contracts.encoding.codec import parse
     from contextos.service.acts import signer_elsewhere
     from contextos.service.operations.operation import OF_RUN, Asked
+    from contextos.service.operations.packs import ActiveVersion
     from contextos.service.operations.table import named_operation
+    from contextos.service.views import RequestOutcome
+    from contextos.trust.approvals.acts import ACT_TYP
 
     asked_for = named_operation(operation)
-    if asked_for.signs and not by:
-        detail = f"`{asked_for.name}` is signed by who asks"
-        raise InvalidInput(Problem("", "usage", detail, "name them with --by, and their key with --key"))
+    on_run = asked_for.about is OF_RUN
+    _check_options(asked_for, by, key, as_json=as_json)
     actor = named_actor(by, key) if asked_for.signs else signer_elsewhere(by)
     name, fields = _sent(asked_for, words or [])
 
     async def ask(context: CommandContext) -> Any:
-        stated = {
-            one: context.deployment.ports.clock.now_us() for one in _STATED if one in asked_for.input.model_fields
-        }
-        sent = parse(asked_for.input, stated | fields, max_bytes=MAX_FILE_BYTES)
-        named = await context.run_id(name) if asked_for.about is OF_RUN else name
+        now_us, takes = context.deployment.ports.clock.now_us(), asked_for.input.model_fields
+        sent = parse(asked_for.input, {one: now_us for one in _STATED if one in takes} | fields)
+        named = await context.run_id(name) if on_run else name
         made = await asked_for.run(Asked(context.app, context.tenant_id, actor, named), sent)
-        return await made.signed() if asked_for.signs else made
+        if not asked_for.signs:
+            return made
+        if made.typ != ACT_TYP:
+            detail = f"`{asked_for.name}` is signed in a form of its own, after it was shown"
+            raise InvalidInput(Problem("", "usage", detail, "use its command; `contextos runs --help` lists them"))
+        done = await made.signed()
+        # No engine runs in this process.
+        view = await context.drive_on(named) if on_run else None
+        return view if view is not None and asked_for.output is RequestOutcome else done
 
-    answer = (with_context if asked_for.signs else with_read_context)(workspace, tenant, ask)
+    opened = with_unchecked_context if asked_for.output is ActiveVersion else with_context
+    answer = (opened if asked_for.signs else with_read_context)(workspace, tenant, ask)
     if isinstance(answer, bytes):
         sys.stdout.buffer.write(answer)
         return 0
+    if asked_for.output is RequestOutcome:
+        print_result(document_of(answer), _lines(document_of(answer)), as_json=as_json)
+        return 0 if answer.state == "cancelled" else exit_code_of(answer)
     document = answer.to_json()
     print_result(document, _lines(document), as_json=as_json)
-    return 0
+    return asked_for.exit_code(answer)
+
+
+def _check_options(operation: Operation, by: str, key: Path | None, *, as_json: bool) -> None:
+    """Refuse an option that the operation does not use, and an act that nobody signs."""
+    who = "name who asks with --by, and their key with --key"
+    if operation.signs and not by:
+        raise InvalidInput(Problem("", "usage", f"`{operation.name}` is signed by who asks", who))
+    if not operation.signs and (key is not None or (by and operation.roles)):
+        unused = "--key" if key is not None else "--by"
+        detail = f"`{operation.name}` is not signed"
+        raise InvalidInput(Problem("", "usage", detail, f"leave {unused} out"))
+    if as_json and operation.output is bytes:
+        detail = f"the answer of `{operation.name}` is {operation.media_type} and not one JSON document"
+        raise InvalidInput(Problem("", "usage", detail, "leave --json out"))
 
 
 def _sent(operation: Operation, words: Sequence[str]) -> tuple[str, dict[str, Any]]:
@@ -116,8 +145,8 @@ def _value(field: str, text: str, model: type[Model]) -> Any:
         return text
     try:
         return loads(text)
-    except InvalidInput:
-        detail = f"`{displayed(text)[:80]}` is not a JSON value"
+    except InvalidInput as error:
+        detail = f"`{displayed(text)[:80]}` is not a JSON value: {error.problems[0].detail}"
         remedy = "write a text in quotes and a list in brackets, or name a file: FIELD=@FILE"
         raise InvalidInput(Problem(f"/{field}", "no_json", detail, remedy)) from None
 
@@ -134,6 +163,9 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(items, list):
         if not items:
             yield "there is nothing"
+        for name, value in document.items():
+            if name not in ("items", "cursor") and value not in (None, "", [], {}):
+                yield from folded("", f"{displayed(name)}: {_said(value)}")
         if document.get("cursor"):
             yield f"more: cursor={displayed(document['cursor'])}"
 

@@ -63,7 +63,7 @@ def _lines(operation: Operation) -> Iterator[str]:
 
 def _fields(schema: dict[str, Any]) -> Iterator[Iterator[str]]:
     for name, stated in schema.get("properties", {}).items():
-        kinds = [displayed_json(one.get("enum", one.get("type", "object"))) for one in stated.get("anyOf", [stated])]
+        kinds = [displayed_json(one.get("enum", one.get("type", "any JSON"))) for one in stated.get("anyOf", [stated])]
         default = f", default {displayed_json(stated['default'])}" if stated.get("default") not in (None, "") else ""
         required = ", required" if name in schema.get("required", ()) else default
         about_it = f" {stated['description']}" if "description" in stated else ""

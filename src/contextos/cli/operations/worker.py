@@ -118,7 +118,7 @@ async def _work(context: CommandContext) -> None:
 
 
 async def note_warnings(app: App) -> None:
-    """Print warnings: that the service has no witness, and each policy or pack that is configured and cannot match."""
+    """Print warnings: that the service has no witness, and what is configured and cannot be in force."""
     if app.lacks_witness:
         print_note("warning: this service has no witness, so nobody finds a cut end of its journals; set `witness`")
     for line in unmatched_lines(await app.configuration.check()):

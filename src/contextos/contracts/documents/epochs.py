@@ -23,7 +23,7 @@ class Epoch:
 
     `id` names the epoch (empty before the first such restore); approvals of another epoch are void. `at_us` is when the
     last restore was recorded (Unix microseconds), also a restore that lost nothing: runs that began earlier reconcile
-    their calls before they send them. `by` is the person who recorded it.
+    a write before they send it. `by` is the person who recorded it.
     """
 
     id: str

@@ -35,7 +35,7 @@ class StatedContext(Model):
 
 
 class TakenParameters(Model):
-    """Body of `parameters.taken`: the parameters that have a value, and the names of those without any source."""
+    """Body of `parameters.taken`: the parameters that have a value, and the names of those that no source has."""
 
     parameters: Seq[TakenParameter]
     missing: Seq[Name] = ()

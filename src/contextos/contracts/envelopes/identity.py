@@ -143,8 +143,8 @@ class AgentIdentity(Model):
     role: Name | None = None
     """The role of the agent; if the directory has another role, the request is refused."""
     token_ref: Name | None = None
-    """A reference to the agent's token. If the directory has another reference, the request is refused and this one is
-    not kept. It is never part of the request's fingerprint.
+    """A reference to the agent's token. If the directory has another reference or none, the request is refused and this
+    one is not kept. It is never part of the request's fingerprint.
     """
     lifecycle: Lifecycle | None = None
     """Whether the agent is active; if the directory has another state, the request is refused."""

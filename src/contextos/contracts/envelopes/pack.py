@@ -195,7 +195,7 @@ class Permission(Model):
     `agrees_with` maps an argument to a JSON Pointer into the request. The argument must equal the value there.
     Evidence counts for a call only if this call has every argument of the call that produced the evidence, with the
     same name and value. `evidence_args` replaces this condition for one name of evidence: it names the arguments of the
-    producing call that count, each with the argument of this call that it must equal. An empty object: none counts.
+    producing call that count, each with the argument of this call that it must equal. `{}` compares none.
 
     `consent` names the evidence that says whether the person concerned agrees to such a call. Unless this evidence is
     about the arguments of the call and `true`, the call is blocked as `consent_missing`.

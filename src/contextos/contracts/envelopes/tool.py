@@ -74,7 +74,7 @@ class Idempotency(Model):
 
     `scope` and `identity_args` define which calls are the same operation. `denial_args` are the arguments that make a
     call the same as a call that a person denied in this run. By default they are the stated `destinations`, or without
-    them the required arguments that are not numbers. So a denied call does not come back with another amount or note.
+    them the required arguments except numbers and booleans. So a denied call does not return with another amount.
     """
 
     strategy: Literal["keyed", "lookup", "none"]
@@ -117,7 +117,7 @@ class CapabilityDefinition(Model):
     arguments of a write and of a read that leaves the machine, and none of another read. A person is asked if no
     trusted source has the value of a destination: always for stated `destinations`, otherwise once the run has seen
     untrusted content. `secrets` are the arguments of a write that are secret texts, such as a password: the tool gets
-    them, and a mark replaces them everywhere else. They are never filled from what a foreign server says.
+    them, and a mark replaces them everywhere else. A foreign server cannot name any: no statement of it fills the list.
 
     `volatile` maps JSON Pointers into the output of a read that `produces` evidence to tolerances. The number there
     changes by itself. An approval that rests on it still counts while the difference is within the tolerance.
@@ -315,7 +315,7 @@ class AdapterReply(Model):
 
     @property
     def had_no_effect(self) -> bool:
-        """Return whether the reply says that a write was not made: it has an error and no output or side effect."""
+        """Return whether the reply says that no write was made: an `error`, no `output`, `withheld` or `mutations`."""
         beside = self.output is not None or self.withheld is not None or bool(self.mutations)
         return self.error is not None and not beside
 

@@ -89,19 +89,30 @@ def _lint_uses(
             detail = f"`{use.rules}` has no rule for `{use.operation}`, so no model would be found"
             yield Problem(pointer((*at, "rules")), "no_rule", detail, "add one, or name other rules")
         elif found is not None and use.operation == "judge.plan":
-            intents = {one.intent for one in pack.decision_layer.task_templates if one.chosen_by == "model"}
-            for intent in sorted(intent for intent in intents if _calls_nothing(found, intent, profiles)):
-                detail = f"a model chooses the calls of `{intent}`, and no profile of its rules has `tool_calls`"
-                yield Problem(pointer((*at, "rules")), "never_eligible", detail, "name one that has it in the rules")
+            for intent in sorted(
+                {one.intent for one in pack.decision_layer.task_templates if one.chosen_by == "model"}
+            ):
+                if fault := _without_calls(found, intent, profiles):
+                    detail = f"a model chooses the calls of `{intent}`, and {fault}"
+                    yield Problem(pointer((*at, "rules")), "never_eligible", detail, "name one that has it in the rule")
 
 
-def _calls_nothing(rules: RoutingRules, intent: str, profiles: Mapping[str, ModelProfile]) -> bool:
-    """Return whether no profile that plans for an intent can call tools, as far as all of them are known."""
-    applying = tuple(
-        one for one in rules.rules if one.operation == "judge.plan" and (not one.intents or intent in one.intents)
-    )
-    named = rules.model_copy(update={"rules": applying}).profiles()
-    return all(pin in profiles and "tool_calls" not in profiles[pin].capabilities for pin in named)
+def _without_calls(rules: RoutingRules, intent: str, profiles: Mapping[str, ModelProfile]) -> str:
+    """Return why a run of an intent can find no profile that calls tools, as far as all are known; "" if none can.
+
+    The first rule that applies decides. A rule for every class of the intent leaves nothing to those behind it.
+    """
+    applies = False
+    for rule in rules.rules:
+        if rule.operation != "judge.plan" or (rule.intents and intent not in rule.intents):
+            continue
+        applies = True
+        named = rules.model_copy(update={"rules": (rule,)}).profiles()
+        if all(pin in profiles and "tool_calls" not in profiles[pin].capabilities for pin in named):
+            return f"no profile of the rule `{rule.rule_id}` has `tool_calls`"
+        if not rule.risk_classes and not rule.data_classes:
+            break
+    return "" if applies else "no rule is for it"
 
 
 def _covers(one: RoutingRule, other: RoutingRule) -> bool:
@@ -134,9 +145,12 @@ def _lint_candidates(
         elif (fault := _never_eligible(rule, profile)) is not None:
             yield Problem(pointer(place), "never_eligible", f"`{pin}` {fault[0]}", fault[1])
     known = [profiles[pin] for pin, _ in named if pin in profiles]
-    made = {(one.model, one.dimensions) for pin, _ in (*named, *canary) if (one := profiles.get(pin)) is not None}
+    made = {
+        (one.wire, one.model, one.dimensions) for pin, _ in (*named, *canary) if (one := profiles.get(pin)) is not None
+    }
     if rule.operation == "embed" and len(made) > 1:
-        detail = f"its profiles have the models {', '.join(sorted({model for model, _ in made}))}"
+        said = sorted(f"{model} of {size} numbers by {wire}" for wire, model, size in made)
+        detail = f"its profiles make vectors by {', '.join(said)}"
         remedy = "name profiles of one model and one size: vectors of two models cannot be compared"
         yield Problem(pointer((*at, "candidates")), "two_models", detail, remedy)
     for index, shown in enumerate(rule.data_classes):

@@ -312,7 +312,7 @@ def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
 
 
 def _slot_rule(then: Then, at: PointerPath) -> Iterator[Problem]:
-    """Refuse a rule on a slot that does more than allow or deny: nothing else exists yet when a slot is resolved."""
+    """Refuse a rule on a slot that does more than allow or deny: evidence, arguments and approvals come later."""
     for name in ("requires", "requires_approval_gate", "arg_constraints"):
         if getattr(then, name):
             detail = f"`{name}` is not checked when a slot is filled"

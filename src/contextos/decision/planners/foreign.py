@@ -49,10 +49,10 @@ async def ask_planner(
     """Ask the planner for a plan and return the answer to record.
 
     The answer has one of three members: `proposal`, the plan as the planner sent it; `refused`, the reason why the plan
-    is not kept; or `late`, if no answer came within `timeout_ms` (milliseconds), the time that the limit `cut_by` left.
+    is not kept; or `late`, the limit `cut_by` of the run, if no answer came in the `timeout_ms` that the limit left.
 
     Raises:
-        Unavailable: the planner named `recorded` is not configured here, failed or did not answer in time.
+        Unavailable: the planner named `recorded` is not configured here, failed, or was late without a `cut_by`.
     """
     if planner is None or planner.name != recorded:
         here = planner.name if planner else PLANNER

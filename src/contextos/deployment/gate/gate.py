@@ -102,7 +102,7 @@ class CallGate:
     session: str
 
     async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str) -> CallAnswer:
-        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call; each call has an id of its own.
+        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: the same id is the same call.
         `args` is an object, or its JSON text.
 
         Raises:
@@ -119,6 +119,9 @@ class CallGate:
             state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked))
             recorded = _find(state.entries, ASKED, call_id)
             if recorded is not None:
+                if "/" in call_id:
+                    # Can be the key of a call that a model chose: its turn, a slash and the id.
+                    require_agent(state.entries)
                 await self._refuse_other_call(recorded, asked, state.entries)
         except InvalidInput as fault:
             key = derive("refused_", self.run_id, ASKED, self.deployment.ports.clock.now_us())
@@ -136,8 +139,8 @@ class CallGate:
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
         """End the session with the agent's outcome, and return the run with its DecisionRecord.
 
-        The run is escalated if the journal contradicts the outcome. `approved` needs a write that was done, and that
-        the write that was asked for last was done; or, if the decision governs no write, all evidence that it requires.
+        The run is escalated if the journal contradicts the outcome. `approved` needs that the last call of each write
+        tool was done; without a write, also all required evidence, and done reads if the decision governs writes.
         `denied` needs that nothing was done. Finishing an ended session again returns its record.
 
         Raises:

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.entries.reading import logged
-from contextos.contracts.entries.terms import ANY_RUN
-from contextos.contracts.journal import Sought
 from contextos.deployment.queries.checked_run import read_checked
-from contextos.deployment.queries.run_index import found_runs, newest_runs
+from contextos.deployment.queries.run_index import newest_runs
 
 if TYPE_CHECKING:
     from contextos.contracts.entries.account import RoutedCall
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
 
+MAX_LINES: Final = 10_000
+"""The most runs whose time is looked at for one page. Those that began outside of the period count too."""
+MAX_SKEW_US: Final = 3_600_000_000
+"""How far the clocks of two processes can be apart (1 hour): a later line of the index can have an earlier time."""
 ERASED_RUN: Final = "entries about its models were erased"
 
 CostPlace = tuple[str, str]
@@ -94,16 +96,16 @@ async def read_costs(
     Raises:
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
-    page, last = CostsOfRuns(), 0
-    lines = found_runs(store, tenant_id, Sought([(ANY_RUN,)], after, began_from_us, began_before_us))
-    if not began_from_us and began_before_us is None:
-        # Read without terms, so that every run counts that the chain of the index names.
-        lines = newest_runs(store, tenant_id, after)
-    async for line in lines:
-        if page.runs_read + len(page.unread) == limit:
+    page, looked_at, last = CostsOfRuns(), 0, 0
+    async for line in newest_runs(store, tenant_id, after):
+        if line.at_us < began_from_us - MAX_SKEW_US:
+            return page
+        if looked_at == MAX_LINES or page.runs_read + len(page.unread) == limit:
             page.next_after = last
             return page
-        last = line.seq
+        looked_at, last = looked_at + 1, line.seq
+        if line.at_us < began_from_us or (began_before_us is not None and line.at_us >= began_before_us):
+            continue
         # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
         await pause(0)
         run = await read_checked(store, tenant_id, keys, line.key)

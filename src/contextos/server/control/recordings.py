@@ -68,7 +68,7 @@ class MinedDraft(SessionChoice):
 
 
 class ReadSessions(Model):
-    """The limits of the recording that was read. `faults` has, by run id, why a run does not verify and was left out.
+    """The runs that were not read. `faults` has, by run id, why a run does not verify and was left out.
     `older_runs` says that older runs were not read.
     """
 

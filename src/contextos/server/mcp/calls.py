@@ -176,7 +176,7 @@ class SessionCalls:
                 self._answered.update({entry.key} & answers.keys())
 
     def _stays(self, tool_id: str, said: Mapping[str, Any]) -> bool:
-        """Return whether every repeat of a call gets this recorded answer: a done write, or a denial by a person."""
+        """Return whether every repeat of a call gets this recorded answer: a done write, or a denied approval."""
         done = said["status"] == "done" and self._is_write(tool_id)
         return done or any(one["code"] == SAID_NO for one in said["failures"])
 

@@ -72,7 +72,7 @@ async def post_run(
     if wants_events(request, invoked.mode):
         reader = Reader(app, request, caller, await held_roles(app, caller))
         return await stream_request(reader, invoked)
-    view = await app.deployment.invoke(invoked)
+    view = await app.deployment.invoke_parsed(invoked)
     status = 201
     if invoked.mode == "long_running":
         status = 202

@@ -120,6 +120,7 @@ AUDIT_OPERATIONS: Final = (
         replay_run,
         about=OF_RUN,
         is_long=True,
+        exit_code=lambda replayed: 0 if replayed.equal else Integrity.exit_code,
     ),
     Operation(
         "runs.context",

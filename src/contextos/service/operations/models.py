@@ -15,7 +15,8 @@ from contextos.contracts.model import MAX_COUNT, Cents, Count, Map, Model
 from contextos.control.artifacts import GovernedArtifact
 from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.models import CheckedModel, check_model
-from contextos.deployment.queries.model_costs import CostPlace, ModelCosts, read_costs
+from contextos.deployment.queries.model_costs import ERASED_RUN, CostPlace, ModelCosts, read_costs
+from contextos.errors import ApprovalRefused, Integrity
 from contextos.service.acts import check_stated_at
 from contextos.service.artifacts import CatalogArtifact
 from contextos.service.operations.operation import (
@@ -251,7 +252,15 @@ async def _published(asked: Asked, listed: CatalogArtifact, used_by: list[str]) 
 
 MODEL_OPERATIONS: Final = (
     Operation("models.list", ("GET", "/models"), READER_ROLES, Paged, PublishedModelPage, list_models),
-    Operation("models.cost", ("GET", "/models/cost"), READER_ROLES, CostQuery, ModelCostPage, model_costs),
+    Operation(
+        "models.cost",
+        ("GET", "/models/cost"),
+        READER_ROLES,
+        CostQuery,
+        ModelCostPage,
+        model_costs,
+        exit_code=lambda page: Integrity.exit_code if any(one.reason != ERASED_RUN for one in page.unread) else 0,
+    ),
     Operation(
         "models.check",
         ("POST", "/models/{ref}/check"),
@@ -261,5 +270,6 @@ MODEL_OPERATIONS: Final = (
         check,
         signs="call a model once",
         about=REF,
+        exit_code=lambda checked: 0 if checked.outcome == "answered" else ApprovalRefused.exit_code,
     ),
 )

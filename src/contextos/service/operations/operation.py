@@ -125,8 +125,8 @@ class Operation:
     roles it is an operation on a run, for each caller who may see the run. `run` takes an `Asked` and the input, and
     returns the answer. For a governed operation, `run` returns the `ActProposal` of an act whose result is the answer,
     and `signs` says what is signed. `status` is the HTTP status of a success, and `about` the thing that the path
-    names. `is_long`: its duration grows with the size of what it is about. `media_type` is the type of an answer in
-    bytes.
+    names. `is_long`: its duration grows with the size of what it is about. `exit_code` returns the
+    exit code of a command that prints an answer. `media_type` is the type of an answer in bytes.
     """
 
     name: str
@@ -140,6 +140,7 @@ class Operation:
     about: Named | None = None
     is_long: bool = False
     media_type: str = ""
+    exit_code: Callable[[Any], int] = lambda _: 0
 
     def __post_init__(self) -> None:
         if not self.roles and self.about is not OF_RUN:
@@ -186,7 +187,7 @@ def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tu
     """Return a page of `items` behind a cursor, and the cursor of the next page.
 
     Raises:
-        InvalidInput: the cursor is not one of this list, or its item is no longer in the list.
+        InvalidInput: the cursor is not one of the list `of`, or is one of an earlier version of it.
     """
     begin = opened_number(of, cursor)
     end = begin + limit

@@ -205,7 +205,7 @@ class _NotLookedUp(LookupError):
 
 
 async def _planned_change(connection: Connection, tenant: str, edges: Sequence[Edge]) -> GraphChange:
-    """Plan the change of `edges`. Most stored edges are looked up first; for any other one planning starts again."""
+    """Plan the change of `edges`. Ids that they name are looked up first; after any other id planning starts again."""
     known: dict[str, StoredEdge | None] = {}
 
     async def look_up(edge_ids: Iterable[str]) -> None:

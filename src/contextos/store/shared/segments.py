@@ -58,7 +58,7 @@ _mark: Final = itemgetter(slice(len(_HASH_NAME), len(_HASH_NAME) + 2 * MARK_BYTE
 
 
 class Segment(NamedTuple):
-    """A stored row of `entries` entries. `seq` is the sequence of the last one, and `head` its hash as 32 bytes.
+    """A stored row of `entries` entries. `seq` is the number of the last one, and `head` its hash as 32 bytes.
 
     `marks` has the first two bytes of the hash of each entry. `erased` lists `SEQ:DIGEST ` for each erased entry, in
     the order of the erasures.

@@ -1,7 +1,7 @@
 """`FileWitness`: the `Witness` port on an append-only file.
 
 Put the file where the owner of the store cannot write: on another disk, or under another user. Then it still contains
-the heads of deleted streams. It has one JSON object per line, so that a log shipper can forward it.
+the heads of entries that were deleted from the store. It has one JSON object per line, for a log shipper to forward.
 """
 
 from __future__ import annotations

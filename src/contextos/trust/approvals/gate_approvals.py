@@ -37,7 +37,7 @@ class Recheck:
 
     `look_up` returns the current content address of each pin and evidence by name: None for a withdrawn one, and digest
     and value for volatile evidence. It also adds to `incidents` the incidents of changed definitions, and to `values`
-    the current evidence, by the name of its address.
+    the current value of each evidence, by the same name.
     """
 
     look_up: Callable[[], Awaitable[Mapping[str, Any]]]

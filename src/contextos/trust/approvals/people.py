@@ -67,8 +67,8 @@ class PeoplePorts(SealingPorts, Protocol):
 async def signer(
     ports: PeoplePorts, tenant_id: str, person_id: str, looked: ReadLines | None = None
 ) -> Approver | None:
-    """Return the person as the directory lists them now, or None. `control` states this listing before
-    this returns, unless its lines as `looked` reads them state it already.
+    """Return the person as the directory lists them now, or None. `control` states this listing before this returns: a
+    line is written unless the last line, as `looked` reads it, says so already.
 
     Raises:
         Unavailable: the directory or the store did not answer; nothing rests on the person yet.

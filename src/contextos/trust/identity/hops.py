@@ -80,7 +80,7 @@ def verify_hop_claim(
 
 def _chain(claims: Mapping[str, Any], issuer: TrustedIssuer) -> tuple[Principal, ...]:
     """Return the agents of a claim, the first caller first, each with the party that states it. A deployment adds one
-    agent, so it is never under itself. `prv` is there only if the deployment was called with a claim itself.
+    agent, so it is never under itself. `prv` is there if the deployment was called with a claim itself, else not.
     """
     found: list[Principal] = []
     holder, fault = claims, None

@@ -93,7 +93,7 @@ class RunJournal(Tape):
             return self._read_recorded(kind, key, request)
         if self._is_commit_due or not (self._is_new or live.holds):
             await self._hold()
-        # A call that raises "not yet" records nothing: or else a run that waits for another would fill its journal.
+        # A call that raises "not yet" records nothing: otherwise a run that waits for another would fill its journal.
         answer = await call()
         if not self._goes_on:
             self._go_live(kind)

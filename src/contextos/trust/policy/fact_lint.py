@@ -21,9 +21,9 @@ from contextos.trust.policy.operators import EQUALITIES, JsonPath, compatible, o
 def lint_facts(
     facts: Sequence[FactPath], condition: Any, applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath
 ) -> Iterator[Problem]:
-    """Yield a problem for each fact that does not exist, has another type, or is not known where the rule is asked.
-
-    `at` is the path of the rule's `condition`. Each problem names the nearest fact that exists.
+    """Yield a problem for each fact that does not exist, has another type, or is not known where the rule can be asked;
+    and for each text that the compared fact never is. Where it can, a problem names the nearest fact or text.
+    `at` is the path of the rule's `condition`.
     """
     known_at = set(POINTS)
     for fact in facts:

@@ -29,7 +29,7 @@ OPS_BUDGET: Final = 1_000_000
 
 RULES_PER_CALL: Final = 200
 LONGEST_KEPT: Final = 64
-"""The most bytes of a fact's value that a memo keeps as they are. Of a longer value it keeps the SHA-256."""
+"""The longest text (characters), list or object (bytes of JSON) that a memo keeps as it is; else its SHA-256."""
 
 _ENGINE: Final = Engine(
     families=[],

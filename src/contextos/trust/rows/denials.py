@@ -61,8 +61,8 @@ def shown_denials(entries: Sequence[Entry]) -> Collection[ShownDenial]:
 async def proving_denial(
     store: Store, keys: Keys, entries: Sequence[Entry], row: StoredDocument[Denial], among: Collection[ShownDenial]
 ) -> ShownDenial | None:
-    """Return the denial in `among` that proves the row, or None. `among` are denials in these verified entries, and
-    `control` proves that the approver gave the denial.
+    """Return the denial of `among` that proves the row, or None if none does: the row's approver has to have given it,
+    as `control` proves. `among` are denials in these verified entries.
     """
     key = row.key.partition("#")[0]
     for one in sorted(among, key=lambda one: one.of is None):

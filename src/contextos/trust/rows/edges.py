@@ -86,7 +86,7 @@ class ProvedGraph:
         ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
         """Return the edges with this predicate, or with any. Raises as `neighbourhood`. With `ended` the edges are
-        returned unproved. Without it, each edge that is left out as ended is proved.
+        returned unproved. Without it, an act has to prove the end of each edge that is left out as ended.
         """
         edges = await self._graph.step(sources, predicate, at=at, limit=limit, after=after, ended=ended)
         if ended:

@@ -75,7 +75,7 @@ async def open_request_stream(
     drive ends. Before its run is stored, raises as `Deployment.invoke`.
     """
     named = asyncio.Queue[str]()
-    driven: Driven = asyncio.ensure_future(deployment.invoke(request, named=named.put_nowait))
+    driven: Driven = asyncio.ensure_future(deployment.invoke_parsed(request, named=named.put_nowait))
     driving.add(driven)
     driven.add_done_callback(driving.discard)
     # The reader can have gone away, and then nobody else looks at the error.

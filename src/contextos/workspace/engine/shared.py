@@ -61,7 +61,7 @@ class SharedEngine:
     After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable`, when the error
     says so. Any other failure is kept in `failures` and passed to `on_failure`; a run that fails again over
     the same journal becomes a dead letter. `on_dead` gets the ids of the workers that count as dead. `wake_orphans` is
-    called when another worker is dead: the runs that a killed server was answering are claimed by no worker.
+    called when one more worker is dead: the runs that a killed server was answering are claimed by no worker.
     """
 
     def __init__(

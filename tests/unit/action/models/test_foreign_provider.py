@@ -237,11 +237,11 @@ def test_only_false_says_that_nothing_was_billed(stated: Any) -> None:
     assert not replied(lambda _: ModelReply("cut", billed=False))[0].billed
 
 
-@pytest.mark.parametrize("stated", [object(), 3, None, "d" * 500_000, "a\udfff", f"{'d' * 1_990} Bearer {'aB39' * 12}"])
+@pytest.mark.parametrize("stated", [object(), 3, None, "d" * 500_000, "a\udfff", f"{'d' * 7_990} Bearer {'aB39' * 12}"])
 def test_what_is_stated_beside_an_answer_is_short_and_has_no_secret_cut_in_two(stated: Any) -> None:
     reply, _ = replied(lambda _: ModelReply("cut", model=stated, reply_id=stated, detail=stated))
     for said in (reply.model, reply.reply_id, reply.detail):
-        assert len(said) <= 2_000
+        assert len(said) <= 8_000
         assert "aB39" not in said
     recorded(reply)
 

@@ -6,20 +6,25 @@ import asyncio
 import json
 import sys
 import threading
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from struct import pack as pack_numbers
+from struct import unpack
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from contextos.action.models.gateway import MAX_NORMAL_GROWTH
 from contextos.action.models.questions import ModelAnswer
 from contextos.adapters.models.tokenizers import count_tokens
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.models import ModelCall, ModelReply, ModelUsage, OnText
+from contextos.control.lint import models as lint
 from contextos.errors import Conflict
 from contextos.runtime.attempts import planning
 from contextos.runtime.models import model_gateway
@@ -152,20 +157,24 @@ class Finder:
 
 @contextmanager
 def finding(
-    *answers: Mapping[str, Any], dies: int = 0, artifacts: Sequence[Mapping[str, Any]] = (), **rule: Any
+    *answers: Mapping[str, Any],
+    dies: int = 0,
+    finder: type[Finder] = Finder,
+    artifacts: Sequence[Mapping[str, Any]] = (),
+    **rule: Any,
 ) -> Iterator[tuple[Modelled, Finder]]:
     """A deployment whose runs embed two texts before they ask for a plan."""
     asks = {"operation": "embed", "candidates": [{"profile": "model.vectors@1.0.0"}], **rule}
     plans = {"operation": "judge.plan", "candidates": [{"profile": "model.large@1.0.0"}]}
     script = {"large": [GOOD] * 9, "vectors": answers}
     known = [*(artifacts or [embedder()]), profile(), rules(asks, plans)]
-    finder = Finder(dies)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        modelled(of=pack("judge.plan", "embed"), script=script, artifacts=known) as world,
-    ):
-        patch.setattr(planning, "propose_by_model", finder.propose)
-        yield world, finder
+    looks_up = finder(dies)
+    with pytest.MonkeyPatch.context() as patch:
+        # As retrieval will: in this version nothing in a run asks for vectors.
+        patch.setattr(lint, "ASKED_OPERATIONS", lint.ASKED_OPERATIONS | {"embed"})
+        patch.setattr(planning, "propose_by_model", looks_up.propose)
+        with modelled(of=pack("judge.plan", "embed"), script=script, artifacts=known) as world:
+            yield world, looks_up
 
 
 def outcome(found: ModelAnswer | Failure) -> Any:
@@ -245,6 +254,48 @@ def test_the_window_holds_for_each_text_and_not_for_all() -> None:
         world.run()
     assert outcome(finder.found[0]) is not None
     assert isinstance(finder.found[0], ModelAnswer)
+
+
+@pytest.mark.parametrize("first", [179.0, 0.1, -3.4e38])
+def test_a_digest_is_of_the_numbers_that_are_used_and_is_not_redacted(first: float) -> None:
+    given = {**EMBEDDED, "vectors": [[first, 0.0, 0.0], VECTORS[1]]}
+    with finding(given) as (world, finder):
+        view = world.run()
+        answered = world.entries(view, "model.answered")[0]
+        assert world.replay(view).status == "DECIDED"
+    (one, _) = outcome(finder.found[0])
+    # The digest of 179.0 has 16 digits in a row that can be a card.
+    assert answered["vectors"][0] == digest(pack_numbers("<3f", *one))
+    assert one == unpack("<3f", pack_numbers("<3f", first, 0.0, 0.0))
+
+
+def test_a_key_is_asked_once_so_each_call_is_in_the_budget() -> None:
+    class Again(Finder):
+        async def propose(self, admitted: Any, *rest: Any) -> Any:
+            proposed = await super().propose(admitted, *rest)
+            with pytest.raises(ValueError, match="asked `find` before"):
+                await model_gateway(admitted, rest[-1]).embed(TEXTS, "find", "INTERNAL", 10_000)
+            return proposed
+
+    with finding(EMBEDDED, EMBEDDED, finder=Again) as (world, _):
+        view = world.run()
+        assert len([one for one in world.models.asked if one.texts]) == 1
+        assert world.replay(view).status == "DECIDED"
+
+
+def test_the_reserve_holds_for_the_normal_form_that_a_model_reads() -> None:
+    grown = max(range(0x110000), key=lambda code: growth(chr(code)))
+    assert (chr(grown), growth(chr(grown))) == ("\ufdfa", MAX_NORMAL_GROWTH)
+    with finding(EMBEDDED) as (world, _):
+        asked = world.entries(world.run(), "model.asked")[0]
+    assert asked["most_input_tokens"] > MAX_NORMAL_GROWTH * sum(len(one.encode()) for one in TEXTS)
+
+
+def growth(text: str) -> float:
+    """How many times as long a text is in NFKC, in bytes."""
+    if "\ud800" <= text <= "\udfff":
+        return 0
+    return len(unicodedata.normalize("NFKC", text).encode()) / len(text.encode())
 
 
 BY_VOCABULARY = [profile(tokenizer="o200k_base@1"), rules()]

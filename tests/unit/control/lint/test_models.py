@@ -210,6 +210,9 @@ def test_a_model_that_chooses_calls_has_a_profile_that_can_call() -> None:
         assert problems(chosen, candidates(mute.pin), egress=egress) == refused
         assert problems(chosen, for_others, candidates(mute.pin), egress=egress) == refused
         assert problems(chosen, for_others, egress=egress) == refused, "no rule is for its intent"
+        mute_at_risk = {**candidates(mute.pin), "risk_classes": ["destructive"]}
+        assert problems(chosen, mute_at_risk, candidates(LARGE.pin), egress=egress) == refused
+        assert problems(chosen, candidates(LARGE.pin), mute_at_risk, egress=egress) == [], "it never applies"
         assert problems(planned, candidates(mute.pin), egress=egress) == []
         assert problems(chosen, candidates(mute.pin, LARGE.pin), egress=egress) == []
         assert problems(chosen, {**candidates(mute.pin), "canary": {"profile": LARGE.pin, "share": 1}}) == []

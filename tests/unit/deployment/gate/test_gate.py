@@ -370,9 +370,11 @@ def test_a_program_is_not_heard_by_a_run_whose_calls_a_model_chooses(amount: int
     with modelled(*script, of=pack(chosen_by="model")) as world:
         view, deployment = world.run(amount, "ses_model"), world.app.deployment
         before = world.journal(view)
+        of_model = next(one.key for one in before if one.kind == "call.asked")
         gate, _ = world.app.call(find_session, deployment, TENANT, "ses_model")
         for asked in (
             lambda: gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look"),
+            lambda: gate.call(ASKED_LOOKUP[0], ASKED_LOOKUP[1], call_id=of_model),
             lambda: gate.finish("denied"),
             lambda: world.app.call(with_tools, gate),
             lambda: world.app.call(session_tools, deployment, TENANT, "ses_model", **who),

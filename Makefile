@@ -20,7 +20,7 @@ CHECKED := $(addprefix tests/,docs test_tidy.py test_layers.py test_names.py tes
 # What the image of `Containerfile` has besides the runtime.
 SERVICE := service postgres http mcp a2a telemetry
 
-.PHONY: demo test test-slow agentspec mcp-servers mcp-tools mcp-conformance openapi-documents check simulate bench bench-agentdojo bench-disguises bench-models docs soak lock clean
+.PHONY: demo test test-slow browser agentspec mcp-servers mcp-tools mcp-conformance openapi-documents check simulate bench bench-agentdojo bench-disguises bench-models docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
@@ -31,6 +31,10 @@ test: .venv/installed
 # What kills processes, restarts servers, types pages into a shell or tries a wide matrix: as long again as `make test`.
 test-slow: .venv/installed
 	$(PYTEST) -m "slow and not soak"
+
+# Browser tests drive Debian's Chromium, so this needs the rights to install a package.
+browser:
+	test -x /usr/bin/chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core)
 
 # Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
 agentspec: .venv-agentspec/locked

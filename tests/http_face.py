@@ -80,6 +80,12 @@ class HttpFace:
         answer: httpx.Response = self.call(self.client.request(method, path, **more))
         return answer
 
+    def page(self, path: str, by: str = REQUESTER, method: str = "GET", **more: Any) -> httpx.Response:
+        """A page of the console, as the browser of a person who logged in reads it."""
+        host, token = "127.0.0.1:8765", self.token(by, more.pop("tenant", TENANT))
+        headers = {"Host": host, "Cookie": f"contextos-session={token}", **more.pop("headers", {})}
+        return self.anonymous(method, f"/console{path}", headers=headers, **more)
+
     def request(self, name: str = "small", **changes: Any) -> dict[str, Any]:
         """A request of the example under an id of its own."""
         self._made += 1

@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.server.callers import resource_metadata
+from contextos.server.console.groups import console_routes
 from contextos.server.control.children import child_places
 from contextos.server.control.groups import CONTROL_ROUTES
 from contextos.server.edge import HttpEdge
@@ -42,6 +43,7 @@ from contextos.server.routes.sessions import session_routes
 from contextos.server.routes.spans import span_routes
 from contextos.workspace import App
 from contextos.workspace.logins.bearer import BearerTokens
+from contextos.workspace.logins.development_logins import DevelopmentLogins
 
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURE_HEADERS.items()]
 
@@ -56,7 +58,7 @@ def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastA
     api.state.contextos = app
     api.state.bearer_tokens = tokens
     api.state.resource_metadata = resource_metadata(app.settings)
-    api.state.browser_logins = app.browser_logins(tokens)
+    api.state.browser_logins = DevelopmentLogins(tokens) if tokens.development else app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.percent_per_address = percent = app.settings.pressure.max_http_percent_per_address
     api.state.streams = Places("streams of events", MAX_STREAMS, MAX_STREAMS_PER_TENANT, percent_per_address=percent)
@@ -89,6 +91,7 @@ def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
     ):
         api.include_router(routes, prefix=API_PREFIX, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(browser_routes)
+    api.include_router(console_routes)
     api.include_router(metrics_routes, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(published_routes)
     api.add_middleware(HttpEdge, hosts=hosts)
@@ -99,8 +102,8 @@ def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
 
 
 class SecureAnswers:
-    """Adds `SECURE_HEADERS` to every answer. While the server drains, an answer also ends its connection, so that the
-    next request goes to another server.
+    """Adds those of `SECURE_HEADERS` to every answer that it does not state itself. While the server drains, an answer
+    also ends its connection, so that the next request goes to another server.
     """
 
     def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
@@ -110,7 +113,8 @@ class SecureAnswers:
         async def send_secure(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers: list[Any] = message.setdefault("headers", [])
-                headers.extend(_HEADERS)
+                own = {name for name, _ in headers}
+                headers.extend(one for one in _HEADERS if one[0] not in own)
                 if self._draining.is_set():
                     headers.append((b"connection", b"close"))
             await send(message)

@@ -14,13 +14,12 @@ from fastapi import Depends, Request
 
 from contextos.contracts.urls import url_parts
 from contextos.errors import NotFound, SignatureInvalid
-from contextos.server.cookies import SESSION_COOKIE, check_same_origin, cookie_of
+from contextos.server.cookies import SESSION_COOKIE, Logins, check_same_origin, cookie_of
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import RequestRates
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
 from contextos.workspace.logins.bearer import BearerTokens
-from contextos.workspace.logins.browser_logins import BrowserLogins
 from contextos.workspace.settings import Settings
 from contextos.workspace.settings.directory import OidcDirectorySetting
 
@@ -66,7 +65,7 @@ async def session_cookie(request: Request) -> str | None:
     Raises:
         HttpProblem: the request has a bearer token too (400), or fails `check_same_origin` (403).
     """
-    logins: BrowserLogins | None = request.app.state.browser_logins
+    logins: Logins | None = request.app.state.browser_logins
     cookie = None if logins is None else cookie_of(request, logins, SESSION_COOKIE)
     if logins is None or cookie is None:
         return None

@@ -19,6 +19,7 @@ from fastapi import Request, Response
 
 from contextos.server.problems import HttpProblem
 from contextos.workspace.logins.browser_logins import BrowserLogins, csrf_token_of
+from contextos.workspace.logins.development_logins import DevelopmentLogins
 
 SESSION_COOKIE: Final = "__Host-contextos-session"
 LOGIN_COOKIE: Final = "__Host-contextos-login"
@@ -26,14 +27,15 @@ CSRF_HEADER: Final = "X-CSRF-Token"
 LOGIN_S: Final = 600
 """The seconds for which a browser keeps the cookie that it needs when it comes back from the issuer."""
 _HOST: Final = "__Host-"
+Logins = BrowserLogins | DevelopmentLogins
 _CHANGES_NOTHING: Final = frozenset({"GET", "HEAD"})
 
 
-def cookie_of(request: Request, logins: BrowserLogins, name: str) -> str | None:
+def cookie_of(request: Request, logins: Logins, name: str) -> str | None:
     """Return the value of a cookie; None if there is none, and "" (which is never valid) if there are several of the
     name: another host of the domain can have set one of them.
     """
-    named = name if logins.setting.is_secure else name.removeprefix(_HOST)
+    named = name if logins.is_secure else name.removeprefix(_HOST)
     pairs = [one.strip().partition("=") for sent in request.headers.getlist("cookie") for one in sent.split(";")]
     found = [value for key, _, value in pairs if key == named]
     if not found:
@@ -41,9 +43,9 @@ def cookie_of(request: Request, logins: BrowserLogins, name: str) -> str | None:
     return found[0] if len(found) == 1 else ""
 
 
-def set_cookie(response: Response, logins: BrowserLogins, name: str, value: str, max_age_s: int) -> None:
+def set_cookie(response: Response, logins: Logins, name: str, value: str, max_age_s: int) -> None:
     """Set a cookie for this host alone, which no script can read. With an empty value the browser deletes it."""
-    secure = logins.setting.is_secure
+    secure = logins.is_secure
     response.set_cookie(
         name if secure else name.removeprefix(_HOST),
         value,
@@ -55,13 +57,14 @@ def set_cookie(response: Response, logins: BrowserLogins, name: str, value: str,
     )
 
 
-def check_same_origin(request: Request, logins: BrowserLogins, cookie: str) -> None:
+def check_same_origin(request: Request, logins: Logins, cookie: str) -> None:
     """Raise `HttpProblem` (403) if a header names another page, or a change names no page of ours or no CSRF token."""
     site, origin = (",".join(request.headers.getlist(name)) for name in ("sec-fetch-site", "origin"))
     changes = request.method not in _CHANGES_NOTHING
-    ours = site == "same-origin" or origin == logins.setting.origin
+    own = logins.origin(request.headers.get("host", ""))
+    ours = bool(own) and (site == "same-origin" or origin == own)
     # `none`: the person typed the address, or opened it from a bookmark.
-    fits = site in ("", "same-origin", *(() if changes else ("none",))) and origin in ("", logins.setting.origin)
+    fits = site in ("", "same-origin", *(() if changes else ("none",))) and origin in ("", own) and own
     if not fits or (changes and not ours):
         raise HttpProblem(403, "cross_site", "with a cookie a request counts only from a page of this service")
     if changes:

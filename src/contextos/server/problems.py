@@ -7,7 +7,7 @@ reason.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Final, get_args
 
@@ -111,10 +111,15 @@ def status_of(error: ContextOSError) -> int:
 
 def add_problem_handlers(api: FastAPI) -> None:
     """Register handlers that answer every error of `api` with a problem document, also errors of the framework."""
-    api.add_exception_handler(ContextOSError, _contextos_error)
-    api.add_exception_handler(HTTPException, _http_error)
-    api.add_exception_handler(RequestValidationError, _unfit_parameters)
+    for kind, handler in _HANDLERS.items():
+        api.add_exception_handler(kind, handler)
     api.add_exception_handler(Exception, _defect)
+
+
+async def answer_to(request: Request, error: Exception) -> Response | None:
+    """Return the problem document that answers an error; None for a defect of the server."""
+    handler = next((one for kind, one in _HANDLERS.items() if isinstance(error, kind)), None)
+    return await handler(request, error) if handler is not None else None
 
 
 async def _contextos_error(_request: Request, error: Exception) -> Response:
@@ -174,6 +179,13 @@ async def _unfit_parameters(_request: Request, error: Exception) -> Response:
         for one in error.errors()
     ]
     return problem_response(422, "invalid_input", "a parameter of the address does not fit", parts)
+
+
+_HANDLERS: Final[Mapping[type[Exception], Callable[[Request, Exception], Awaitable[Response]]]] = {
+    ContextOSError: _contextos_error,
+    HTTPException: _http_error,
+    RequestValidationError: _unfit_parameters,
+}
 
 
 async def _defect(_request: Request, _error: Exception) -> Response:

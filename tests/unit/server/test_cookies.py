@@ -12,8 +12,9 @@ from contextos.server.cookies import SESSION_COOKIE, check_same_origin, cookie_o
 from contextos.server.problems import HttpProblem
 from contextos.workspace.logins.browser_logins import csrf_token_of
 
-TLS: Any = SimpleNamespace(setting=SimpleNamespace(is_secure=True, origin="https://a.example"))
-PLAIN: Any = SimpleNamespace(setting=SimpleNamespace(is_secure=False, origin="http://127.0.0.1:8765"))
+TLS: Any = SimpleNamespace(is_secure=True, origin=lambda _: "https://a.example")
+PLAIN: Any = SimpleNamespace(is_secure=False, origin=lambda _: "http://127.0.0.1:8765")
+NOWHERE: Any = SimpleNamespace(is_secure=False, origin=lambda _: "")
 COOKIE = f"dA.{'0' * 64}.{'A' * 43}"
 
 
@@ -95,3 +96,9 @@ def test_no_other_page_is(method: str, headers: list[tuple[str, str]], code: str
     with pytest.raises(HttpProblem) as refused:
         check_same_origin(request(method, *headers), TLS, COOKIE)
     assert (refused.value.status_code, refused.value.code) == (403, code)
+
+
+def test_a_name_that_leads_here_by_chance_has_no_page_of_ours() -> None:
+    for method, headers in (("GET", []), ("GET", [SITE]), ("POST", [OURS, TOKEN])):
+        with pytest.raises(HttpProblem, match="only from a page of this service"):
+            check_same_origin(request(method, *headers), NOWHERE, COOKIE)

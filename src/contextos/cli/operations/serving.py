@@ -92,6 +92,8 @@ async def _serve(
         logins = await development_logins(app.settings, app.deployment.ports, ttl_s=MAX_DEVELOPMENT_TTL_S)
     async with running_engine(app, drives=drives, serves_metrics=True):
         print_note(f"serving {'https' if tls else 'http'}://{address_of(bound)}/v1; interrupt to stop")
+        if logins:
+            print_note(f"the console is at http://localhost:{bound.getsockname()[1]}/console")
         if not drives:
             print_note("this process drives no due run; `contextos worker` does, on this store")
         if logins:

@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid
 from contextos.server.callers import CallerHere, SessionHere
-from contextos.server.cookies import LOGIN_COOKIE, LOGIN_S, SESSION_COOKIE, cookie_of, set_cookie
+from contextos.server.cookies import LOGIN_COOKIE, LOGIN_S, SESSION_COOKIE, Logins, cookie_of, set_cookie
 from contextos.server.problems import HttpProblem, not_found
 from contextos.workspace.logins.browser_logins import MAX_CODE_CHARS, BrowserLogins
 
@@ -74,7 +74,7 @@ async def post_logout(request: Request, _caller: CallerHere, session: SessionHer
 
 
 def _logins(request: Request) -> BrowserLogins:
-    logins: BrowserLogins | None = request.app.state.browser_logins
-    if logins is None:
+    logins: Logins | None = request.app.state.browser_logins
+    if not isinstance(logins, BrowserLogins):
         raise not_found()
     return logins

@@ -118,5 +118,5 @@ def _origin(request: Request, caller: Caller, session: str | None) -> str:
     """Return the origin of the page on which a person registers. Raises `HttpProblem` (403) without a session."""
     if session is None or caller.agent_ids is not None:
         raise HttpProblem(403, "no_session", "a person registers a passkey; log in with a browser")
-    origin: str = request.app.state.browser_logins.setting.origin
+    origin: str = request.app.state.browser_logins.origin(request.headers.get("host", ""))
     return origin

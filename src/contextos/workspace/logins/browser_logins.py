@@ -86,6 +86,15 @@ class BrowserLogins:
     clock: Clock
     flow: AuthorizationCode
 
+    @property
+    def is_secure(self) -> bool:
+        """Return whether browsers reach the service over TLS."""
+        return self.setting.is_secure
+
+    def origin(self, host: str) -> str:  # noqa: ARG002 - what a request says of its host does not count
+        """Return the origin of the pages, as the settings say it."""
+        return self.setting.origin
+
     def begin(self, to: str = "/", tenant_id: str = "") -> BegunLogin:
         """Begin a login. `to` is the path to which the person goes afterwards. `tenant_id` is needed if their token
         belongs to several tenants.

@@ -1,0 +1,77 @@
+"""The login of the console: at the issuer, or in a development workspace by a token of `contextos serve`."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Annotated, Final
+from urllib.parse import parse_qsl, quote
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from contextos.errors import InvalidInput, NotFound, SignatureInvalid
+from contextos.server.console.reading import LOGIN, ROOT, PageRoute, ReaderHere, logins_of
+from contextos.server.console.rendering import render
+from contextos.server.cookies import SESSION_COOKIE, cookie_of, set_cookie
+from contextos.server.problems import HttpProblem
+from contextos.workspace.logins.browser_logins import LOCAL_PATH, MAX_COOKIE_CHARS, BrowserLogins
+
+login_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+To = Annotated[str, Query(max_length=1_024)]
+
+
+@login_routes.get("/login")
+async def get_login(request: Request, to: To = ROOT) -> Response:
+    """Send a browser to the issuer, or ask for a token of development."""
+    to = to if LOCAL_PATH.fullmatch(to) else ROOT
+    if isinstance(logins_of(request), BrowserLogins):
+        return RedirectResponse(f"/login?to={quote(to, safe='')}", 303)
+    return render("login.html", to=to, refused=False)
+
+
+@login_routes.post("/login")
+async def post_login(request: Request) -> Response:
+    """Begin a session of development. The form is that of `get_login`, sent from a page of this service."""
+    logins = logins_of(request)
+    origin = logins.origin(request.headers.get("host", ""))
+    if isinstance(logins, BrowserLogins) or not origin or request.headers.get("origin", "") != origin:
+        raise HttpProblem(403, "cross_site", "a login counts only from the page of this service")
+    sent = await _form(request)
+    token, to = sent.get("token", "").strip(), sent.get("to", "")
+    to = to if LOCAL_PATH.fullmatch(to) else ROOT
+    try:
+        if len(token) > MAX_COOKIE_CHARS:
+            raise SignatureInvalid("it is not a token of development")
+        await logins.caller(token)
+    except (SignatureInvalid, NotFound, InvalidInput):
+        return render("login.html", status=403, to=to, refused=True)
+    answer = RedirectResponse(to, 303)
+    set_cookie(answer, logins, SESSION_COOKIE, token, 43_200)
+    return answer
+
+
+@login_routes.post("/logout")
+async def post_logout(request: Request, reader: ReaderHere) -> Response:
+    """End the session."""
+    logins = logins_of(request)
+    sent = (await _form(request)).get("csrf", "")
+    if not hmac.compare_digest(sent.encode(), reader.csrf_token.encode()):
+        raise HttpProblem(403, "csrf_token", "open the page again, and log out there")
+    await logins.end(cookie_of(request, logins, SESSION_COOKIE) or "")
+    answer = RedirectResponse(LOGIN, 303)
+    set_cookie(answer, logins, SESSION_COOKIE, "", 0)
+    answer.headers["Clear-Site-Data"] = '"cache"'
+    return answer
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return the fields of a form. Raises `HttpProblem` (413, 415) if it is none or too large."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+        raise HttpProblem(415, "unsupported_media_type", "send the form of the page")
+    raw = b""
+    async for part in request.stream():
+        raw += part
+        if len(raw) > 2 * MAX_COOKIE_CHARS:
+            raise HttpProblem(413, "too_large", "the form is too large")
+    return dict(parse_qsl(raw.decode("utf-8", "replace")))

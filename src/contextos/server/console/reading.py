@@ -1,0 +1,115 @@
+"""Finds who reads a page of the console, by the cookie of their session, and answers an error with a page.
+
+A link from elsewhere, such as that of a notice, opens a page: a browser says so (`Sec-Fetch-Mode: navigate`), and no
+other page can read the answer or show it in a frame. Every other request of another site is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import Depends, Request, Response
+from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
+
+from contextos.contracts.encoding.codec import loads
+from contextos.errors import NotFound, SignatureInvalid
+from contextos.server.access import held_roles
+from contextos.server.callers import opened_app
+from contextos.server.console.rendering import render
+from contextos.server.cookies import SESSION_COOKIE, Logins, cookie_of
+from contextos.server.problems import HttpProblem, answer_to, not_found
+from contextos.server.rates import RequestRates
+from contextos.trust.identity.callers import Caller
+from contextos.workspace import App
+from contextos.workspace.logins.browser_logins import csrf_token_of
+
+ROOT: Final = "/console"
+LOGIN: Final = f"{ROOT}/login"
+
+
+class LogInFirst(Exception):
+    """Nobody is logged in. The route answers with the way to the login, which leads back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads a page: the caller of the session, with the roles that the directory gives to them now."""
+
+    app: App
+    caller: Caller
+    roles: frozenset[str]
+    csrf_token: str
+
+    @property
+    def tenant_id(self) -> str:
+        return self.caller.tenant_id
+
+
+async def reader_of(request: Request) -> Reader:
+    """Return who reads a page, and count the request.
+
+    Raises:
+        LogInFirst: nobody is logged in.
+        HttpProblem: another site sent the request (403).
+        Overloaded: the caller or their tenant sent too many requests (429).
+        Unavailable: the store or the issuer does not answer.
+    """
+    logins = logins_of(request)
+    cookie = cookie_of(request, logins, SESSION_COOKIE)
+    if cookie is None:
+        raise LogInFirst
+    site, mode = (request.headers.get(f"sec-fetch-{name}", "") for name in ("site", "mode"))
+    if site not in ("", "same-origin", "none") and mode != "navigate":
+        raise HttpProblem(403, "cross_site", "with a cookie a request counts only from a page of this service")
+    try:
+        caller = await logins.caller(cookie)
+    except (SignatureInvalid, NotFound):
+        raise LogInFirst from None
+    rates: RequestRates = request.app.state.rates
+    rates.count(caller)
+    app = await opened_app(request)
+    return Reader(app, caller, await held_roles(app, caller), csrf_token_of(cookie))
+
+
+ReaderHere = Annotated[Reader, Depends(reader_of)]
+
+
+def logins_of(request: Request) -> Logins:
+    """Return the logins of this server. Raises `HttpProblem` (404) where nobody can log in with a browser."""
+    logins: Logins | None = request.app.state.browser_logins
+    if logins is None:
+        raise not_found()
+    return logins
+
+
+def render_for(reader: Reader, template: str, **values: Any) -> Response:
+    """Return a page for somebody who is logged in."""
+    return render(template, reader=reader, **values)
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages. A redirect stays what it is."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of the route, with its errors shown as pages."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except LogInFirst:
+                to = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"{LOGIN}?to={quote(to, safe='')}", 303)
+            except Exception as error:
+                if (answer := await answer_to(request, error)) is None:
+                    raise
+                kept = {name: answer.headers[name] for name in ("Retry-After", "Allow") if name in answer.headers}
+                return render(
+                    "problem.html", status=answer.status_code, headers=kept, problem=loads(bytes(answer.body))
+                )
+
+        return handle

@@ -1,0 +1,80 @@
+"""The pages of runs: a list that is searched by links, and one run with its story, its reasons and its record."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from contextos.server.access import RunName, readable_run, reads_every_run
+from contextos.server.console.reading import PageRoute, ReaderHere, render_for
+from contextos.server.rates import ListsHere
+from contextos.server.routes.search import SearchHere
+from contextos.service.runs import STATES
+
+run_page_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+PAGE_ITEMS: Final = 50
+TOPICS: Final = ("authority", "shown", "policy", "gate", "fact", "model", "call")
+"""The topics of reasons, in the order of the page."""
+LIMITS: Final = (
+    ("total_tokens", "tokens"),
+    ("max_tool_calls", "tool_calls"),
+    ("max_cost_cents", "cost_cents"),
+    ("wall_clock_ms", "latency_ms"),
+)
+"""The limits of a run, each with what is used of it (`AtomicUsage`)."""
+
+
+@run_page_routes.get("/runs")
+async def get_runs(
+    request: Request,
+    reader: ReaderHere,
+    search: SearchHere,
+    lists: ListsHere,
+    state: Annotated[str, Query(max_length=64)] = "",
+    cursor: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """List the runs that the reader may see, newest first."""
+    caller, every = reader.caller, reads_every_run(reader.roles)
+    with lists.place(reader.tenant_id):
+        page = await reader.app.runs.list(
+            reader.tenant_id,
+            state=state or None,
+            user_id=None if every or caller.kind == "workload" else caller.subject,
+            agent_ids=None if every else caller.agent_ids,
+            search=search,
+            limit=PAGE_ITEMS,
+            cursor=cursor,
+        )
+    query = {name: value for name, value in request.query_params.items() if name != "cursor" and value}
+    return render_for(
+        reader, "runs.html", runs=page.items, cursor=page.cursor, query=query, states=sorted(STATES), state=state
+    )
+
+
+@run_page_routes.get("/runs/{run}")
+async def get_run(reader: ReaderHere, name: RunName) -> Response:
+    """Show one run: where it is, its story, why it did what it did, what it used, and its record."""
+    runs = reader.app.runs
+    run = await readable_run(reader.app, reader.caller, reader.roles, name)
+    timeline, explained, budget = await runs.timeline(run), await runs.why(run), await runs.budget(run)
+    reasons = {topic: [one for one in explained.reasons if one.topic == topic] for topic in TOPICS}
+    used = budget.atomic_usage if budget is not None else None
+    limits = [
+        (limit, getattr(budget, limit), getattr(used, usage), budget.limited_by.get(limit, ""))
+        for limit, usage in LIMITS
+        if budget is not None and used is not None
+    ]
+    asked = await reader.app.approvals.asked_role(run.tenant_id, run.run_id) if run.waits_for == "approval" else None
+    return render_for(
+        reader,
+        "run.html",
+        may_answer=asked in reader.roles,
+        run=run,
+        timeline=timeline,
+        reasons=reasons,
+        limits=limits,
+        fault=run.fault or timeline.fault or explained.fault,
+        record=run.record.to_json() if run.record is not None else None,
+    )

@@ -1,0 +1,146 @@
+"""The pages of operations: each read operation of the table has one, made from its input and its answer.
+
+So an operation that is added to the table has a page, in the section of its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.model import Model
+from contextos.errors import InvalidInput, MalformedJson, NotFound, Problem
+from contextos.server.access import readable_run, require_role
+from contextos.server.console.reading import PageRoute, Reader, ReaderHere, render_for
+from contextos.server.operate.work import WorkHere
+from contextos.server.problems import not_found
+from contextos.service.acts import signer_elsewhere
+from contextos.service.operations.operation import OF_RUN, Asked, Operation
+from contextos.service.operations.table import OPERATION_TABLE, named_operation
+
+table_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "govern": ("packs", "pins", "policies", "facts", "memories", "models", "slots"),
+    "operate": ("dead-letters", "breakers"),
+    "audit": ("exports",),
+}
+"""The groups of operations by section. A group that no section lists is under `more`."""
+MORE: Final = "more"
+
+
+class Field(NamedTuple):
+    """A field of an operation as a form shows it: its name, its description, its choices, and what was sent."""
+
+    name: str
+    description: str
+    choices: tuple[str, ...]
+    required: bool
+    value: str
+
+
+def section_of(operation: Operation) -> str:
+    """Return the section of an operation.
+
+    >>> section_of(named_operation("pins.list"))
+    'govern'
+    """
+    return next((name for name, groups in SECTIONS.items() if operation.group in groups), MORE)
+
+
+def pages_of(section: str, roles: frozenset[str]) -> list[Operation]:
+    """Return the operations that have a page in a section, and that somebody with these roles may ask."""
+    return [
+        operation
+        for operation in OPERATION_TABLE
+        if section_of(operation) == section and _has_page(operation) and not roles.isdisjoint(operation.roles)
+    ]
+
+
+def _has_page(operation: Operation) -> bool:
+    return operation.effect == "read" and operation.about is None and issubclass(operation.output, Model)
+
+
+@table_routes.get("/sections/{section}")
+async def get_section(reader: ReaderHere, section: str) -> Response:
+    """List the pages of a section."""
+    if section not in (*SECTIONS, MORE):
+        raise not_found()
+    return render_for(reader, "section.html", section=section, operations=pages_of(section, reader.roles))
+
+
+@table_routes.get("/ask/{name}")
+async def get_answer(request: Request, reader: ReaderHere, name: str, work: WorkHere) -> Response:
+    """Ask a read operation and show its answer: a list as a table, and everything else by its fields."""
+    try:
+        operation = named_operation(name)
+    except NotFound:
+        raise not_found() from None
+    sent = {key: value for key, value in request.query_params.items() if value and key != "run"}
+    run_id = await _run_id(request, reader, operation)
+    if operation.effect != "read" or not issubclass(operation.output, Model) or operation.about not in (None, OF_RUN):
+        raise not_found()
+    if operation.roles:
+        require_role(reader.roles, *operation.roles)
+    fields, answer, problems = list(_fields(operation, sent)), None, tuple[Problem, ...]()
+    if all(field.value or not field.required for field in fields):
+        try:
+            asked = Asked(reader.app, reader.tenant_id, signer_elsewhere(reader.caller.subject), run_id)
+            stated = parse(operation.input, dict(_values(operation, sent)))
+            made = operation.run(asked, stated)
+            answer = await (work.do(reader.tenant_id, lambda _: made) if operation.is_long else made)
+        except InvalidInput as error:
+            problems = error.problems
+    return render_for(
+        reader,
+        "answer.html",
+        operation=operation,
+        section=section_of(operation),
+        fields=fields,
+        answer=answer.to_json() if answer is not None else None,
+        problems=problems,
+        query=sent,
+        run_id=run_id,
+    )
+
+
+async def _run_id(request: Request, reader: Reader, operation: Operation) -> str:
+    if operation.about is not OF_RUN:
+        return ""
+    run = await readable_run(reader.app, reader.caller, reader.roles, request.query_params.get("run", ""))
+    return run.run_id
+
+
+def _fields(operation: Operation, sent: Mapping[str, str]) -> Iterator[Field]:
+    """Yield the fields of an operation but `cursor`, which the link to the next page has."""
+    schema = operation.input.model_json_schema()
+    required = schema.get("required", ())
+    for name, member in schema.get("properties", {}).items():
+        if name != "cursor":
+            choices = tuple(map(str, member.get("enum", ())))
+            value = sent.get(name, str(member.get("default") or ""))
+            yield Field(name, member.get("description", ""), choices, name in required, value)
+
+
+def _values(operation: Operation, sent: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields as the operation takes them: a text, or else the JSON value that was written.
+
+    Raises:
+        InvalidInput: there is no such field, or a value is not JSON.
+    """
+    members = operation.input.model_json_schema().get("properties", {})
+    for name, text in sent.items():
+        member = members.get(name, {})
+        kinds = {one.get("type") for one in member.get("anyOf", [member])}
+        if "string" in kinds:
+            yield name, text
+            continue
+        try:
+            yield name, loads(text)
+        except MalformedJson:
+            raise InvalidInput(
+                Problem(f"/{name}", "no_json", "it is not a number or a JSON value", "correct it")
+            ) from None

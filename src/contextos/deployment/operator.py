@@ -26,7 +26,15 @@ from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import approval_statement
 from contextos.contracts.statements.settlements import SETTLEMENT_TYP, settlement_statement
 from contextos.deployment.acts.act import Act, Actor, ActProposal, Assertions, propose_act
-from contextos.deployment.acts.checks import answerable_run, no_run, refuse_reason, stored_cancel, verified_run
+from contextos.deployment.acts.checks import (
+    answerable_run,
+    refuse_answer,
+    refuse_ended,
+    refuse_reason,
+    stored_cancel,
+    stored_run,
+    verified_run,
+)
 from contextos.deployment.acts.evidence import refuse_unresolved
 from contextos.deployment.acts.settlements import recorded_settlement, unerased_body
 from contextos.deployment.dead_letters import dead_letter, removal
@@ -37,7 +45,7 @@ from contextos.deployment.preview import void_question
 from contextos.deployment.queries.run_terms import terms_without
 from contextos.deployment.queries.run_view import RunView, run_principals, run_view
 from contextos.deployment.signing import SignAnswer, SignStatement
-from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
+from contextos.errors import ApprovalRefused, Conflict, Integrity, NotFound
 from contextos.trust.approvals.assertion import (
     approval_fault,
     read_answer_assertion,
@@ -114,13 +122,12 @@ async def refuse_void(app: Deployment, tenant_id: str, asked: OpenQuestion) -> N
     void = await void_question(app, tenant_id, asked.entries)
     if void is not None:
         run_id = asked.entries[0].run
-        _refuse_other(await open_question(app, tenant_id, run_id), asked.binding_digest)
+        _refuse_other(run_id, await open_question(app, tenant_id, run_id), asked.binding_digest)
         raise void.refusal(run_id)
 
 
-def _refuse_other(asked: OpenQuestion, binding_digest: str) -> None:
+def _refuse_other(run_id: str, asked: OpenQuestion, binding_digest: str) -> None:
     if binding_digest != asked.binding_digest:
-        run_id = asked.entries[0].run
         detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos runs show {run_id}`"
         raise ApprovalRefused("other_binding", detail)
 
@@ -164,7 +171,7 @@ async def answer_approval(
     await wake_if_answered(app.ports, store, run_id, entries)
     asked = asked or await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document
-    _refuse_other(asked, binding_digest)
+    _refuse_other(run_id, asked, binding_digest)
     approver = await signer(app.ports, tenant_id, approver_id)
     if approver is None:
         raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
@@ -283,9 +290,9 @@ async def request_cancel(
         InvalidInput: the reason is too long or contains unsafe text.
     """
     refuse_reason(reason)
-    store, entries = await _run(app, tenant_id, run_id)
+    store, entries = await stored_run(app, tenant_id, run_id)
     view = run_view(tenant_id, run_id, entries)
-    _refuse_ended(view)
+    refuse_ended(view)
     principals = run_principals(entries)
     received = read_body(entries[0])
     request_id = received["request"]["request_id"] if received is not None else None
@@ -311,7 +318,7 @@ async def _cancel_once(
     entries, _, _, leased = await store.read_run(run_id)
     tenant_id, now_us = entries[0].tenant, app.ports.clock.now_us()
     view, lease = run_view(tenant_id, run_id, entries), LEASES.read(leased) if leased else None
-    _refuse_ended(view)
+    refuse_ended(view)
     stored, is_proved = await stored_cancel(app, store, run_id)
     if is_proved:
         return view
@@ -342,19 +349,6 @@ async def _cancel_once(
     return await app.view(tenant_id, run_id)
 
 
-def _refuse_ended(view: RunView) -> None:
-    if view.ended:
-        raise ApprovalRefused("not_waiting", f"`{view.run_id}` has ended as `{view.state}`")
-
-
-def refuse_answer(verdict: str, reason: str) -> None:
-    """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
-    if verdict not in ("approved", "denied"):
-        detail = f"`{str(verdict)[:40]}` is not a verdict"
-        raise InvalidInput(Problem("/verdict", "unknown_verdict", detail, "approve or deny"))
-    refuse_reason(reason)
-
-
 @Act
 async def erase_entry(
     app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: Actor, reason: str
@@ -371,7 +365,7 @@ async def erase_entry(
         NotFound: there is no such entry.
     """
     refuse_reason(reason)
-    store, entries = await _run(app, tenant_id, run_id)
+    store, entries = await stored_run(app, tenant_id, run_id)
     if not 1 <= seq <= len(entries):
         raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos runs show {run_id}`")
     arguments = {**erasure_of(entries[seq - 1]), "reason": reason}
@@ -403,7 +397,7 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
     """
     store = app.ports.stores.tenant(tenant_id)
     found = await dead_letter(store, run_id)
-    refuse_other_environment((await _run(app, tenant_id, run_id))[1], app.config.environment)
+    refuse_other_environment((await stored_run(app, tenant_id, run_id))[1], app.config.environment)
     arguments = {"run": run_id, "failures": found.body.failures}
     proposed = ProposedAct("run.retried", run_id, arguments, found.version)
 
@@ -411,14 +405,6 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
         await store.commit(Batch(run_id, (), (removal(found),), (control,), app.ports.clock.now_us()))
 
     return propose_act(app.ports, app.config, tenant_id, proposed, by, write)
-
-
-async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:
-    store = app.ports.stores.tenant(tenant_id)
-    entries = await store.read(run_id)
-    if not entries:
-        raise no_run(run_id)
-    return store, entries
 
 
 async def _open_question(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry]) -> OpenQuestion:

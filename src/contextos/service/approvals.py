@@ -12,8 +12,9 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import CONTENT, approval_statement, shown_text
+from contextos.deployment.acts.checks import refuse_answer
 from contextos.deployment.deployment import Deployment
-from contextos.deployment.operator import OpenQuestion, answer_approval, open_question, refuse_answer
+from contextos.deployment.operator import OpenQuestion, answer_approval, open_question
 from contextos.deployment.preview import void_question
 from contextos.deployment.queries.positions import cursor_of, line_at
 from contextos.deployment.queries.run_index import MAX_RUNS_READ, waiting_runs

@@ -12,7 +12,8 @@ from contextos.contracts.journal import Entry
 from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.storage import Store
 from contextos.deployment.deployment import Deployment
-from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.deployment.queries.run_view import RunView
+from contextos.errors import ApprovalRefused, InvalidInput, NotFound, Problem
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.journal.chain import refuse_other_environment, verify_once
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
@@ -32,12 +33,21 @@ async def verified_run(
     """
     store = app.ports.stores.tenant(tenant_id)
     entries, heads, lines, _ = await store.read_run(run_id)
-    # Before the run is verified, so that its faults are told to nobody else.
+    # Before the run is verified, so that nobody else learns of its faults.
     if not entries or (roles is not None and _asked_role(entries) not in roles):
         raise no_run(run_id)
     verify_once(tenant_id, run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads[-1:], app.ports.keys)
+    return store, entries
+
+
+async def stored_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:
+    """Return the store of a tenant and the stored entries of a run, unverified. Raises `NotFound`."""
+    store = app.ports.stores.tenant(tenant_id)
+    entries = await store.read(run_id)
+    if not entries:
+        raise no_run(run_id)
     return store, entries
 
 
@@ -74,6 +84,20 @@ def refuse_reason(reason: str) -> None:
     checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)
     if unsafe := scan_unsafe(reason, declared_text=True):
         raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))
+
+
+def refuse_ended(view: RunView) -> None:
+    """Raise `ApprovalRefused` (`not_waiting`) if the run has ended."""
+    if view.ended:
+        raise ApprovalRefused("not_waiting", f"`{view.run_id}` has ended as `{view.state}`")
+
+
+def refuse_answer(verdict: str, reason: str) -> None:
+    """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
+    if verdict not in ("approved", "denied"):
+        detail = f"`{str(verdict)[:40]}` is not a verdict"
+        raise InvalidInput(Problem("/verdict", "unknown_verdict", detail, "approve or deny"))
+    refuse_reason(reason)
 
 
 async def stored_cancel(app: Deployment, store: Store, run_id: str) -> tuple[int, bool]:

@@ -8,7 +8,7 @@ Source: docs/design/contracts.md, "Approval modes", "Run".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -26,7 +26,15 @@ from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import approval_statement
 from contextos.contracts.statements.settlements import SETTLEMENT_TYP, settlement_statement
 from contextos.deployment.acts.act import Act, Actor, ActProposal, Assertions, propose_act
-from contextos.deployment.acts.checks import answerable_run, no_run, refuse_reason, stored_cancel, verified_run
+from contextos.deployment.acts.checks import (
+    answerable_run,
+    refuse_answer,
+    refuse_ended,
+    refuse_reason,
+    stored_cancel,
+    stored_run,
+    verified_run,
+)
 from contextos.deployment.acts.evidence import refuse_unresolved
 from contextos.deployment.acts.settlements import recorded_settlement, unerased_body
 from contextos.deployment.dead_letters import dead_letter, removal
@@ -37,7 +45,7 @@ from contextos.deployment.preview import void_question
 from contextos.deployment.queries.run_terms import terms_without
 from contextos.deployment.queries.run_view import RunView, run_principals, run_view
 from contextos.deployment.signing import SignAnswer, SignStatement
-from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
+from contextos.errors import ApprovalRefused, Conflict, Integrity, NotFound
 from contextos.trust.approvals.assertion import (
     approval_fault,
     read_answer_assertion,
@@ -91,28 +99,37 @@ class OpenQuestion:
         return str(self.content["binding_digest"])
 
 
-async def open_question(app: Deployment, tenant_id: str, run_id: str) -> OpenQuestion:
+async def open_question(
+    app: Deployment, tenant_id: str, run_id: str, roles: Collection[str] | None = None
+) -> OpenQuestion:
     """Return the question that a run waits for, after its journal was verified up to the last signed head.
 
     Raises:
         ApprovalRefused: the run waits for no approval (`not_waiting`), or its question was answered
             (`already_answered`) or has expired (`expired`).
         Integrity: an entry, the question or its stored document was altered; nobody should answer it.
-        NotFound: no such run in this tenant.
+        NotFound: no such run in this tenant; or `roles` are given, and the last question of the run asks none of them.
     """
-    store, entries = await verified_run(app, tenant_id, run_id)
+    store, entries = await verified_run(app, tenant_id, run_id, roles)
     return await _open_question(store, tenant_id, run_id, entries)
 
 
 async def refuse_void(app: Deployment, tenant_id: str, asked: OpenQuestion) -> None:
     """Raise `ApprovalRefused` if no approval of this question would count (`approval_void`). A question that was
-    answered meanwhile is refused as in `open_question`: the change may be an effect of the approved call.
+    answered meanwhile is refused as in `open_question`: the change may be an effect of the approved call. So is one
+    that was asked again meanwhile (`other_binding`).
     """
     void = await void_question(app, tenant_id, asked.entries)
     if void is not None:
         run_id = asked.entries[0].run
-        await open_question(app, tenant_id, run_id)
+        _refuse_other(run_id, await open_question(app, tenant_id, run_id), asked.binding_digest)
         raise void.refusal(run_id)
+
+
+def _refuse_other(run_id: str, asked: OpenQuestion, binding_digest: str) -> None:
+    if binding_digest != asked.binding_digest:
+        detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos runs show {run_id}`"
+        raise ApprovalRefused("other_binding", detail)
 
 
 async def answer_approval(
@@ -125,13 +142,15 @@ async def answer_approval(
     reason: str,
     binding_digest: str,
     vouch: SignAnswer,
+    asked: OpenQuestion | None = None,
 ) -> None:
     """Record an approver's verdict (`approved` or `denied`) on the question on which the run waits.
 
     `vouch` signs the statement about the verdict, or returns the `login_assertion` or `passkey_assertion` about it.
 
     `binding_digest` is the digest of the question that the approver saw (`OpenQuestion.binding_digest`). What is signed
-    is computed from the journal, which is verified first.
+    is computed from the journal, which is verified first. `asked` is the question if the same request read it before.
+    It is not read again; if the run went on since, the answer is not recorded.
 
     Raises:
         Integrity: an entry, the question or its stored document was altered; nothing is signed.
@@ -148,13 +167,11 @@ async def answer_approval(
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
     refuse_answer(verdict, reason)
-    store, entries = await answerable_run(app, tenant_id, run_id, verdict)
+    store, entries = await answerable_run(app, tenant_id, run_id, verdict, asked.entries if asked else None)
     await wake_if_answered(app.ports, store, run_id, entries)
-    asked = await _open_question(store, tenant_id, run_id, entries)
+    asked = asked or await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document
-    if binding_digest != asked.binding_digest:
-        detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos runs show {run_id}`"
-        raise ApprovalRefused("other_binding", detail)
+    _refuse_other(run_id, asked, binding_digest)
     approver = await signer(app.ports, tenant_id, approver_id)
     if approver is None:
         raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
@@ -198,11 +215,18 @@ async def answer_approval(
 
 @Act
 async def settle_effect(
-    app: Deployment, tenant_id: str, run_id: str, settlement: SettlementInput, *, vouch: SignStatement
-) -> ActProposal[None]:
+    app: Deployment,
+    tenant_id: str,
+    run_id: str,
+    settlement: SettlementInput,
+    *,
+    vouch: SignStatement,
+    verified: Sequence[Entry] | None = None,
+) -> ActProposal[RunView]:
     """Record whether an effect of unknown outcome happened. Only an operator can, and not for their own request.
 
     The settlement is only recorded here. The run checks the operator again before it uses it and finishes the effect.
+    `verified` as in `answerable_run`.
 
     Raises:
         ApprovalRefused: this settlement does not count: `not_waiting`, `already_answered`, `operator_fault`,
@@ -212,7 +236,7 @@ async def settle_effect(
         NotFound: no such run in this tenant.
         OtherEnvironment: as `answer_approval`.
     """
-    store, entries = await answerable_run(app, tenant_id, run_id, "settled")
+    store, entries = await answerable_run(app, tenant_id, run_id, "settled", verified)
     waiting = run_view(tenant_id, run_id, entries).waiting
     sent = next((entry for entry in reversed(entries) if entry.kind == "tool.dispatching"), None)
     await wake_if_answered(app.ports, store, run_id, entries)
@@ -235,7 +259,7 @@ async def settle_effect(
     statement = settlement_statement(tenant_id, envelope, unsigned)
     barred, unsafe_local = barred_settlers(principals), "unsafe_local_approvals" in app.config.unsafe
 
-    async def commit(assertions: Assertions) -> None:
+    async def commit(assertions: Assertions) -> RunView:
         settled = unsigned.model_copy(update={"assertion": read_assertion(assertions[0])})
         operator = await signer(app.ports, tenant_id, settled.by)
         if refused := settlement_fault(operator, barred, statement, settled.assertion, unsafe_local=unsafe_local):
@@ -248,6 +272,7 @@ async def settle_effect(
             await store.commit(Batch(run=run_id, entries=(entry,), shared=shared, wake_at_us=app.ports.clock.now_us()))
         except Conflict:
             raise ApprovalRefused("already_answered", f"`{run_id}` changed; look at it, and settle it again") from None
+        return run_view(tenant_id, run_id, (*entries, entry))
 
     return ActProposal(Actor(unsigned.by, vouch), (statement,), commit, SETTLEMENT_TYP)
 
@@ -265,9 +290,9 @@ async def request_cancel(
         InvalidInput: the reason is too long or contains unsafe text.
     """
     refuse_reason(reason)
-    store, entries = await _run(app, tenant_id, run_id)
+    store, entries = await stored_run(app, tenant_id, run_id)
     view = run_view(tenant_id, run_id, entries)
-    _refuse_ended(view)
+    refuse_ended(view)
     principals = run_principals(entries)
     received = read_body(entries[0])
     request_id = received["request"]["request_id"] if received is not None else None
@@ -293,7 +318,7 @@ async def _cancel_once(
     entries, _, _, leased = await store.read_run(run_id)
     tenant_id, now_us = entries[0].tenant, app.ports.clock.now_us()
     view, lease = run_view(tenant_id, run_id, entries), LEASES.read(leased) if leased else None
-    _refuse_ended(view)
+    refuse_ended(view)
     stored, is_proved = await stored_cancel(app, store, run_id)
     if is_proved:
         return view
@@ -324,19 +349,6 @@ async def _cancel_once(
     return await app.view(tenant_id, run_id)
 
 
-def _refuse_ended(view: RunView) -> None:
-    if view.ended:
-        raise ApprovalRefused("not_waiting", f"`{view.run_id}` has ended as `{view.state}`")
-
-
-def refuse_answer(verdict: str, reason: str) -> None:
-    """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
-    if verdict not in ("approved", "denied"):
-        detail = f"`{str(verdict)[:40]}` is not a verdict"
-        raise InvalidInput(Problem("/verdict", "unknown_verdict", detail, "approve or deny"))
-    refuse_reason(reason)
-
-
 @Act
 async def erase_entry(
     app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: Actor, reason: str
@@ -353,7 +365,7 @@ async def erase_entry(
         NotFound: there is no such entry.
     """
     refuse_reason(reason)
-    store, entries = await _run(app, tenant_id, run_id)
+    store, entries = await stored_run(app, tenant_id, run_id)
     if not 1 <= seq <= len(entries):
         raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos runs show {run_id}`")
     arguments = {**erasure_of(entries[seq - 1]), "reason": reason}
@@ -385,7 +397,7 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
     """
     store = app.ports.stores.tenant(tenant_id)
     found = await dead_letter(store, run_id)
-    refuse_other_environment((await _run(app, tenant_id, run_id))[1], app.config.environment)
+    refuse_other_environment((await stored_run(app, tenant_id, run_id))[1], app.config.environment)
     arguments = {"run": run_id, "failures": found.body.failures}
     proposed = ProposedAct("run.retried", run_id, arguments, found.version)
 
@@ -393,14 +405,6 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
         await store.commit(Batch(run_id, (), (removal(found),), (control,), app.ports.clock.now_us()))
 
     return propose_act(app.ports, app.config, tenant_id, proposed, by, write)
-
-
-async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:
-    store = app.ports.stores.tenant(tenant_id)
-    entries = await store.read(run_id)
-    if not entries:
-        raise no_run(run_id)
-    return store, entries
 
 
 async def _open_question(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry]) -> OpenQuestion:

@@ -33,8 +33,11 @@ from contextos.trust.journal.signed_heads import answered_line
 from contextos.trust.recorded_time import recorded_now_us
 
 
-async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -> tuple[SlotQuestion, SlotResolution]:
+async def read_offer(
+    app: Deployment, tenant_id: str, run_id: str, *, by: str, verified: Sequence[Entry] | None = None
+) -> tuple[SlotQuestion, SlotResolution]:
     """Return what a run asks a user to select for a context slot, and the artifacts that this user can select now.
+    `verified` as in `answerable_run`.
 
     Raises:
         ApprovalRefused: the run waits for no selection (`not_waiting`), asks another user (`not_asked`), or its user
@@ -43,17 +46,24 @@ async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -
         NotFound: no such run in this tenant.
         OtherEnvironment: this deployment serves another environment than that of the run.
     """
-    _, question, _, steps = await _open(app, tenant_id, run_id, by)
+    _, question, _, steps = await _open(app, tenant_id, run_id, by, verified)
     return question, await steps.offer(question.slot, question.actor, question.project_id)
 
 
 @Act
 async def answer_slot(
-    app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: Actor, selected_at_us: int | None = None
+    app: Deployment,
+    tenant_id: str,
+    run_id: str,
+    answer: bytes,
+    *,
+    by: Actor,
+    selected_at_us: int | None = None,
+    verified: Sequence[Entry] | None = None,
 ) -> ActProposal[Selected | PickRefused]:
     """Record the user's selection in the run and wake it. `by` is the run's user, who signs the selection.
 
-    `selected_at_us` is when they select, in Unix microseconds; now if it is None.
+    `selected_at_us` is when they select, in Unix microseconds; now if it is None. `verified` as in `answerable_run`.
 
     Raises:
         ApprovalRefused: as `read_offer`, or the selection is not signed by the user's key (`assertion_invalid`,
@@ -61,7 +71,7 @@ async def answer_slot(
         ChainBroken, NotFound, OtherEnvironment: as `read_offer`.
         Conflict: another process answered at the same moment; look at the run.
     """
-    entries, question, key, steps = await _open(app, tenant_id, run_id, by.id)
+    entries, question, key, steps = await _open(app, tenant_id, run_id, by.id, verified)
     chosen = await steps.choose(question.slot, question.actor, question.project_id, question.origin, answer)
     if isinstance(chosen, PickRefused):
         return ActProposal.of_nothing(by, chosen)
@@ -85,10 +95,10 @@ async def answer_slot(
 
 
 async def _open(
-    app: Deployment, tenant_id: str, run_id: str, by: str
+    app: Deployment, tenant_id: str, run_id: str, by: str, verified: Sequence[Entry] | None
 ) -> tuple[Sequence[Entry], SlotQuestion, str, SlotSteps]:
     """Return the verified entries of the run, its open question with the user's current rights, and the slot steps."""
-    _, entries = await answerable_run(app, tenant_id, run_id, "selected")
+    _, entries = await answerable_run(app, tenant_id, run_id, "selected", verified)
     view = run_view(tenant_id, run_id, entries)
     questions = [entry for entry in entries if entry.kind == "slot.asked"]
     open_now = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"

@@ -70,8 +70,11 @@ async def readable_run(app: App, caller: Caller, roles: frozenset[str], name: st
     return run
 
 
-async def askable_question(app: App, caller: Caller, roles: frozenset[str], name: str) -> Question:
-    """Return the question on which a run waits, if it asks a role that the caller holds.
+async def askable_question(
+    app: App, caller: Caller, roles: frozenset[str], name: str, *, answering: bool = False
+) -> Question:
+    """Return the question on which a run waits, if it asks a role that the caller holds; `answering` as
+    `ApprovalQuestions.get`.
 
     Raises:
         HttpProblem: there is no such run, or its question asks another role (404).
@@ -80,9 +83,6 @@ async def askable_question(app: App, caller: Caller, roles: frozenset[str], name
     if not _NAME.fullmatch(name):
         raise not_found()
     try:
-        role = await app.approvals.asked_role(caller.tenant_id, name)
-        if role not in roles:
-            raise not_found()
-        return await app.approvals.get(caller.tenant_id, name)
+        return await app.approvals.get(caller.tenant_id, name, roles=roles, answering=answering)
     except NotFound:
         raise not_found() from None

@@ -114,12 +114,14 @@ def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
     async def endpoint(
         app: App, caller: Caller, roles: frozenset[str], sent: Any, name: str = "", work: Work | None = None
     ) -> Any:
+        verified = None
         # A run that the caller may not see gets 404 before their role is checked.
         if operation.about is OF_RUN:
-            name = (await readable_run(app, caller, roles, name)).run_id
+            run = await readable_run(app, caller, roles, name)
+            name, verified = run.run_id, run.verified
         if operation.roles:
             require_role(roles, *operation.roles)
-        asked = Asked(app, caller.tenant_id, signer_elsewhere(caller.subject), name)
+        asked = Asked(app, caller.tenant_id, signer_elsewhere(caller.subject), name, verified)
         made = await (answer(asked, sent) if work is None else work.do(caller.tenant_id, lambda _: answer(asked, sent)))
         return Response(made, media_type=operation.media_type) if isinstance(made, bytes) else made
 

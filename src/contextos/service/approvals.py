@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.entries.reading import read_body
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import CONTENT, approval_statement, shown_text
+from contextos.deployment.acts.checks import refuse_answer
 from contextos.deployment.deployment import Deployment
-from contextos.deployment.operator import OpenQuestion, answer_approval, open_question, refuse_answer
+from contextos.deployment.operator import OpenQuestion, answer_approval, open_question
 from contextos.deployment.preview import void_question
 from contextos.deployment.queries.positions import cursor_of, line_at
 from contextos.deployment.queries.run_index import MAX_RUNS_READ, waiting_runs
 from contextos.deployment.queries.run_names import run_named
 from contextos.deployment.signing import SignAnswer
-from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
+from contextos.errors import ApprovalRefused, Conflict, Integrity, NotFound, SignatureInvalid
 from contextos.service.pages import Page, UnverifiedRun, check_limit
 from contextos.trust.approvals.assertion import APPROVAL_TYP, login_assertion, sign_approval
 from contextos.trust.approvals.gate_approvals import VoidQuestion
@@ -115,6 +116,7 @@ class Question:
     _content: Mapping[str, Any] = field(repr=False, compare=False)
     _deployment: Deployment = field(repr=False, compare=False)
     _void: VoidQuestion | None = field(repr=False, compare=False)
+    _asked: OpenQuestion | None = field(repr=False, compare=False)
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -213,7 +215,8 @@ class Question:
 
     async def _record(self, stated: Mapping[str, Any], vouch: SignAnswer) -> None:
         """Record the answer in a statement, proved by the assertion that `vouch` returns for it."""
-        await answer_approval(
+        answer = partial(
+            answer_approval,
             self._deployment,
             self.tenant_id,
             self.run_id,
@@ -223,6 +226,11 @@ class Question:
             binding_digest=stated["binding_digest"],
             vouch=vouch,
         )
+        if self._asked is not None:
+            # If the run went on since it was read, the answer is judged on what is there now.
+            with suppress(Conflict):
+                return await answer(asked=self._asked)
+        await answer()
 
 
 class ApprovalQuestions:
@@ -272,39 +280,34 @@ class ApprovalQuestions:
                 continue
             to = asked.content["required_role"]
             if role in (None, to) and (roles is None or to in roles):
-                found.append(await self._question(tenant_id, line.key, asked, outside=False))
+                void = await void_question(self._deployment, tenant_id, asked.entries, outside=False)
+                found.append(self._question(tenant_id, line.key, asked, void))
         return Page(tuple(found), None, tuple(unverified))
 
-    async def get(self, tenant_id: str, name: str) -> Question:
+    async def get(
+        self, tenant_id: str, name: str, *, roles: Collection[str] | None = None, answering: bool = False
+    ) -> Question:
         """Return the question on which a run waits. `name` is the id of the run, or of its request.
+
+        With `answering` it is for an answer that is there already: the run is not read again to record the answer, and
+        `void` is empty, because the answer looks whether the question is void.
 
         Raises:
             ApprovalRefused: the run waits for no approval (`not_waiting`), or its question was answered
                 (`already_answered`) or has expired (`expired`).
             Integrity: an entry, the question or its stored document was altered; nobody should answer it.
-            NotFound: no such run or request in this tenant.
+            NotFound: no such run or request in this tenant; or `roles` are given, and the last question of the run,
+                open or not, asks none of them.
         """
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
-        asked = await open_question(self._deployment, tenant_id, run_id)
-        return await self._question(tenant_id, run_id, asked, outside=True)
+        asked = await open_question(self._deployment, tenant_id, run_id, roles)
+        void = None if answering else await void_question(self._deployment, tenant_id, asked.entries)
+        return self._question(tenant_id, run_id, asked, void, answering=answering)
 
-    async def asked_role(self, tenant_id: str, name: str) -> str | None:
-        """Return the role to which the last question of a run was put, open or not; None if it asked none or the
-        question was erased.
-
-        Raises:
-            Integrity: the store names a run for this request that another request made.
-            NotFound: no such run or request in this tenant.
-        """
-        store = self._deployment.ports.stores.tenant(tenant_id)
-        entries = await store.read(await run_named(store, name))
-        asked = next((entry for entry in reversed(entries) if entry.kind == "approval.asked"), None)
-        body = read_body(asked) if asked is not None else None
-        return str(body["required_role"]) if body is not None else None
-
-    async def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion, *, outside: bool) -> Question:
+    def _question(
+        self, tenant_id: str, run_id: str, asked: OpenQuestion, void: VoidQuestion | None, *, answering: bool = False
+    ) -> Question:
         content = asked.content
-        void = await void_question(self._deployment, tenant_id, asked.entries, outside=outside)
         shown = shown_text(content["binding"], content["args"], content["evidence"])
         return Question(
             tenant_id=tenant_id,
@@ -327,4 +330,5 @@ class ApprovalQuestions:
             _content=content,
             _deployment=self._deployment,
             _void=void,
+            _asked=asked if answering else None,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from contextos.contracts.encoding.codec import JsonValue
@@ -56,7 +56,8 @@ class Run:
     `began_at_us` is Unix time in microseconds. `user_id` is the user for whom the agent `agent_id` acts, as the request
     states them. `user_id`, `agent_id`, `request_id`, `intent`, `status` and `record` are None if they were erased;
     `record` is also None before the first record. `paused` is the result of the call that waits for an approval or a
-    settlement, or None. `fault` says what about the run does not verify; None if all of it does.
+    settlement, or None. `fault` says what about the run does not verify; None if all of it does. `verified` are the
+    entries of a run that was read alone and has no fault; else None.
     """
 
     tenant_id: str
@@ -76,6 +77,7 @@ class Run:
     record: DecisionRecord | None
     fault: str | None
     paused: ToolResultEnvelope | None = None
+    verified: Sequence[Entry] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,9 @@ class Runs:
             Integrity: the store names a run for this request that another request made.
         """
         store = self._ports.stores.tenant(tenant_id)
-        return await self._run(store, await self._checked(store, tenant_id, await run_named(store, name)))
+        checked = await self._checked(store, tenant_id, await run_named(store, name))
+        run = await self._run(store, checked)
+        return run if checked.fault else replace(run, verified=checked.entries)
 
     async def timeline(self, run: Run) -> Timeline:
         """Return the story of a run as it is now, from its journal. Raises `NotFound`."""

@@ -16,7 +16,7 @@ from tests.world import open_world, request, run
 
 def test_a_document_has_the_fields_of_what_it_shows() -> None:
     for shown, document, left_out in (
-        (Run, RunDocument, {"tenant_id"}),
+        (Run, RunDocument, {"tenant_id", "verified"}),
         (LedgerEntry, LedgerLine, set()),
         (Question, QuestionDocument, {"tenant_id"}),
     ):

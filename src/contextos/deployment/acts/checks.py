@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.runs import CANCELS
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Entry
 from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.storage import Store
 from contextos.deployment.deployment import Deployment
-from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.deployment.queries.run_view import RunView
+from contextos.errors import ApprovalRefused, InvalidInput, NotFound, Problem
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.journal.chain import refuse_other_environment, verify_once
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
@@ -20,16 +22,19 @@ from contextos.trust.redact import scan_unsafe
 MAX_REASON_CHARS: Final = 2_000
 
 
-async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:
+async def verified_run(
+    app: Deployment, tenant_id: str, run_id: str, roles: Collection[str] | None = None
+) -> tuple[Store, Sequence[Entry]]:
     """Return the store of a tenant and the entries of a run, whose chain, index lines and last signed head verify.
 
     Raises:
-        NotFound: no such run in this tenant.
+        NotFound: no such run in this tenant; or `roles` are given, and its last question asks none of them.
         ChainBroken: an entry is missing or was changed.
     """
     store = app.ports.stores.tenant(tenant_id)
     entries, heads, lines, _ = await store.read_run(run_id)
-    if not entries:
+    # Before the run is verified, so that nobody else learns of its faults.
+    if not entries or (roles is not None and _asked_role(entries) not in roles):
         raise no_run(run_id)
     verify_once(tenant_id, run_id, entries)
     verify_indexed(run_id, entries, lines)
@@ -37,15 +42,36 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
     return store, entries
 
 
-async def answerable_run(app: Deployment, tenant_id: str, run_id: str, verdict: str) -> tuple[Store, Sequence[Entry]]:
+async def stored_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:
+    """Return the store of a tenant and the stored entries of a run, unverified. Raises `NotFound`."""
+    store = app.ports.stores.tenant(tenant_id)
+    entries = await store.read(run_id)
+    if not entries:
+        raise no_run(run_id)
+    return store, entries
+
+
+async def answerable_run(
+    app: Deployment, tenant_id: str, run_id: str, verdict: str, verified: Sequence[Entry] | None = None
+) -> tuple[Store, Sequence[Entry]]:
     """As `verified_run`, for a run that this deployment drives on after the answer. Also raises `OtherEnvironment` if
     the run, or for the verdict `approved` the active set, is of another environment.
+
+    `verified` are the entries of the run if the same request read and verified them before: they are not read again,
+    and the commit of the answer fails if the run went on since.
     """
-    store, entries = await verified_run(app, tenant_id, run_id)
+    entries = verified or (await verified_run(app, tenant_id, run_id))[1]
     refuse_other_environment(entries, app.config.environment)
     if verdict == "approved":  # a run whose request was erased states no environment
         await app.catalog(tenant_id).active()
-    return store, entries
+    return app.ports.stores.tenant(tenant_id), entries
+
+
+def _asked_role(entries: Sequence[Entry]) -> str | None:
+    """Return the role to which the last question of a run was put; None if it asked none or it was erased."""
+    asked = next((entry for entry in reversed(entries) if entry.kind == "approval.asked"), None)
+    body = read_body(asked) if asked is not None else None
+    return str(body["required_role"]) if body is not None else None
 
 
 def no_run(run_id: str) -> NotFound:
@@ -58,6 +84,20 @@ def refuse_reason(reason: str) -> None:
     checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)
     if unsafe := scan_unsafe(reason, declared_text=True):
         raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))
+
+
+def refuse_ended(view: RunView) -> None:
+    """Raise `ApprovalRefused` (`not_waiting`) if the run has ended."""
+    if view.ended:
+        raise ApprovalRefused("not_waiting", f"`{view.run_id}` has ended as `{view.state}`")
+
+
+def refuse_answer(verdict: str, reason: str) -> None:
+    """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
+    if verdict not in ("approved", "denied"):
+        detail = f"`{str(verdict)[:40]}` is not a verdict"
+        raise InvalidInput(Problem("/verdict", "unknown_verdict", detail, "approve or deny"))
+    refuse_reason(reason)
 
 
 async def stored_cancel(app: Deployment, store: Store, run_id: str) -> tuple[int, bool]:

@@ -110,7 +110,7 @@ async def post_answer(
     app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, signed: SignedBody
 ) -> AnswerReceipt:
     """Record the caller's answer, with its proof."""
-    question = await askable_question(app, caller, roles, name)
+    question = await askable_question(app, caller, roles, name, answering=True)
     proofs = [one for one in (*signed.tokens, signed.passkey, signed.login_token) if one is not None]
     if len(proofs) != 1:
         remedy = "send `tokens` with one token, or `passkey`, or `login_token`"

@@ -14,6 +14,7 @@ from contextos.contracts.encoding.display_escape import BIDI
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
 from contextos.contracts.envelopes.policy import Level
+from contextos.contracts.journal import Entry
 from contextos.contracts.model import MAX_COUNT, Model, Seq
 from contextos.contracts.ports.outside import Engine
 from contextos.deployment.acts.act import Actor, ActProposal
@@ -87,13 +88,15 @@ class Opened(Protocol):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What an operation is asked of, and by whom: a tenant of an open deployment, and the thing that its address names,
-    if any. For an operation on a run, the thing is the id of a run that `by` may see.
+    if any. For an operation on a run, the thing is the id of a run that `by` may see. `verified` are the entries of the
+    run if the same request read and verified it before; else None.
     """
 
     app: Opened
     tenant_id: str
     by: Actor
     name: str = ""
+    verified: Sequence[Entry] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from contextos.contracts.model import Model, Name, OpenObject, Positive, Seq
 from contextos.contracts.refs import EvidenceRef
 from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.operator import SettlementInput, erase_entry, request_cancel, retry_run, settle_effect
+from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, NotFound
 from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Nothing, Operation
 from contextos.service.reasks import reask_question
@@ -53,7 +55,7 @@ async def cancel(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome
     """
     deployment = asked.app.deployment
     act = request_cancel.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
-    return (await act).then(lambda _: _driven(asked))
+    return (await act).then(partial(_driven, asked))
 
 
 async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]:
@@ -62,7 +64,7 @@ async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]
     """
     deployment = asked.app.deployment
     act = reask_question.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
-    return (await act).then(lambda _: _driven(asked))
+    return (await act).then(partial(_driven, asked))
 
 
 async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOutcome]:
@@ -71,8 +73,10 @@ async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOut
     """
     by = asked.by
     stated = SettlementInput(draft.happened, by.id, draft.evidence_ref, draft.output, tuple(draft.mutations))
-    act = settle_effect.propose(asked.app.deployment, asked.tenant_id, asked.name, stated, vouch=by.vouch)
-    return (await act).then(lambda _: _driven(asked))
+    act = settle_effect.propose(
+        asked.app.deployment, asked.tenant_id, asked.name, stated, vouch=by.vouch, verified=asked.verified
+    )
+    return (await act).then(partial(_driven, asked))
 
 
 async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
@@ -83,7 +87,7 @@ async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
         # The caller sees the run, so only the list can lack it.
         detail = "the run is not on the list of dead letters; an engine drives it when it is due"
         raise ApprovalRefused("not_waiting", detail) from None
-    return proposal.then(lambda _: _driven(asked))
+    return proposal.then(partial(_driven, asked))
 
 
 async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument]:
@@ -98,10 +102,10 @@ async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument
     return (await act).then(erased)
 
 
-async def _driven(asked: Asked) -> RequestOutcome:
-    """Have an engine drive the run, and return its state."""
+async def _driven(asked: Asked, after: RunView | None) -> RequestOutcome:
+    """Have an engine drive the run, and return its state after the act; None: it is read."""
     asked.app.engine.submit(asked.tenant_id, asked.name)
-    return RequestOutcome.of_view(await asked.app.deployment.view(asked.tenant_id, asked.name))
+    return RequestOutcome.of_view(after or await asked.app.deployment.view(asked.tenant_id, asked.name))
 
 
 RUN_OPERATIONS: Final = (

@@ -112,7 +112,9 @@ async def list_slots(asked: Asked, page: Paged) -> DeclaredSlotPage:
 
 async def read_slot_offer(asked: Asked, _nothing: Nothing) -> SlotOffer:
     """Read which selection a run asks of the caller, and the artifacts that they can select now."""
-    question, offer = await read_offer(asked.app.deployment, asked.tenant_id, asked.name, by=asked.by.id)
+    question, offer = await read_offer(
+        asked.app.deployment, asked.tenant_id, asked.name, by=asked.by.id, verified=asked.verified
+    )
     return SlotOffer(run_id=asked.name, slot=question.slot, origin=question.origin, offer=offer)
 
 
@@ -128,7 +130,13 @@ async def select(asked: Asked, sent: SlotAnswer) -> ActProposal[SelectionAct]:
 
     answer = canonical(sent.answer)
     proposal = await answer_slot.propose(
-        asked.app.deployment, asked.tenant_id, asked.name, answer, by=asked.by, selected_at_us=sent.at_us
+        asked.app.deployment,
+        asked.tenant_id,
+        asked.name,
+        answer,
+        by=asked.by,
+        selected_at_us=sent.at_us,
+        verified=asked.verified,
     )
     return proposal.then(selected)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from contextos.server.access import RunName, readable_run, reads_every_run
-from contextos.server.console.reading import PageRoute, ReaderHere, render_for
+from contextos.errors import ApprovalRefused
+from contextos.server.access import RunName, askable_question, readable_run, reads_every_run
+from contextos.server.console.reading import PageRoute, Reader, ReaderHere, render_for
+from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.routes.search import SearchHere
 from contextos.service.runs import STATES
@@ -66,11 +69,10 @@ async def get_run(reader: ReaderHere, name: RunName) -> Response:
         for limit, usage in LIMITS
         if budget is not None and used is not None
     ]
-    asked = await reader.app.approvals.asked_role(run.tenant_id, run.run_id) if run.waits_for == "approval" else None
     return render_for(
         reader,
         "run.html",
-        may_answer=asked in reader.roles,
+        may_answer=run.waits_for == "approval" and await _may_answer(reader, run.run_id),
         run=run,
         timeline=timeline,
         reasons=reasons,
@@ -78,3 +80,10 @@ async def get_run(reader: ReaderHere, name: RunName) -> Response:
         fault=run.fault or timeline.fault or explained.fault,
         record=run.record.to_json() if run.record is not None else None,
     )
+
+
+async def _may_answer(reader: Reader, run_id: str) -> bool:
+    with suppress(HttpProblem, ApprovalRefused):
+        await askable_question(reader.app, reader.caller, reader.roles, run_id, answering=True)
+        return True
+    return False

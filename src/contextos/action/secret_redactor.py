@@ -23,6 +23,10 @@ MIN_BEGINNING_CHARS: Final = 4
 """The fewest characters of a secret that are removed at the end of a cut text; fewer occur in other texts by chance."""
 
 _MARKS: Final = re.compile(r"[\W_]+")
+_PERHAPS_ENCODED: Final = re.compile(r"[^\x00-\x7f]|[\[%&\\]|0[xX]")
+"""What the JSON of a value has if a text in it can be encoded, or if it has a list, whose texts are also looked at
+together.
+"""
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
@@ -43,14 +47,25 @@ class SecretRedactor:
         """Return a JSON value or text without any of the secrets, also in the names of members. If the texts of a list
         contain a secret only when they are joined, all texts of the list are redacted.
         """
-        if not self._forms:
-            return value
+        return value if not self._forms or self._lacks_all(value) else self._redacted(value)
+
+    def _lacks_all(self, value: Any) -> bool:
+        """Return whether one look at the JSON of a value shows that no secret is in it. False: it is not known."""
+        if isinstance(value, str):
+            return False
+        try:
+            raw = json.dumps(value).replace("\\n", "\n").replace('\\"', '"')
+        except (TypeError, ValueError, RecursionError):
+            return False
+        return _PERHAPS_ENCODED.search(raw) is None and self._redact_text(raw) == raw
+
+    def _redacted(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._redact_text(value)
         if isinstance(value, dict):
             return self._redact_members(value)
         if isinstance(value, list):
-            kept = [self.redact(one) for one in value]
+            kept = [self._redacted(one) for one in value]
             together = "".join(one for one in kept if isinstance(one, str))
             if self._redact_text(together) == together:
                 return kept
@@ -73,7 +88,7 @@ class SecretRedactor:
         kept: dict[str, Any] = {}
         numbers: dict[str, int] = {}
         for name, one in value.items():
-            kept[unused_name(self.redact(name), kept, value, numbers)] = self.redact(one)
+            kept[unused_name(self._redacted(name), kept, value, numbers)] = self._redacted(one)
         return kept
 
     def _redact_text(self, text: str) -> str:

@@ -9,12 +9,15 @@ Source: docs/design/models.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from struct import pack, unpack
 from types import TracebackType
 from typing import Any, Final, get_args
+
+from orjson import loads
 
 from contextos.action.foreign_code import ReportFault
 from contextos.action.secret_redactor import SecretRedactor
@@ -65,15 +68,22 @@ async def provider_reply(
 ) -> ModelReply:
     """Call a provider once; return a reply that is safe to record. `report` gets each exception but `InvalidInput`."""
     reply: object = None
-    redact = SecretRedactor(() if call.key is None else (call.key,)).redact
+    redact = _redactor(call.key).redact
     with (caught := _Caught()):
         reply = await provider.complete(_own(call), on_text)
     if caught.error is None:
         return _checked(reply, call, redact)
     if type(caught.error) is InvalidInput:
-        return ModelReply("rejected", billed=False, detail=_stated(str(caught.error.problems[0]), redact))
+        (detail,) = _stated([str(caught.error.problems[0])], redact)
+        return ModelReply("rejected", billed=False, detail=detail)
     report(caught.error)
     return ModelReply("unavailable", detail=f"its provider has a defect: it raised `{type(caught.error).__name__}`")
+
+
+@lru_cache(maxsize=64)
+def _redactor(key: str | None) -> SecretRedactor:
+    """Return the redactor of a key, cached: the forms of a key take longer to make than to look for."""
+    return SecretRedactor(() if key is None else (key,))
 
 
 def _own(call: ModelCall) -> ModelCall:
@@ -118,8 +128,7 @@ def _checked(reply: object, call: ModelCall, redact: _Redact) -> ModelReply:
 
 
 def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, redact: _Redact) -> ModelReply:
-    said = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
-    stated = {name: _stated(text, redact) for name, text in said.items()}
+    model, reply_id, detail = _stated((reply.model, reply.reply_id, reply.detail), redact)
     retry = reply.retry_after_ms if type(reply.retry_after_ms) is int else 0
     outcome, text, calls, fault = reply.outcome, "", tuple[Proposed, ...](), ""
     vectors = tuple[Vector, ...]()
@@ -134,33 +143,46 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, r
             if not all(map(any, vectors)):
                 fault = "one of its vectors has no direction: each of its numbers is 0 in float32"
     elif outcome == "answered":
-        text, calls = reply.text, tuple(reply.calls)
-        fault = _fault(text, calls)
-        if not fault:
-            text, calls = redact(text), tuple(_redacted(one, redact) for one in calls)
+        said = reply.text, tuple(reply.calls)
+        fault, text, calls = _own_answer(*said, redact)
+        if not fault and (text, calls) != said:
             # Redaction can make a text longer.
-            fault = _fault(text, calls)
+            fault, text, calls = _own_answer(text, calls, redact)
     if fault:
-        outcome, text, calls, stated = "malformed", "", (), {**stated, "detail": fault}
-        vectors = ()
+        outcome, text, calls, vectors, detail = "malformed", "", (), (), fault
     return ModelReply(
         outcome,
         text,
         calls,
-        usage=usage,
-        billed=reply.billed is not False,
-        retry_after_ms=min(max(retry, 0), MAX_RETRY_MS),
-        vectors=vectors,
-        **stated,
+        model,
+        reply_id,
+        usage,
+        reply.billed is not False,
+        min(max(retry, 0), MAX_RETRY_MS),
+        detail,
+        vectors,
     )
 
 
-def _redacted(made: Proposed, redact: _Redact) -> Proposed:
-    return Proposed(redact(made.call_id), redact(made.tool), redact(own_copy(dict(made.args))))
+def _own_answer(text: str, calls: tuple[Proposed, ...], redact: _Redact) -> tuple[str, str, tuple[Proposed, ...]]:
+    """Return ("", text, calls) of an answer as copies without the key, or (why it cannot be recorded, "", ()). Raises
+    if the answer cannot even be read.
+    """
+    if fault := _fault(text, calls):
+        return fault, "", ()
+    said = {str(at): {"args": dict(one.args), "call_id": one.call_id, "tool": one.tool} for at, one in enumerate(calls)}
+    raw = canonical({"text": text, **said})
+    if len(raw) > MAX_BYTES:
+        return f"it has more than {MAX_BYTES} bytes", "", ()
+    check_size(raw, MAX_DEPTH, MAX_NODES)
+    # One value, so that one look finds whether the key is in it. A name of a member could be the key.
+    own = loads(raw)
+    kept = dict(zip(own, redact(own).values(), strict=True))
+    made = (tuple(kept[str(at)].values()) for at in range(len(calls)))
+    return "", kept["text"], tuple(Proposed(call_id, tool, args) for args, call_id, tool in made)
 
 
 def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
-    """Return why an answer cannot be recorded, or an empty text. Raises if the answer cannot even be read."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return f"its text is not a text of at most {MAX_TEXT_CHARS} characters"
     if len(calls) > MAX_PROPOSED_CALLS:
@@ -172,10 +194,6 @@ def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
             return f"the name of a tool is not a text of at most {MAX_NAME_CHARS} characters"
         if not isinstance(one.args, Mapping):
             return "the arguments of a call of a tool are not an object"
-    raw = canonical([text, *([one.call_id, one.tool, dict(one.args)] for one in calls)])
-    if len(raw) > MAX_BYTES:
-        return f"it has more than {MAX_BYTES} bytes"
-    check_size(raw, MAX_DEPTH, MAX_NODES)
     return ""
 
 
@@ -208,13 +226,18 @@ def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
     with _Caught():
         raw = canonical(dict(usage.reported))
         check_size(raw, MAX_DEPTH, MAX_NODES)
-        kept = redact(own_copy(dict(usage.reported))) if len(raw) <= MAX_REPORTED_BYTES else {}
-        reported = kept if len(canonical(kept)) <= MAX_REPORTED_BYTES else {}
-    return ModelUsage(counts, redact(usage.tier.encode(errors="replace").decode())[:MAX_NAME_CHARS], reported)
+        if len(raw) <= MAX_REPORTED_BYTES:
+            own = loads(raw)
+            kept = redact(own)
+            reported = kept if kept == own or len(canonical(kept)) <= MAX_REPORTED_BYTES else {}
+    tier = redact(usage.tier.encode(errors="replace").decode())[:MAX_NAME_CHARS] if usage.tier else ""
+    return ModelUsage(counts, tier, reported)
 
 
-def _stated(text: object, redact: _Redact) -> str:
-    """Return a text that a provider states beside its answer: redacted before it is cut, so no secret is halved."""
-    if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
-        return ""
-    return without_secrets(redact(text.encode(errors="replace").decode()))[:MAX_STATED_CHARS]
+def _stated(texts: Iterable[object], redact: _Redact) -> Iterator[str]:
+    """Yield each text that a provider states beside its answer, or "" for what is not a text. A text is redacted before
+    it is cut, so no secret is halved.
+    """
+    valid = (one if isinstance(one, str) and len(one) <= MAX_TEXT_CHARS else "" for one in texts)
+    kept = redact({str(at): one.encode(errors="replace").decode() for at, one in enumerate(valid)})
+    return (without_secrets(one)[:MAX_STATED_CHARS] if one else "" for one in kept.values())

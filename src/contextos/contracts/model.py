@@ -13,6 +13,7 @@ The open objects of the specification (`metadata`, `args`, `output`, `input.cont
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -241,14 +242,26 @@ class Model(BaseModel):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return the copy that pydantic's own method returns, at less cost."""
-        if deep or self.__pydantic_extra__ is not None:
-            return super().model_copy(update=update, deep=deep)
         others = update or {}
-        return construct_instance(type(self), {**self.__dict__, **others}, self.__pydantic_fields_set__ | others.keys())
+        if self.__pydantic_extra__ is not None:
+            return super().model_copy(update=update, deep=deep)
+        fields = self.__dict__ if not deep else {name: _deep_copy(value) for name, value in self.__dict__.items()}
+        return construct_instance(type(self), {**fields, **others}, self.__pydantic_fields_set__ | others.keys())
 
     def to_json(self) -> dict[str, Any]:
         """Return this value as a JSON object with exactly the fields that were set, by their names in JSON."""
         return serialize_set_fields(self)
+
+
+def _deep_copy(value: Any) -> Any:
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if kind is tuple:
+        return value if _LEAVES.issuperset(map(type, value)) else tuple(map(_deep_copy, value))
+    if kind is dict:
+        return {name: _deep_copy(one) for name, one in value.items()}
+    return value.model_copy(deep=True) if isinstance(value, Model) else copy.deepcopy(value)
 
 
 @cache

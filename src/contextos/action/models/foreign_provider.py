@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from functools import lru_cache
 from struct import pack, unpack
 from types import TracebackType
@@ -25,7 +24,7 @@ from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import without_secrets
 from contextos.contracts.envelopes.models import TOKEN_KINDS, ModelOutcome, ModelProfile
-from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
+from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS, changed
 from contextos.contracts.ports.models import (
     MAX_PROPOSED_CALLS,
     MAX_USAGE_COUNT,
@@ -89,18 +88,18 @@ def _redactor(key: str | None) -> SecretRedactor:
 def _own(call: ModelCall) -> ModelCall:
     """Return the call with copies of its objects: a provider can change its arguments, and the run uses them again."""
     schema = call.output_schema
-    return replace(
+    return changed(
         call,
         profile=call.profile.model_copy(deep=True),
-        messages=tuple(replace(one, calls=tuple(map(_own_call, one.calls))) for one in call.messages),
-        tools=tuple(replace(one, input_schema=own_copy(dict(one.input_schema))) for one in call.tools),
+        messages=tuple(changed(one, calls=tuple(map(_own_call, one.calls))) for one in call.messages),
+        tools=tuple(changed(one, input_schema=own_copy(dict(one.input_schema))) for one in call.tools),
         output_schema=None if schema is None else own_copy(dict(schema)),
         headers=dict(call.headers),
     )
 
 
 def _own_call(made: Proposed) -> Proposed:
-    return replace(made, args=own_copy(dict(made.args)))
+    return changed(made, args=own_copy(dict(made.args)))
 
 
 def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callable[[BaseException], None]:

@@ -10,7 +10,6 @@ Source: Runtime Architecture, "AI Gateway / LLM Router"; docs/design/models.md.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from struct import pack
 from typing import Any, Final
@@ -285,7 +284,7 @@ class ModelGateway:
             detail = "the process that asked ended before the answer was on record"
             return {"outcome": "lost", "cost_units": decision.reserved_units, "unpriced": True, "detail": detail}
         assert self._ports.sender is not None, "a live run has what sends its calls"
-        call = replace(call, headers=self._ports.headers(key))
+        call = changed(call, headers=self._ports.headers(key))
         away = SharedCall(self._ports.turn)
         async with away:
             reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)

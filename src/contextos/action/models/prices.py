@@ -8,15 +8,14 @@ Source: Runtime Architecture, "AI Gateway / LLM Router"; API Contracts, "run_bud
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import ceil
 from typing import Final
 
-from contextos.contracts.envelopes.models import ModelPrices, ModelProfile, TokenKind
+from contextos.contracts.envelopes.models import ModelPrices, ModelProfile, TokenKind, billionths
 from contextos.contracts.model import MAX_COUNT, UNITS_PER_CENT
 from contextos.contracts.ports.models import ModelUsage
 
-UNITS_PER_DOLLAR: Final = 100 * UNITS_PER_CENT
+_OF_A_UNIT: Final = 10**24 // (100 * UNITS_PER_CENT)
+"""A unit in 10^-24 US dollars, in which prices (10^-15) times factors (10^-9) are summed."""
 BASE_TIERS: Final = frozenset({"", "standard", "default"})
 """The names of the service tier whose prices a profile states, for profiles whose `tiers` does not list it."""
 _PROMPT: Final[tuple[TokenKind, ...]] = ("input", "cached_input", "cache_write", "cache_write_1h")
@@ -37,13 +36,14 @@ def settled_units(usage: ModelUsage, prices: ModelPrices) -> int | None:
     counts = {"requests": 1, **usage.counts}
     if factor is None or any(count < 0 for count in counts.values()):
         return None
-    total = Fraction(0)
+    total = 0
     for kind, count in counts.items():
         price = prices.price(kind)
         if count and price is None:
             return None
-        total += Fraction(price or 0) * count
-    units = round(total * factor * UNITS_PER_DOLLAR)
+        total += (price or 0) * count
+    units, rest = divmod(total * factor, _OF_A_UNIT)
+    units += rest * 2 > _OF_A_UNIT - units % 2
     return units if units <= MAX_COUNT else None
 
 
@@ -56,19 +56,18 @@ def worst_case_units(profile: ModelProfile, input_tokens: int, max_output_tokens
     """
     prices = profile.prices
     total = _dearest(prices, _PROMPT) * input_tokens + _dearest(prices, _ANSWER) * max_output_tokens
-    total += Fraction(prices.price("requests") or 0)
-    factor = max(map(Fraction, ("1", *prices.tiers.values())))
-    return ceil(total * factor * UNITS_PER_DOLLAR)
+    total += prices.price("requests") or 0
+    return -(-total * max(map(billionths, ("1", *prices.tiers.values()))) // _OF_A_UNIT)
 
 
-def _dearest(prices: ModelPrices, kinds: tuple[TokenKind, ...]) -> Fraction:
+def _dearest(prices: ModelPrices, kinds: tuple[TokenKind, ...]) -> int:
     """Return the highest price of one token among these kinds."""
-    return Fraction(max((price for kind in kinds if (price := prices.price(kind)) is not None), default=0))
+    return max(prices.price(kind) or 0 for kind in kinds)
 
 
-def _factor(tier: str, prices: ModelPrices) -> Fraction | None:
-    """Return the factor by which a tier multiplies every price; None if the prices of the tier are not known."""
-    listed = prices.tiers.get(tier)
-    if listed is not None:
-        return Fraction(listed)
-    return Fraction(1) if tier in BASE_TIERS else None
+def _factor(tier: str, prices: ModelPrices) -> int | None:
+    """Return the factor by which a tier multiplies every price, in billionths; None if the prices of the tier are not
+    known.
+    """
+    listed = prices.tiers.get(tier, "1" if tier in BASE_TIERS else None)
+    return None if listed is None else billionths(listed)

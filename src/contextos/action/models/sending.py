@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from contextos.action.breaker import CircuitBreakers
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.action.models.foreign_provider import provider_reply, reporter
 from contextos.contracts.envelopes.models import DEFAULT_TOKENIZER, ModelOutcome, ModelProfile, ModelWire
+from contextos.contracts.model import changed
 from contextos.contracts.ports.concurrency import Concurrency, ForeignExit
 from contextos.contracts.ports.models import ModelCall, ModelProvider, ModelReply, OnText
 from contextos.contracts.ports.outside import Clock
@@ -127,7 +127,7 @@ class ModelSender:
         if profile.calls_per_minute is not None:
             self._begun.setdefault(place, deque()).append(now_us)
         try:
-            timed = replace(call, key=key, timeout_ms=left_ms, first_token_ms=min(call.first_token_ms, left_ms))
+            timed = changed(call, key=key, timeout_ms=left_ms, first_token_ms=min(call.first_token_ms, left_ms))
             reply = await self._within(tenant, provider, timed, on_text)
         finally:
             left = self._running[place] - 1

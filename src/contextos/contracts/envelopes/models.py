@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
@@ -125,6 +125,17 @@ ModelRef = Annotated[str, PIN]
 _NO_PRICE: Final = "the price of `{}` is missing; state it in US dollars for a million tokens"
 
 
+@lru_cache(maxsize=4_096)
+def billionths(price: Price) -> int:
+    """Return a price or factor, times 10^9.
+
+    >>> billionths("2.5")
+    2500000000
+    """
+    whole, _, decimals = price.partition(".")
+    return int(whole + decimals.ljust(9, "0"))
+
+
 class ModelPrices(Model):
     """What a provider bills, in US dollars: for each kind of token the price of a million, and for `requests` and
     `tool_requests` the price of one.
@@ -154,8 +165,8 @@ class ModelPrices(Model):
             raise ValueError(_NO_PRICE.format("input"))
         return self
 
-    def price(self, kind: TokenKind) -> Decimal | None:
-        """Return the price of one token or request of a kind in US dollars; None where there is none."""
+    def price(self, kind: TokenKind) -> int | None:
+        """Return the price of one token or request of a kind in 10^-15 US dollars; None where there is none."""
         stated = self.prices.get(kind)
         if stated is None and kind == "reasoning":
             stated = self.prices.get("output")
@@ -163,7 +174,7 @@ class ModelPrices(Model):
             stated = "0"
         if stated is None:
             return None
-        return Decimal(stated) if kind in ("requests", "tool_requests") else Decimal(stated) / 1_000_000
+        return billionths(stated) * (1_000_000 if kind in ("requests", "tool_requests") else 1)
 
 
 class ModelProfile(Model):

@@ -2,11 +2,11 @@
 
 With `--functions` by function; `--write` writes the table.
 
-Bytecode instructions of Python (opcodes) that a refund, a refund with approval and a `gate.call` of a read take, and
-how often each does what is dear. The same code gives the same numbers on any machine with the same minor version of
-Python, so `tests/test_cost.py` compares them with `benchmarks/cost.toml`. Each flow has run before, so its caches are
-warm, and counts as its cheapest of three times. The opcodes of the event loop and of threads that wait are left out:
-how often these look is a matter of time.
+Bytecode instructions of Python (opcodes) that a refund, a refund with approval, a `gate.call` of a read and a run with
+one question to a scripted model take, and how often each does what is dear. The same code gives the same numbers on any
+machine with the same minor version of Python, so `tests/test_cost.py` compares them with `benchmarks/cost.toml`. Each
+flow has run before, so its caches are warm, and counts as its cheapest of three times. The opcodes of the event loop
+and of threads that wait are left out: how often these look is a matter of time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from benchmarks import outside, refund_pack, sessions
+from benchmarks import model_runs, outside, refund_pack, sessions
 from contextos.adapters.function import trees
+from contextos.adapters.models.scripted import ScriptedModels
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import link
+from contextos.decision.planners.model import END_NAME
 from contextos.deployment.deployment import Deployment
 from contextos.runtime import code_pins
 from contextos.trust import seal
@@ -180,6 +182,15 @@ async def costs(folder: Path) -> Costs:
         await sessions.read(gate, number)
 
     found["gate.call of a read"] = await measured(counting, store, call)
+    outside.close(deployment)
+    (folder / "model").mkdir()
+    end = {"calls": [{"tool": END_NAME, "args": {"outcome": "escalated", "reason": "done"}}]}
+    deployment, store = await model_runs.opened(folder / "model", 1, "agent-0", ScriptedModels({"agent-0": [end] * 5}))
+
+    async def asked(number: int) -> None:
+        await model_runs.run(deployment, number, 0)
+
+    found["run of one model call"] = await measured(counting, store, asked)
     outside.close(deployment)
     return found
 

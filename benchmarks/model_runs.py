@@ -26,7 +26,7 @@ from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.models import ModelProfile
-from contextos.contracts.ports.models import ModelMessage
+from contextos.contracts.ports.models import ModelMessage, ModelProvider
 from contextos.contracts.ports.seams import Journal
 from contextos.control.artifacts import PACK_TYPE, PROFILE_TYPE, ROUTING_TYPE
 from contextos.deployment.acts.act import Actor
@@ -122,14 +122,14 @@ def measured_by(measure: Measure) -> Iterator[None]:
         yield
 
 
-def sender(port: int) -> ModelSender:
-    """Return what sends the calls of a deployment, as `contextos.open` makes it."""
+def sender(port: int, provider: ModelProvider | None = None) -> ModelSender:
+    """Return what sends the calls of a deployment, as `contextos.open` makes it. `provider` gets them all, if given."""
 
     async def pause(duration_us: int) -> None:
         await asyncio.sleep(duration_us / 1e6)
 
     breakers = CircuitBreakers(AdmissionLimits(), threading.Lock())
-    providers = Providers([f"127.0.0.1:{port}"], None)
+    providers = {"openai": provider} if provider is not None else Providers([f"127.0.0.1:{port}"], None)
     return ModelSender(providers, lambda _name: KEY, SystemClock(), breakers, AsyncioConcurrency(), pause)
 
 
@@ -143,7 +143,9 @@ def body_of_pack() -> dict[str, Any]:
     return body
 
 
-async def opened(path: Path, port: int, model: str) -> tuple[Deployment, outside.Watched]:
+async def opened(
+    path: Path, port: int, model: str, provider: ModelProvider | None = None
+) -> tuple[Deployment, outside.Watched]:
     """Return a deployment over SQLite in the folder `path` whose runs ask this model, and its watched store."""
     stores = SqliteStores(path / "contextos.db", clock=SystemClock())
     deployment = refund_pack.deploy(path, outside.Stubs(), stores, Owner(None))
@@ -159,7 +161,7 @@ async def opened(path: Path, port: int, model: str) -> tuple[Deployment, outside
     await refund_pack.put_in_force(deployment, refund_pack.TENANT, pack)
     adapters = dict(deployment.ports.adapters(refund_pack.TENANT))
     adapters["adp_orders"] = FunctionAdapter(adapters["adp_orders"].describe(), {"lookup": lookup})
-    deployment.ports = replace(deployment.ports, adapters=lambda _tenant: adapters, models=sender(port))
+    deployment.ports = replace(deployment.ports, adapters=lambda _tenant: adapters, models=sender(port, provider))
     return outside.watch(deployment)
 
 

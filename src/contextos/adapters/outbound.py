@@ -26,7 +26,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final, Self
 
@@ -155,6 +155,7 @@ def destination(url: str) -> Destination:
     return Destination(scheme, host, port, target)
 
 
+@lru_cache(maxsize=1_024)
 def is_public(address: str) -> bool:
     """Return whether an address is one of the public internet. One that embeds an IPv4 address is judged by the latter.
 
@@ -410,6 +411,7 @@ def _default_port(scheme: str) -> int:
     return 443 if scheme == "https" else 80
 
 
+@lru_cache(maxsize=1_024)
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:
     try:
         parsed = ip_address(address)
@@ -421,6 +423,7 @@ def _parsed(address: str) -> IPv4Address | IPv6Address | None:
     return parsed
 
 
+@lru_cache(maxsize=1_024)
 def _ipv4(host: str) -> IPv4Address | None:
     try:
         return IPv4Address(host)

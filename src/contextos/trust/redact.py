@@ -170,11 +170,11 @@ def _perhaps_contains(value: JsonValue, kinds: tuple[str, ...]) -> bool:
 
 @cache
 def _signs(kinds: tuple[str, ...]) -> Any:
-    """Return the pattern that the JSON of a value matches if something of these kinds is in it."""
+    """Return the pattern that an ASCII text, or the JSON of a value, matches if something of these kinds is in it."""
     return linear_pattern("|".join(_SIGNS[kind] for kind in kinds).encode())
 
 
-def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> JsonValue:
+def _redact_value(value: JsonValue, kinds: tuple[str, ...], found: set[str]) -> JsonValue:
     if isinstance(value, str):
         return _redact_text(value, kinds, found)
     if isinstance(value, dict):
@@ -196,7 +196,9 @@ def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> 
     return value
 
 
-def _redact_text(text: str, kinds: Collection[str], found: set[str]) -> str:
+def _redact_text(text: str, kinds: tuple[str, ...], found: set[str]) -> str:
+    if text.isascii() and _signs(kinds).search(text.encode()) is None:
+        return text
     for kind in kinds:
         redacted = _REDACTIONS[kind](text)
         if redacted != text:

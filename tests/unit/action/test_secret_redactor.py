@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import textwrap
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from contextos.action.secret_redactor import REDACTED, SecretRedactor
 
@@ -118,3 +121,20 @@ def test_a_short_secret_is_redacted_from_a_number_only_where_it_is_the_whole_num
     redact = SecretRedactor(["1000"], 4).redact
     assert redact([1000, 51000, 1795617124327, {"id": 10001}]) == [REDACTED, 51000, 1795617124327, {"id": 10001}]
     assert SecretRedactor(["48210077"]).redact({"id": 9482100771}) == {"id": REDACTED}
+
+
+PIECES = [SECRET, SECRET[:6], SECRET[6:], SECRET.encode().hex(), *(f"0x{one:02x}" for one in SECRET.encode())]
+PIECES += ["0", "x736b", "\n", "\\", '"', "[", "%2B", "&#43;", "ü", "plain", " ", "", "12345678"]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    TEXTS | st.sampled_from([None, True, 1e16, 0.5, 12345678, 9_123_456_780]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.sampled_from([[SECRET], ["12345678"], [SECRET, "1000"]]), st.sampled_from([4, 8]))
+@settings(max_examples=400)
+def test_one_look_at_a_value_finds_what_a_look_at_each_text_finds(value: Any, secrets: list[str], least: int) -> None:
+    redactor = SecretRedactor(secrets, least)
+    assert redactor.redact(value) == redactor._redacted(value)

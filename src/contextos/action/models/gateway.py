@@ -29,7 +29,7 @@ from contextos.action.models.questions import (
 )
 from contextos.action.models.router import BY_THE_RULE, RouteQuestion, RouteState, reserved_units, route, rule_of
 from contextos.action.models.sending import ModelSender
-from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.encoding.jcs import canonical, canonical_of_texts, digest
 from contextos.contracts.entries.account import Usage, cost_units
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.models import ModelCapability, ModelOperation, ModelProfile, RoutingDecision
@@ -119,7 +119,7 @@ class ModelGateway:
             key = f"{question.key}/{len(tried)}"
             if cancelled := await self._ports.cancelled(f"model/{key}"):
                 return cancelled
-            prompt = canonical(prompt_json(question))
+            prompt = canonical_of_texts(prompt_json(question))
             # Each text to embed has the whole context window, so the longest text decides.
             counted = question.texts or (prompt.decode(),)
             found: Any = lost or await self._journal.record_found(

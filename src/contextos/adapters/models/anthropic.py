@@ -18,11 +18,18 @@ from anthropic import AnthropicError, AsyncAnthropic, AsyncStream
 
 from contextos.adapters.models.anthropic_answer import StreamedMessage, message_reply
 from contextos.adapters.models.anthropic_request import MessagesRequest, messages_request
-from contextos.adapters.models.transport import Answer, NotTheProtocol, Sdk, exchange, sdk_arguments, streams
+from contextos.adapters.models.transport import (
+    Answer,
+    NotTheProtocol,
+    Sdk,
+    exchange,
+    request_json,
+    sdk_arguments,
+    streams,
+)
 from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.envelopes.models import ModelOutcome
 from contextos.contracts.ports.models import ModelCall, ModelReply, OnText
-from contextos.errors import InvalidInput, Problem
 
 _HEADERS: Final = {"anthropic-version": "2026-10-21"}
 _BY_TYPE: Final[Mapping[str, ModelOutcome]] = {
@@ -51,7 +58,7 @@ class AnthropicMessages:
 
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
         request = messages_request(call)
-        body = _body(request)
+        body = request_json(request.body)
 
         async def read(answer: Answer) -> ModelReply:
             if streams(call):
@@ -85,14 +92,6 @@ _SDK: Final = Sdk((AnthropicError,), messages_outcome)
 def _client() -> AsyncAnthropic:
     """Return the client of the SDK. A value that it takes from the environment is overridden here or never sent."""
     return AsyncAnthropic(**sdk_arguments(), webhook_key="", open_telemetry=False)
-
-
-def _body(request: MessagesRequest) -> bytes:
-    try:
-        return orjson.dumps(request.body, default=dict)
-    except TypeError:
-        detail = "the call has half a character, a number that is too large, or a value that is not JSON"
-        raise InvalidInput(Problem("/messages", "not_json", detail, "send what JSON can express")) from None
 
 
 async def _whole(body: bytes) -> Mapping[str, Any]:

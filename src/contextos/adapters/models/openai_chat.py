@@ -26,7 +26,7 @@ from contextos.adapters.models.openai_wire import (
     whole_answer,
 )
 from contextos.adapters.models.tool_names import ToolNames
-from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters, streams
+from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters, request_json, streams
 from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply, OnText
 
@@ -64,7 +64,7 @@ class OpenAIChat:
         if call.texts:
             return await embeddings(self._client, call)
         names = ToolNames.of(call)
-        body = _request(call, names)
+        body = request_json(_request(call, names))
 
         async def read(answer: Answer) -> ModelReply:
             choice = _Choice(answer, names)

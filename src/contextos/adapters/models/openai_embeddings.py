@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contextos.adapters.models.openai_wire import OPENAI, a_list, a_mapping, keep_usage, whole_answer
-from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters
+from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters, request_json
 from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.ports.models import ModelCall, ModelReply, Vector
 
@@ -26,9 +26,10 @@ async def embeddings(client: OutboundClient, call: ModelCall) -> ModelReply:
     """
     body = parameters(call, {"dimensions": lambda value: {"dimensions": value}})
     body |= {"model": call.profile.model, "input": list(call.texts), "encoding_format": "float"}
+    sent = request_json(body)
 
     async def read(answer: Answer) -> ModelReply:
-        stated = await whole_answer(_PATH, body)
+        stated = await whole_answer(_PATH, sent)
         answer.named(stated.get("model"), None)
         keep_usage(answer, stated.get("usage"), None, ("prompt_tokens", "completion_tokens"), answers=False)
         found = sorted(_vector(one) for one in a_list(stated.get("data"), "`data`"))

@@ -23,7 +23,7 @@ from contextos.adapters.models.openai_wire import (
     whole_answer,
 )
 from contextos.adapters.models.tool_names import ToolNames
-from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters, streams
+from contextos.adapters.models.transport import Answer, NotTheProtocol, exchange, parameters, request_json, streams
 from contextos.adapters.outbound import OutboundClient
 from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply, OnText
 
@@ -55,7 +55,7 @@ class OpenAIResponses:
 
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:
         names = ToolNames.of(call)
-        body = _request(call, names)
+        body = request_json(_request(call, names))
 
         async def read(answer: Answer) -> ModelReply:
             if streams(call):
@@ -111,7 +111,7 @@ def _items(message: ModelMessage, names: ToolNames) -> Iterator[dict[str, Any]]:
         }
 
 
-async def _streamed(answer: Answer, body: Mapping[str, Any], names: ToolNames) -> ModelReply:
+async def _streamed(answer: Answer, body: bytes, names: ToolNames) -> ModelReply:
     pieces, last = list[str](), None
     async for event in answer_events(_PATH, body):
         kind = event.get("type")

@@ -98,14 +98,15 @@ def _client() -> AsyncOpenAI:
     return AsyncOpenAI(**sdk_arguments(), **own)
 
 
-async def whole_answer(path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+async def whole_answer(path: str, body: bytes) -> Mapping[str, Any]:
     """Send a request that does not ask for a stream, and return its answer."""
-    return a_mapping((await _client().post(path, cast_to=httpx2.Response, body=body)).json(), "the answer")
+    answer = await _client().post(path, cast_to=httpx2.Response, content=body)
+    return a_mapping(answer.json(), "the answer")
 
 
-async def answer_events(path: str, body: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def answer_events(path: str, body: bytes) -> AsyncIterator[Mapping[str, Any]]:
     """Send a request, and yield the events of its answer as they arrive."""
-    stream = await _client().post(path, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object])
+    stream = await _client().post(path, cast_to=object, content=body, stream=True, stream_cls=AsyncStream[object])
     async for event in stream:
         yield a_mapping(event, "an event")
 

@@ -24,6 +24,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import httpx2
+import orjson
 
 from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, OutboundStream
 from contextos.contracts.envelopes.models import ModelOutcome
@@ -184,6 +185,19 @@ def parameters(call: ModelCall, known: Mapping[str, Callable[[object], Mapping[s
             )
         fields |= known[name](value)
     return fields
+
+
+def request_json(body: Mapping[str, Any]) -> bytes:
+    """Return the JSON of a request.
+
+    Raises:
+        InvalidInput: the request has something that JSON cannot express.
+    """
+    try:
+        return orjson.dumps(body, default=dict)
+    except TypeError:
+        detail = "the call has half a character, a number that is too large, or a value that is not JSON"
+        raise InvalidInput(Problem("/messages", "not_json", detail, "send what JSON can express")) from None
 
 
 def sdk_arguments() -> dict[str, Any]:

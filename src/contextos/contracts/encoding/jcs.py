@@ -68,6 +68,20 @@ def canonical(value: Any) -> bytes:
     return out if _is_plain(value) else _exact(value)
 
 
+def canonical_of_texts(value: Any) -> bytes:
+    """Return what `canonical` returns, sooner if `value` has long texts and few other parts: its parts are looked at,
+    and not its bytes. Raises as `canonical`.
+
+    >>> canonical_of_texts({"b": 1.0, "a": "long"})
+    b'{"a":"long","b":1}'
+    """
+    try:
+        out = _dumps(value, None, _ONLY_JSON)
+    except TypeError:
+        return _exact(value)
+    return out if _is_plain(value) else _exact(value)
+
+
 def read_canonical(raw: bytes) -> Any:
     """Return the JSON value whose canonical form is exactly `raw`. So no member occurs twice, and no text, number or
     order of members has a second spelling.

@@ -291,3 +291,26 @@ def test_an_answer_is_a_copy_that_its_provider_cannot_change() -> None:
         reply.calls
         == (ProposedCall("c/1", "adp_orders.lookup", {"order_id": "ord_881", "more": [1]}),) * MAX_PROPOSED_CALLS
     )
+
+
+def test_what_a_provider_writes_into_its_call_reaches_nobody() -> None:
+    known = ModelProfile.model_validate(profile(GOOD) | {"parameters": {"temperature": 0.5}})
+    before = known.to_json()
+    made = ProposedCall("c1", "adp_orders.lookup", {"order_id": "o1"})
+    call = ModelCall(known, (ModelMessage("assistant", "", (made,)),), 10, 1_000, 1_000, (), headers={"a": "b"})
+
+    def writes(given: ModelCall) -> Any:
+        for one in (given.profile.parameters, given.profile.prices.prices, given.profile.prices.tiers, given.headers):
+            one["output"] = "0"  # type: ignore[index]
+        given.messages[0].calls[0].args["order_id"] = "o2"  # type: ignore[index]
+        vars(given.profile.prices)["currency"] = vars(given.profile)["endpoint"] = "x"
+        given.profile.model_fields_set.clear()
+        return ModelReply("answered", "a")
+
+    reply = asyncio.run(provider_reply(Provider(writes), call, None, lambda _: None))
+    assert (reply.outcome, known.to_json(), call.headers, made.args) == (
+        "answered",
+        before,
+        {"a": "b"},
+        {"order_id": "o1"},
+    )

@@ -277,7 +277,7 @@ class Vocabulary:
             else:
                 continue
             return None if kind is NO_SUCH else replace(fact, path=path, type=kind)
-        if self.complete or (self.evidence is not None and self._nearest(path, TYPO_SIMILARITY)):
+        if self.complete or (self.evidence is not None and self._nearest_path(path, TYPO_SIMILARITY)):
             return None
         return fact
 
@@ -285,9 +285,9 @@ class Vocabulary:
         """Return the known path that is most like `path`, or None if no path is like it. If the root of `path` exists,
         only paths below this root are compared.
         """
-        return self._nearest(path, MIN_SIMILARITY)
+        return self._nearest_path(path, MIN_SIMILARITY)
 
-    def _nearest(self, path: str, min_similarity: float) -> str | None:
+    def _nearest_path(self, path: str, min_similarity: float) -> str | None:
         known = self.paths()
         same_root = [name for name in known if name.partition(".")[0] == path.partition(".")[0]]
         return nearest_name(path, same_root or known, min_similarity)

@@ -288,8 +288,8 @@ def problems_of(error: ValidationError, value: Any = MISSING, model: type[BaseMo
         remedy = str(item.get("ctx", {}).get("remedy", "")) or _REMEDIES.get(kind, "send what the schema says")
         path = item["loc"] if value is MISSING else _path_in_value(item["loc"], value, kind)
         if model is not None and value is not MISSING:
-            cause, wanted = explained(model, path, kind, value) or ("", "")
-            detail, remedy = cause or detail, str(item.get("ctx", {}).get("remedy", "")) or wanted or remedy
+            cause, better_remedy = explained(model, path, kind, value) or ("", "")
+            detail, remedy = cause or detail, str(item.get("ctx", {}).get("remedy", "")) or better_remedy or remedy
         # A value that fits no branch of a union has the same problem in each of them.
         problems.setdefault((pointer(path), detail), Problem(pointer(path), kind, detail, remedy))
     return list(problems.values())

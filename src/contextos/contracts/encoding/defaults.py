@@ -116,7 +116,7 @@ class _Filler:
 
     def filled(self, schema: Any, value: Any, path: tuple[str | int, ...], later: Collection[str] = ()) -> Any:
         if isinstance(value, dict):
-            return self._object(schema, value, path, later)
+            return self._fill_object(schema, value, path, later)
         if isinstance(value, list):
             value = deepcopy(value)
             for branch in self._branches(schema, value):
@@ -128,7 +128,7 @@ class _Filler:
                 ]
         return value
 
-    def _object(
+    def _fill_object(
         self, schema: Any, value: dict[str, Any], path: tuple[str | int, ...], later: Collection[str]
     ) -> dict[str, Any]:
         members = dict(value)
@@ -139,7 +139,7 @@ class _Filler:
                 if name not in members and name not in later and name not in required:
                     default = self.default(child)
                     if default is not MISSING:
-                        members[name] = self._count_copy(default, (*path, name))
+                        members[name] = self._copy_default(default, (*path, name))
             members = {
                 name: member if name in later else self.filled(properties.get(name, additional), member, (*path, name))
                 for name, member in members.items()
@@ -150,7 +150,7 @@ class _Filler:
         """Return the default that a schema, or a schema that it refers to, states; else `MISSING`."""
         return next((branch["default"] for branch in self._branches(schema, MISSING) if "default" in branch), MISSING)
 
-    def _count_copy(self, default: Any, path: tuple[str | int, ...]) -> Any:
+    def _copy_default(self, default: Any, path: tuple[str | int, ...]) -> Any:
         self.added += len(canonical(default))
         if self.added > MAX_FILLED_BYTES:
             detail = f"the defaults of these arguments are larger than {MAX_FILLED_BYTES} bytes"

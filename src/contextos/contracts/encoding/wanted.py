@@ -58,8 +58,8 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
         parent = resolve_pointer(document, pointer(path[:-1]))
         unused = [name for name in names if not isinstance(parent, Mapping) or name not in parent]
         suggestion = _nearest_name(str(path[-1])[:200], unused)
-        shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMES_SHOWN]) + ", …" * (len(names) > MAX_NAMES_SHOWN)
-        remedy = f"did you mean `{suggestion}`?" if suggestion else f"remove it; the names here are {shown}"
+        listing = ", ".join(f"`{name}`" for name in names[:MAX_NAMES_SHOWN]) + ", …" * (len(names) > MAX_NAMES_SHOWN)
+        remedy = f"did you mean `{suggestion}`?" if suggestion else f"remove it; the names here are {listing}"
         return f"there is no `{str(path[-1])[:80]}` here", remedy
     schemas = schemas_at(model, path)
     accepted = words_for(schemas, _json_schema(model))
@@ -124,8 +124,8 @@ def _describe_schema(schema: Mapping[str, Any], root: Any) -> str:
         classes = (_CLASSES.get(part, f"`{part}`") for part in re.findall("A-Za-z|.-.|.", match["members"]))
         return f"{text} of {match['min']} to {match['max']} characters: {', '.join(classes)}"
     if example := pattern_example(pattern):
-        shown = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
-        return f"{text} like `{example}`{shown}"
+        pattern_note = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
+        return f"{text} like `{example}`{pattern_note}"
     if kind == "array":
         text += _describe_items([*branches_of(root, schema.get("items"))])
     text += ' (`{"name": "value"}`)' * (kind == "object" and not _writable_names(schema))
@@ -182,15 +182,15 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def branches_of(root: Any, node: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the schemas of which `node` consists: the schema it refers to, and the branches of its unions."""
-    waiting, seen = [node], set[int]()
-    for schema in waiting:  # grows while it is walked
+    queue, seen = [node], set[int]()
+    for schema in queue:  # grows while it is walked
         if not isinstance(schema, Mapping) or id(schema) in seen:
             continue
         seen.add(id(schema))
         if "$ref" in schema:
-            waiting.append(resolve_pointer(root, str(schema["$ref"])[1:]))
+            queue.append(resolve_pointer(root, str(schema["$ref"])[1:]))
         branches = [branch for keyword in ("anyOf", "oneOf", "allOf") for branch in schema.get(keyword, ())]
-        waiting += branches
+        queue += branches
         if "$ref" not in schema and not branches:
             yield schema
 

@@ -260,12 +260,12 @@ class _Builder:
             return text
         value = self._read_core_scalar(text, event)
         if not self.foreign and text != "<<" and not self._is_same_in_1_1(text, value):
-            shown = text[:40]
-            detail = f"`{shown}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
+            excerpt = text[:40]
+            detail = f"`{excerpt}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
             number = self._read_core_scalar(text.replace("_", ""), event)
             alternative = f", or `{json.dumps(number)}` for the number" if isinstance(number, int | float) else ""
             alternative = alternative or (", or `true` or `false`" if text.isalpha() else "")
-            remedy = f'write `"{shown}"` for the text{alternative}'
+            remedy = f'write `"{excerpt}"` for the text{alternative}'
             self.faults += _malformed_at(event, "ambiguous", detail, remedy).problems
         return value
 

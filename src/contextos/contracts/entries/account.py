@@ -173,8 +173,8 @@ def cost_units(of_cents: float | int) -> int:
 
 def cents(units: int) -> float | int:
     """Convert units of 1/10,000 cent to US cents, with at most 4 decimals."""
-    whole, rest = divmod(units, UNITS_PER_CENT)
-    return whole if rest == 0 else units / UNITS_PER_CENT
+    whole, remainder = divmod(units, UNITS_PER_CENT)
+    return whole if remainder == 0 else units / UNITS_PER_CENT
 
 
 def answered_call(account: RunAccount, entry: Logged) -> None:

@@ -43,8 +43,8 @@ def _identity_reasons(entry: Logged) -> Because:
     if not entry.key and "claim" in body:
         principals = body["principals"]
         if principals is None:
-            why = displayed(body.get("claim_fault") or "the directory does not know the user and the agent")
-            yield "authority", None, f"nobody was authorised: {why}"
+            reason = displayed(body.get("claim_fault") or "the directory does not know the user and the agent")
+            yield "authority", None, f"nobody was authorised: {reason}"
             return
         user, agent = principals["user"], principals["agent"]
         roles = ", ".join(map(displayed, user["roles"])) or "no role"

@@ -95,8 +95,8 @@ def _dispatch_lines(entry: Logged, reader: StoryReader) -> Lines:
     if body["mode"] == "reconcile":
         attempts = reader.run.of("tool.retry_scheduled", "tool.dispatching")
         previous = [attempt for attempt in attempts if attempt.seq < entry.seq]
-        how = (previous[-1].body or {}).get("how", "") if previous else ""
-        note = f" ({_RETRY_TEXTS[how] if how == 'send_again' else 'asks what became of it'})"
+        action = (previous[-1].body or {}).get("how", "") if previous else ""
+        note = f" ({_RETRY_TEXTS[action] if action == 'send_again' else 'asks what became of it'})"
     yield f"calls {displayed(body['envelope']['capability_id'])} {displayed_json(body['envelope']['args'])}{note}"
 
 
@@ -154,8 +154,8 @@ _HAPPENED_TEXTS: Final = {True: "happened", False: "did not happen"}
 
 
 def _settlement_lines(entry: Logged, _: StoryReader) -> Lines:
-    by, evidence = displayed(entry.body["by"]), displayed(entry.body["evidence_ref"])
-    yield f"{by} settles: it {_HAPPENED_TEXTS[entry.body['happened']]} ({evidence})"
+    operator, evidence = displayed(entry.body["by"]), displayed(entry.body["evidence_ref"])
+    yield f"{operator} settles: it {_HAPPENED_TEXTS[entry.body['happened']]} ({evidence})"
 
 
 def _settlement_reasons(entry: Logged) -> Because:

@@ -197,10 +197,10 @@ def _route_reasons(entry: Logged) -> Because:
     if not body.get("candidates"):
         yield "model", None, f"no model was asked for {operation}: {_rule_text(body)}"
     for candidate in body.get("candidates", ()):
-        asked = "was asked" if candidate["reason"] == "chosen" else "was not asked"
+        outcome = "was asked" if candidate["reason"] == "chosen" else "was not asked"
         rule = f" ({_rule_text(body)})" if candidate["reason"] == "chosen" else ""
         profile, reason = displayed(candidate["profile"]), _reason_text(candidate)
-        yield "model", None, f"`{profile}` {asked} for {operation}: {reason}{rule}"
+        yield "model", None, f"`{profile}` {outcome} for {operation}: {reason}{rule}"
 
 
 def _rule_text(body: Mapping[str, Any]) -> str:
@@ -234,11 +234,11 @@ def _answer_text(body: Mapping[str, Any]) -> str:
     return f"{OUTCOME_TEXTS[body['outcome']]}{detail}: {', '.join(parts)}"
 
 
-def _judged_lines(entry: Logged, _: StoryReader) -> Lines:
+def _judgement_lines(entry: Logged, _: StoryReader) -> Lines:
     yield f"its answer was not taken: {'; '.join(map(displayed, entry.body['findings']))}"
 
 
-def _judged_reasons(entry: Logged) -> Because:
+def _judgement_reasons(entry: Logged) -> Because:
     yield "model", None, f"the answer was not taken: {'; '.join(map(displayed, entry.body['findings']))}"
 
 
@@ -294,7 +294,7 @@ MODEL_KINDS: Final[dict[str, Kind]] = {
         severity="warn",
         fold=_fold_judgement,
         told=picked("findings"),
-        story={"knew": _judged_lines},
-        why=_judged_reasons,
+        story={"knew": _judgement_lines},
+        why=_judgement_reasons,
     ),
 }

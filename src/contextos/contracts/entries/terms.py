@@ -36,8 +36,8 @@ LIVE: Final = term("live", "")
 
 def stated_terms(entries: Iterable[Logged]) -> set[int]:
     """Return the terms that these entries of a run state. An erased entry states none."""
-    stated = [(read, entry.body) for entry in entries if (read := _TERM_READERS.get(entry.kind)) and entry.body]
-    return {term(criterion, value) for read, body in stated for criterion, value in read(body)}
+    readers = [(read, entry.body) for entry in entries if (read := _TERM_READERS.get(entry.kind)) and entry.body]
+    return {term(criterion, value) for read, body in readers for criterion, value in read(body)}
 
 
 def standing_terms(state: str, status: str | None, *, ended: bool) -> tuple[int, ...]:

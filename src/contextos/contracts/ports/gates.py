@@ -72,12 +72,12 @@ class Refused:
 
     def __str__(self) -> str:
         # Reasons with the same remedy state it once, after the last of them.
-        last = {one.remedy: number for number, one in enumerate(self.reasons)}
-        said = (
-            str(one if last[one.remedy] == number else replace(one, remedy=""))
-            for number, one in enumerate(self.reasons)
+        last_numbers = {reason.remedy: number for number, reason in enumerate(self.reasons)}
+        texts = (
+            str(reason if last_numbers[reason.remedy] == number else replace(reason, remedy=""))
+            for number, reason in enumerate(self.reasons)
         )
-        return "refused: " + "; ".join(said)
+        return "refused: " + "; ".join(texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def _fact_edge(fact: Sent) -> dict[str, Any]:
     return {**subject, **{name: fact[member] for name, member in names.items()}, **labels}
 
 
-def _shown_facts(sent: Sent) -> dict[str, str]:
+def _ended_facts(sent: Sent) -> dict[str, str]:
     """Return the facts that end, each with the evidence: all shown facts of this subject and predicate."""
     key = (sent["subject"], sent["predicate"])
     return {fact["fact_id"]: sent["source"] for fact in sent["facts"] if (fact["subject"], fact["predicate"]) == key}
@@ -289,8 +289,8 @@ ACT_ROUTES: Final[Mapping[str, Callable[[Sent, Acts], list[dict[str, Any]]]]] = 
     "pins": _pin_acts,
     "pins/withdraw": _unpin_acts,
     "facts": lambda sent, acts: _graph_acts(sent, acts, [_fact_edge(sent)], {}),
-    "facts/replace": lambda sent, acts: _graph_acts(sent, acts, [_fact_edge(sent)], _shown_facts(sent)),
-    "facts/retract": lambda sent, acts: _graph_acts(sent, acts, [], _shown_facts(sent)),
+    "facts/replace": lambda sent, acts: _graph_acts(sent, acts, [_fact_edge(sent)], _ended_facts(sent)),
+    "facts/retract": lambda sent, acts: _graph_acts(sent, acts, [], _ended_facts(sent)),
     "facts/load": _load_acts,
     "memories/{proposal}/review": _review_acts,
     "models/{ref}/check": _model_check_acts,

@@ -52,7 +52,7 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
             question_line("unknown", f"found nowhere, so the agent made it: {', '.join(map(displayed, unknown))}")
         )
     lines += [
-        question_line("secret", f"{displayed(name)} is not shown; {_origin(places)}")
+        question_line("secret", f"{displayed(name)} is not shown; {_origin_text(places)}")
         for name, places in secrets.items()
     ]
     lines += [
@@ -90,7 +90,7 @@ def question_line(label: str, text: str) -> str:
     return f"  {label:<10} {_escape_blanks(text)}"
 
 
-def _origin(places: Sequence[str]) -> str:
+def _origin_text(places: Sequence[str]) -> str:
     return "the agent made it" if list(places) == NOWHERE else f"it was found in {', '.join(map(displayed, places))}"
 
 

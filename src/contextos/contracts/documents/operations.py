@@ -35,7 +35,9 @@ class OperationDocument:
 
 @final_fields
 class ApprovalDocument:
-    """The state of one approval request. The question and the answer are in the journal, where they can be erased."""
+    """The state of one approval request. The question and the answer are in the journal, where they can be erased.
+    `deadline_us` is Unix time in microseconds.
+    """
 
     approval_id: str
     gate_id: str
@@ -65,7 +67,7 @@ class PasskeyCount:
 @final_fields
 class CircuitDocument:
     """The state of one circuit breaker in the process `process`. It is written at each change of state, for operators
-    to read.
+    to read. Times are Unix microseconds.
     """
 
     adapter_id: str

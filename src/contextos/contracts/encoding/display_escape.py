@@ -21,7 +21,7 @@ BLANK: Final = "\u2800\U0001d159"
 """Symbols that are drawn as nothing although their Unicode category is not that of a blank."""
 
 MAX_UNSEEN: Final = 4
-"""The most soft hyphens in a text of prose that count as ordinary; a caller limits variants of ideographs likewise."""
+"""The most soft hyphens in a text of prose that count as ordinary; a caller can pass it as `variants` too."""
 
 _SYMBOL: Final = r"[\u00a9\u00ae\u203c\u2049\u2100-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001fbff]"
 _SOFT_HYPHEN: Final = re.compile(
@@ -98,7 +98,7 @@ def hidden_character(text: str, *, prose: bool = False) -> str:
 def without_ordinary(text: str, variants: int = 0) -> str:
     """Return prose without `ORDINARY_WRITING`, without the first `MAX_UNSEEN` soft hyphens within words of one script,
     and without the first `variants` selectors of ideographs. There are 256 such selectors, so each of them can carry a
-    byte of hidden text: in a text of others none counts as ordinary.
+    byte of hidden text: for a text from outside `variants` is 0.
     """
     text = _IDEOGRAPH_VARIANT.sub("", text, count=variants) if variants else text
     return ORDINARY_WRITING.sub("", _SOFT_HYPHEN.sub("", text, count=MAX_UNSEEN))
@@ -107,7 +107,7 @@ def without_ordinary(text: str, variants: int = 0) -> str:
 def without_hidden(text: str) -> str:
     """Return prose with a space in the place of each character that `hidden_character` finds.
 
-    Soft hyphens and variants of ideographs are left out: without them the text is the same one.
+    Soft hyphens and variants of ideographs are left out: a reader sees the same text without them.
     """
     text = _IDEOGRAPH_VARIANT.sub("", text.replace("\u00ad", ""))
     if text.isascii() and text.isprintable():

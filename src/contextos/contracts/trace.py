@@ -227,9 +227,9 @@ def begun_trace(trace_id: str, span_id: str, caller: TraceContext | None = None)
 
     Nothing else of the caller's trace is taken over.
     """
-    root = {"trace_id": trace_id, "span_id": span_id, "trace_flags": f"{SAMPLED | RANDOM:02x}"}
+    fields = {"trace_id": trace_id, "span_id": span_id, "trace_flags": f"{SAMPLED | RANDOM:02x}"}
     link = {"link": {"trace_id": caller.trace_id, "span_id": caller.span_id}} if caller is not None else {}
-    return TraceContext.model_validate(root | link)
+    return TraceContext.model_validate(fields | link)
 
 
 def continued_trace(caller: TraceContext, *, trusted: bool) -> TraceContext:

@@ -76,8 +76,8 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
         remedy = f"did you mean `{suggestion}`?" if suggestion else f"write {accepted}"
         return "it is not one of the allowed values", remedy
     if kind in ("too_short", "too_long") and isinstance(value, list | dict):
-        size = f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}"
-        return size, f"write {accepted}"
+        fault = f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}"
+        return fault, f"write {accepted}"
     if kind.endswith("_type") or kind == "int_from_float":
         patterns = ((schema, safe_pattern(schema.get("pattern", ""))) for schema in schemas)
         matching = (schema for schema, pattern in patterns if pattern and pattern.search(str(value)))

@@ -173,12 +173,12 @@ def _graph_acts(
         for edge_id in _edge_ids(edge):
             by_id.setdefault(edge_id, edge)
     expected: list[dict[str, Any]] = []
-    written: list[dict[str, Any]] = []
+    written_edges: list[dict[str, Any]] = []
     for act in acts:
         actual = act["arguments"]
         arguments: dict[str, Any] = {"commit": last_commit + 1}
         if act["kind"] == "graph.written":
-            written += [by_id[edge_id] for edge_id in actual["edges"]] or [{}]
+            written_edges += [by_id[edge_id] for edge_id in actual["edges"]] or [{}]
             if sent.get("nodes"):
                 arguments["nodes"] = content_address(sent["nodes"])
             edge_ids = actual["edges"]
@@ -189,7 +189,7 @@ def _graph_acts(
             digest = fact_digest(fact["subject"], fact["predicate"], fact["value"])
             arguments |= {"edge_id": fact["fact_id"], "evidence_ref": ref, "fact_digest": digest}
             expected.append(_act(sent, "graph.withdrawn", arguments, last_commit))
-    actual_edges = [canonical(edge) for edge in written]
+    actual_edges = [canonical(edge) for edge in written_edges]
     shown_ids = by_id.keys() & facts.keys() - ended.keys() if keep_shown else set()
     needed = {canonical(edge) for edge in by_id.values()} - {canonical(by_id[edge_id]) for edge_id in shown_ids}
     # A commit that writes no edge says so, once.

@@ -110,13 +110,13 @@ class MinuteQuota(Generic[KeyT]):
 
     def take(self, key: KeyT, now_us: int) -> int:
         """Use one unit of the key's quota and return 0; if none is left, return the microseconds until there is one."""
-        kept = self._used_until_us
+        used_until_us = self._used_until_us
         # Only forward steps of the clock count, so that a clock that is set back uses nothing up.
         self._elapsed_us += max(0, now_us - self._last_us)
         self._last_us = now_us
-        used_us = max(kept.pop(key, 0), self._elapsed_us)
+        used_us = max(used_until_us.pop(key, 0), self._elapsed_us)
         early_us = used_us + self._part_us - self._elapsed_us - PERIOD_US
-        kept[key] = used_us if early_us > 0 else used_us + self._part_us
-        if len(kept) > MAX_KEPT_KEYS:
-            del kept[next(iter(kept))]
+        used_until_us[key] = used_us if early_us > 0 else used_us + self._part_us
+        if len(used_until_us) > MAX_KEPT_KEYS:
+            del used_until_us[next(iter(used_until_us))]
         return max(0, early_us)

@@ -13,7 +13,7 @@ from contextos.contracts.scope import Capability
 from contextos.errors import InvalidInput
 
 _SOURCES: Final = ("request", "parameter", "pack", "evidence", "step")
-_GIVEN_BY_STEPS: Final = frozenset({"evidence", "step"})
+_STEP_SOURCES: Final = frozenset({"evidence", "step"})
 
 
 class ParsedStep(NamedTuple):
@@ -56,12 +56,12 @@ def binding_of(value: Any) -> Binding | None:
     """
     if isinstance(value, dict) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
         source, pointer = value["from"], value["pointer"]
-        return _binding(source, pointer) if isinstance(pointer, str) else Binding.model_validate(value)
+        return _make_binding(source, pointer) if isinstance(pointer, str) else Binding.model_validate(value)
     return None
 
 
 @lru_cache(1024)
-def _binding(source: str, pointer: str) -> Binding:
+def _make_binding(source: str, pointer: str) -> Binding:
     return Binding.model_validate({"from": source, "pointer": pointer})
 
 
@@ -77,17 +77,17 @@ def plan_with_defaults(plan: Plan, capabilities: Mapping[str, Capability], befor
     Raises:
         InvalidInput: as `with_defaults`.
     """
-    steps, filled = [], {one.step.id: one for one in before if one.parsed.has_defaults}
+    steps, known_by_id = [], {known.step.id: known for known in before if known.parsed.has_defaults}
     for step in plan.steps:
-        tool, same = capabilities.get(step.tool), filled.get(step.id)
-        if tool is not None and not (same and _is_same(same, step, tool)):
-            params = _with_defaults(step, tool)
+        tool, known = capabilities.get(step.tool), known_by_id.get(step.id)
+        if tool is not None and not (known and _is_same(known, step, tool)):
+            params = _params_with_defaults(step, tool)
             step = step if params == step.params else step.model_copy(update={"params": params})
         steps.append(step)
     return plan if steps == [*plan.steps] else plan.model_copy(update={"steps": tuple(steps)})
 
 
-def _with_defaults(step: PlanStep, tool: Capability) -> dict[str, Any]:
+def _params_with_defaults(step: PlanStep, tool: Capability) -> dict[str, Any]:
     bound = [name for name, value in step.params.items() if binding_of(value) is not None]
     return with_defaults(tool.definition.input_schema, step.params, bound)
 
@@ -108,46 +108,46 @@ def resolve_params(
     Raises:
         InvalidInput: as `with_defaults`.
     """
-    parsed = _parsed(params)
-    args, missing = _resolved(parsed, sources)
+    parsed = _parse_params(params)
+    args, missing = _resolve_params(parsed, sources)
     origins = {name: origin for name, origin in _origins(parsed).items() if name in args}
     return with_defaults(schema, args, missing), origins, missing
 
 
 def parsed_steps(steps: Iterable[PlanStep], capabilities: Mapping[str, Capability]) -> tuple[ParsedStep, ...]:
     """Return the steps whose tools are registered, in their order, with their parameters parsed."""
-    found = []
+    parsed = []
     for step in steps:
         if (tool := capabilities.get(step.tool)) is not None:
             try:
-                has_defaults = _with_defaults(step, tool) == step.params
+                has_defaults = _params_with_defaults(step, tool) == step.params
             except InvalidInput:
                 has_defaults = False
-            found.append(_step(step, tool, has_defaults))
-    return tuple(found)
+            parsed.append(_parse_step(step, tool, has_defaults))
+    return tuple(parsed)
 
 
-def _step(step: PlanStep, tool: Capability, has_defaults: bool) -> ParsedStep:
-    params = _parsed(step.params)
-    reads = {source for _, source, _, _ in params if source is not None}
+def _parse_step(step: PlanStep, tool: Capability, has_defaults: bool) -> ParsedStep:
+    params = _parse_params(step.params)
+    bindings = {source for _, source, _, _ in params if source is not None}
     return ParsedStep(
-        step, tool, params, _origins(params), bool(reads), _GIVEN_BY_STEPS.isdisjoint(reads), has_defaults
+        step, tool, params, _origins(params), bool(bindings), _STEP_SOURCES.isdisjoint(bindings), has_defaults
     )
 
 
 def known_steps(steps: Iterable[ParsedStep], sources: Mapping[str, Any]) -> tuple[KnownStep, ...]:
     """Return these steps with the values of their arguments in `sources`."""
     known = []
-    for one in steps:
-        args, missing = _resolved(one.params, sources)
+    for parsed in steps:
+        args, missing = _resolve_params(parsed.params, sources)
         is_filled = True
         try:
-            args = with_defaults(one.capability.definition.input_schema, args, missing)
+            args = with_defaults(parsed.capability.definition.input_schema, args, missing)
         except InvalidInput:  # The executor refuses the step.
             args, is_filled = with_defaults({}, args, missing), False
-        origins = {name: one.origins[name] for name in one.origins if name in args} if missing else one.origins
-        is_final = one.is_settled and is_filled
-        known.append(KnownStep(one.step, one.capability, args, missing, origins, one, is_final, is_filled))
+        origins = {name: parsed.origins[name] for name in parsed.origins if name in args} if missing else parsed.origins
+        is_final = parsed.is_settled and is_filled
+        known.append(KnownStep(parsed.step, parsed.capability, args, missing, origins, parsed, is_final, is_filled))
     return tuple(known)
 
 
@@ -157,39 +157,39 @@ def steps_of_plan(
     """Return the steps of a plan that has its defaults, as `known_steps` does. `before` are steps that were resolved
     from the same sources: a step that was made from one of them takes over its arguments.
     """
-    resolved = {one.step.id: one for one in before}
-    found: list[KnownStep] = []
+    known_by_id = {known.step.id: known for known in before}
+    steps: list[KnownStep] = []
     for step in plan.steps:
-        tool, same = capabilities.get(step.tool), resolved.get(step.id)
-        if same is not None and tool is not None and _is_same(same, step, tool):
-            found.append(same if same.step is step else same._replace(step=step))
+        tool, known = capabilities.get(step.tool), known_by_id.get(step.id)
+        if known is not None and tool is not None and _is_same(known, step, tool):
+            steps.append(known if known.step is step else known._replace(step=step))
         elif tool is not None:
-            found += known_steps((_step(step, tool, True),), sources)
-    return tuple(found)
+            steps += known_steps((_parse_step(step, tool, True),), sources)
+    return tuple(steps)
 
 
-def _parsed(params: Mapping[str, Any]) -> tuple[tuple[str, str | None, str, Any], ...]:
-    found = []
+def _parse_params(params: Mapping[str, Any]) -> tuple[tuple[str, str | None, str, Any], ...]:
+    parsed = []
     for name in sorted(params):
         binding = binding_of(params[name])
-        source, place = (binding.source, binding.pointer) if binding else (None, "")
-        found.append((name, source, place, params[name]))
-    return tuple(found)
+        source, pointer = (binding.source, binding.pointer) if binding else (None, "")
+        parsed.append((name, source, pointer, params[name]))
+    return tuple(parsed)
 
 
 def _origins(parsed: Iterable[tuple[str, str | None, str, Any]]) -> dict[str, str]:
-    return {name: f"{source}:{place}" if source else "literal" for name, source, place, _ in parsed}
+    return {name: f"{source}:{pointer}" if source else "literal" for name, source, pointer, _ in parsed}
 
 
-def _resolved(
+def _resolve_params(
     parsed: Iterable[tuple[str, str | None, str, Any]], sources: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the arguments that have a value in `sources`, and the names of the others."""
     args: dict[str, Any] = {}
     missing: list[str] = []
-    for name, source, place, value in parsed:
+    for name, source, pointer, value in parsed:
         if source is not None:
-            value = resolve_pointer(sources[source], place) if source in sources else MISSING
+            value = resolve_pointer(sources[source], pointer) if source in sources else MISSING
         if value is MISSING:
             missing.append(name)
         else:

@@ -39,13 +39,13 @@ class KnownFacts(dict[str, Any]):
         self, facts: Mapping[str, Any], members: Mapping[str, bytes] | None = None, served: Served | None = None
     ) -> None:
         super().__init__(facts)
-        self._members = members if members is not None else _members(facts, {})
-        self.served = served or _served(facts)
+        self._members = members if members is not None else _digest_members(facts, {})
+        self.served = served or _intent_and_environment(facts)
 
     def also(self, facts: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> KnownFacts:
         """Return these facts with the roots of `facts` added or replaced. `digests` has known digests of roots."""
         served = None if "run" in facts or "request" in facts else self.served
-        return KnownFacts({**self, **facts}, {**self._members, **_members(facts, digests or {})}, served)
+        return KnownFacts({**self, **facts}, {**self._members, **_digest_members(facts, digests or {})}, served)
 
     def digest(self, tool: CapabilityView | None = None) -> str:
         """Return the content address of the object of the digests of all roots, including `capability` for `tool`."""
@@ -53,15 +53,15 @@ class KnownFacts(dict[str, Any]):
         return digest(b"{%b}" % b",".join(members))
 
 
-def _members(facts: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, bytes]:
+def _digest_members(facts: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, bytes]:
     return {root: fact_member(root, value, digests.get(root)) for root, value in facts.items()}
 
 
-def _served(facts: Mapping[str, Any]) -> Served:
-    run, request = ({} if not isinstance(one, dict) else one for one in (facts.get("run"), facts.get("request")))
-    stated = (run.get("intent"), request.get("intent"), run.get("environment"))
-    of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)
-    return of_run or of_request if None in (of_run, of_request) or of_run == of_request else None, environment
+def _intent_and_environment(facts: Mapping[str, Any]) -> Served:
+    run, request = ({} if not isinstance(root, dict) else root for root in (facts.get("run"), facts.get("request")))
+    names = (run.get("intent"), request.get("intent"), run.get("environment"))
+    *intents, environment = (name if isinstance(name, str) and name else None for name in names)
+    return intents[0] or intents[1] if None in intents or intents[0] == intents[1] else None, environment
 
 
 @final_fields
@@ -88,7 +88,7 @@ class Controls:
             self.must_escalate | other.must_escalate,
             self.requires | other.requires,
             {
-                name: _distinct((*self.arg_constraints.get(name, ()), *other.arg_constraints.get(name, ())))
+                name: _distinct_constraints((*self.arg_constraints.get(name, ()), *other.arg_constraints.get(name, ())))
                 for name in names
             },
         )
@@ -97,14 +97,14 @@ class Controls:
         """Return the decision with these controls united into its own."""
         if self == NO_CONTROLS:
             return decision
-        own = Controls.of(decision)
-        united = own | self
+        raised = Controls.of(decision)
+        united = raised | self
         changed: dict[str, Any] = {
             name: tuple(sorted(getattr(united, name)))
             for name in ("gates", "must_escalate", "requires")
-            if getattr(united, name) != getattr(own, name)
+            if getattr(united, name) != getattr(raised, name)
         }
-        if united.arg_constraints != own.arg_constraints:
+        if united.arg_constraints != raised.arg_constraints:
             changed["arg_constraints"] = united.arg_constraints
         return decision.model_copy(update=changed) if changed else decision
 
@@ -124,36 +124,36 @@ class RunControls:
 
     def with_compiled(self, decisions: Mapping[str, PolicyDecision]) -> RunControls:
         """Add the decisions at `compile`, by capability."""
-        return RunControls(_united(self.capabilities, decisions.items()), self.steps)
+        return RunControls(_unite(self.capabilities, decisions.items()), self.steps)
 
     def with_planned(self, revision: int, decisions: Mapping[str, PolicyDecision]) -> RunControls:
         """Add the decisions at `plan`, by step id."""
-        keyed = ((f"{revision}/{step_id}", decision) for step_id, decision in decisions.items())
-        return RunControls(self.capabilities, _united(self.steps, keyed))
+        by_key = ((f"{revision}/{step_id}", decision) for step_id, decision in decisions.items())
+        return RunControls(self.capabilities, _unite(self.steps, by_key))
 
     def on_call(self, capability_id: str, key: str) -> Controls:
         """Return the controls on the call of a capability by the step with this key."""
-        of_tool, of_step = self.capabilities.get(capability_id), self.steps.get(key)
-        return of_tool | of_step if of_tool and of_step else of_tool or of_step or NO_CONTROLS
+        by_tool, by_step = self.capabilities.get(capability_id), self.steps.get(key)
+        return by_tool | by_step if by_tool and by_step else by_tool or by_step or NO_CONTROLS
 
     @property
     def must_escalate(self) -> tuple[str, ...]:
         """Return the guardrails that escalate the whole run, raised about any capability."""
-        return tuple(sorted(frozenset().union(*(one.must_escalate for one in self.capabilities.values()))))
+        return tuple(sorted(frozenset().union(*(controls.must_escalate for controls in self.capabilities.values()))))
 
 
 NO_RUN_CONTROLS = RunControls()
 
 
-def _united(raised: Mapping[str, Controls], decisions: Iterable[tuple[str, PolicyDecision]]) -> dict[str, Controls]:
-    united = dict(raised)
+def _unite(controls: Mapping[str, Controls], decisions: Iterable[tuple[str, PolicyDecision]]) -> dict[str, Controls]:
+    united = dict(controls)
     for name, decision in decisions:
         if decision.gates or decision.must_escalate or decision.requires or decision.arg_constraints:
             united[name] = united.get(name, NO_CONTROLS) | Controls.of(decision)
     return united
 
 
-def _distinct(constraints: Iterable[ArgConstraint]) -> tuple[ArgConstraint, ...]:
+def _distinct_constraints(constraints: Iterable[ArgConstraint]) -> tuple[ArgConstraint, ...]:
     by_text = {canonical(constraint.to_json()): constraint for constraint in constraints}
     return tuple(by_text.values())
 
@@ -167,11 +167,11 @@ def bind_prohibited(
     """
     if not prohibiting:
         return decision
-    by = tuple(rule for rule in matched if decision.capability_id in prohibiting.get(rule, ()))
-    if not by:
+    prohibiting_ids = tuple(rule for rule in matched if decision.capability_id in prohibiting.get(rule, ()))
+    if not prohibiting_ids:
         return decision
     # A pack that observes is bound by the rules above it also where its own rules deny the same call.
-    denying = tuple(dict.fromkeys((*decision.denying_rule_ids, *by)))
+    denying = tuple(dict.fromkeys((*decision.denying_rule_ids, *prohibiting_ids)))
     denied = {"allowed": False, "reason": "prohibited"} if decision.allowed else {}
     return decision.model_copy(update={"denying_rule_ids": denying, **denied})
 

@@ -42,8 +42,8 @@ ENVIRONMENTS: Final = ("dev", "staging", "prod")
 PROFILES: Final = ("embedded", "service")
 """The profiles of a deployment."""
 
-_CALL: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "commit")
-_LATE: Final[tuple[Point, ...]] = ("execute", "commit")
+_CALL_POINTS: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "commit")
+_LATE_POINTS: Final[tuple[Point, ...]] = ("execute", "commit")
 
 MIN_SIMILARITY: Final = 0.6
 TYPO_SIMILARITY: Final = 0.9
@@ -73,22 +73,22 @@ class DeclaredFact:
         return self.supplier == "caller"
 
 
-def _facts(
+def _declare_facts(
     root: str, supplier: Supplier, points: tuple[Point, ...], always: str, optional: str = ""
 ) -> Iterator[DeclaredFact]:
     """Yield the facts of one root that are declared as `name:type` words; those of `optional` can be absent."""
-    for words, present in ((always, True), (optional, False)):
+    for words, is_always in ((always, True), (optional, False)):
         for word in words.split():
             name, _, kind = word.partition(":")
-            yield DeclaredFact(f"{root}.{name}", kind or None, supplier, points, present)
+            yield DeclaredFact(f"{root}.{name}", kind or None, supplier, points, is_always)
 
 
 FACTS: Final[tuple[DeclaredFact, ...]] = (
-    *_facts("request", "intent catalog", POINTS, "intent:string", "channel:string locale:string"),
-    *_facts("request", "request", POINTS, "mode:string"),
-    *_facts("request", "caller", POINTS, "message:string request_id:string", "context.<name>"),
-    *_facts("user", "directory", POINTS, "user_id:string role:string"),
-    *_facts(
+    *_declare_facts("request", "intent catalog", POINTS, "intent:string", "channel:string locale:string"),
+    *_declare_facts("request", "request", POINTS, "mode:string"),
+    *_declare_facts("request", "caller", POINTS, "message:string request_id:string", "context.<name>"),
+    *_declare_facts("user", "directory", POINTS, "user_id:string role:string"),
+    *_declare_facts(
         "user",
         "directory",
         POINTS,
@@ -96,7 +96,7 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
         "roles:array<string> scopes:array<string> delegation_live:boolean organization_id:string "
         "team_ids:array<string> project_ids:array<string> platform_admin:boolean",
     ),
-    *_facts(
+    *_declare_facts(
         "agent",
         "directory",
         POINTS,
@@ -104,36 +104,36 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
         "ceiling:string",
         "scopes:array<string> platform_scopes:array<string> max_cost_cents:number",
     ),
-    *_facts("tenant", "request", POINTS, "tenant_id:string"),
-    *_facts("run", "run", POINTS, "run_id:string safety_mode:string mode:string"),
-    *_facts("run", "deployment", POINTS, "environment:string"),
-    *_facts(
+    *_declare_facts("tenant", "request", POINTS, "tenant_id:string"),
+    *_declare_facts("run", "run", POINTS, "run_id:string safety_mode:string mode:string"),
+    *_declare_facts("run", "deployment", POINTS, "environment:string"),
+    *_declare_facts(
         "capability",
         "adapter definition",
-        _CALL,
+        _CALL_POINTS,
         "capability_id:string kind:string risk_level:string approval_mode:string external:boolean",
     ),
-    *_facts("args", "call", _LATE, "", "<argument>"),
-    *_facts("provenance", "call", _LATE, "", "<argument>:string"),
-    *_facts("origin", "call", _LATE, "", "<argument>:string"),
-    *_facts("integrity", "call", _LATE, "", "<argument>:string"),
-    *_facts("classification", "call", _LATE, "", "<argument>:string"),
-    *_facts("evidence", "evidence", _LATE, "", "<name>"),
-    *_facts("history", "history index", _LATE, "", "<name>:number"),
-    *_facts("clock", "clock", _LATE, "", "<business_hours>"),
-    *_facts(
+    *_declare_facts("args", "call", _LATE_POINTS, "", "<argument>"),
+    *_declare_facts("provenance", "call", _LATE_POINTS, "", "<argument>:string"),
+    *_declare_facts("origin", "call", _LATE_POINTS, "", "<argument>:string"),
+    *_declare_facts("integrity", "call", _LATE_POINTS, "", "<argument>:string"),
+    *_declare_facts("classification", "call", _LATE_POINTS, "", "<argument>:string"),
+    *_declare_facts("evidence", "evidence", _LATE_POINTS, "", "<name>"),
+    *_declare_facts("history", "history index", _LATE_POINTS, "", "<name>:number"),
+    *_declare_facts("clock", "clock", _LATE_POINTS, "", "<business_hours>"),
+    *_declare_facts(
         "memory",
         "memory proposal",
         ("memory",),
         "entity:string predicate:string write_class:string tier_target:string classification:string consent:string",
     ),
-    *_facts(
+    *_declare_facts(
         "model",
         "model profile",
         ("model",),
         "profile_id:string model:string wire:string regions:array<string> data_class:string retention:string",
     ),
-    *_facts("model", "call", ("model",), "operation:string shown_class:string cost_cents:number"),
+    *_declare_facts("model", "call", ("model",), "operation:string shown_class:string cost_cents:number"),
 )
 """Every fact. `provenance.<argument>` is `literal` or `source:pointer`, as the plan binds the argument.
 
@@ -184,7 +184,7 @@ LATE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "compile" not in f
 
 _DECLARED: Final = {fact.path: fact for fact in FACTS}
 
-_NAMES: Final = {root: frozenset(fact.path.split(".")[1] for fact in FACTS if fact.root == root) for root in ROOTS}
+_ROOT_NAMES: Final = {root: frozenset(fact.path.split(".")[1] for fact in FACTS if fact.root == root) for root in ROOTS}
 """The names that are declared directly below each root."""
 
 
@@ -192,13 +192,13 @@ def declared_fact(path: str, declared: Mapping[str, DeclaredFact] = _DECLARED) -
     """Return the declaration that covers a path, or None. A placeholder covers everything below it."""
     if path in declared and "<" not in path:
         return declared[path]
-    covering = (fact for fact in declared.values() if "<" in fact.path and path.startswith(fact.path.partition("<")[0]))
-    return next(covering, None)
+    matching = (fact for fact in declared.values() if "<" in fact.path and path.startswith(fact.path.partition("<")[0]))
+    return next(matching, None)
 
 
 def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of `values` that are declared below `root`: a rule can read no others."""
-    return {name: value for name, value in values.items() if name in _NAMES[root]}
+    return {name: value for name, value in values.items() if name in _ROOT_NAMES[root]}
 
 
 EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})
@@ -235,29 +235,29 @@ class Vocabulary:
 
     def find(self, path: str, capability: str | None = None) -> DeclaredFact | None:
         """Return the declaration of a path as read by a rule about `capability`, or None if there is no such fact."""
-        found = declared_fact(path, self.declared)
-        if found is None or "<" not in found.path:
-            return found
+        fact = declared_fact(path, self.declared)
+        if fact is None or "<" not in fact.path:
+            return fact
         segments = path.split(".")
-        if found.root == "history":
-            declared = self.history.get(path.partition(".")[2])
-            fits = declared is not None and capability in declared.counted()
-            return replace(found, path=path) if fits else None
-        if found.root == "clock":
+        if fact.root == "history":
+            history_fact = self.history.get(path.partition(".")[2])
+            is_known = history_fact is not None and capability in history_fact.counted()
+            return replace(fact, path=path) if is_known else None
+        if fact.root == "clock":
             name, _, part = path.removeprefix("clock.").partition(".")
-            fits = name in self.hours and part in CLOCK_PARTS
-            return replace(found, path=path, type=CLOCK_PARTS[part]) if fits else None
-        if found.root == "evidence":
-            return self._evidence(path, found)
-        if found.root in ("args", *TRACED_ROOTS) and self.arguments is not None:
+            is_known = name in self.hours and part in CLOCK_PARTS
+            return replace(fact, path=path, type=CLOCK_PARTS[part]) if is_known else None
+        if fact.root == "evidence":
+            return self._find_evidence(path, fact)
+        if fact.root in ("args", *TRACED_ROOTS) and self.arguments is not None:
             if capability is not None and capability not in self.arguments:
-                return found
+                return fact
             schemas = list(self.arguments.values()) if capability is None else [self.arguments[capability]]
-            if found.root != "args":
-                return found if any(property_type(one, segments[1:2]) is not NO_SUCH for one in schemas) else None
-            kinds = {kind for one in schemas if (kind := property_type(one, segments[1:])) is not NO_SUCH}
-            return replace(found, path=path, type=kinds.pop() if len(kinds) == 1 else None) if kinds else None
-        return found
+            if fact.root != "args":
+                return fact if any(property_type(schema, segments[1:2]) is not NO_SUCH for schema in schemas) else None
+            types = {kind for schema in schemas if (kind := property_type(schema, segments[1:])) is not NO_SUCH}
+            return replace(fact, path=path, type=types.pop() if len(types) == 1 else None) if types else None
+        return fact
 
     def values(self, path: str) -> tuple[str, ...]:
         """Return all texts that the fact at `path` can be, or an empty tuple if it can be any text."""
@@ -267,39 +267,39 @@ class Vocabulary:
             return WEEKDAYS
         return VALUES.get(path) or VALUES.get(path.partition(".")[0], ())
 
-    def _evidence(self, path: str, found: DeclaredFact) -> DeclaredFact | None:
-        below = path.partition(".")[2]
+    def _find_evidence(self, path: str, fact: DeclaredFact) -> DeclaredFact | None:
+        subpath = path.partition(".")[2]
         for name, schema in (self.evidence or {}).items():
-            if below == name:
+            if subpath == name:
                 kind = None if schema is None else "object"
-            elif below.startswith(f"{name}."):
-                kind = None if schema is None else property_type(schema, below[len(name) + 1 :].split("."))
+            elif subpath.startswith(f"{name}."):
+                kind = None if schema is None else property_type(schema, subpath[len(name) + 1 :].split("."))
             else:
                 continue
-            return None if kind is NO_SUCH else replace(found, path=path, type=kind)
-        if self.complete or (self.evidence is not None and self._nearest(path, TYPO_SIMILARITY)):
+            return None if kind is NO_SUCH else replace(fact, path=path, type=kind)
+        if self.complete or (self.evidence is not None and self._nearest_path(path, TYPO_SIMILARITY)):
             return None
-        return found
+        return fact
 
     def nearest(self, path: str) -> str | None:
         """Return the known path that is most like `path`, or None if no path is like it. If the root of `path` exists,
         only paths below this root are compared.
         """
-        return self._nearest(path, MIN_SIMILARITY)
+        return self._nearest_path(path, MIN_SIMILARITY)
 
-    def _nearest(self, path: str, least: float) -> str | None:
+    def _nearest_path(self, path: str, min_similarity: float) -> str | None:
         known = self.paths()
-        own = [one for one in known if one.partition(".")[0] == path.partition(".")[0]]
-        return nearest_name(path, own or known, least)
+        same_root = [name for name in known if name.partition(".")[0] == path.partition(".")[0]]
+        return nearest_name(path, same_root or known, min_similarity)
 
     def paths(self) -> list[str]:
         """Return every known path, without placeholders."""
         known = [path for path in self.declared if "<" not in path] + [f"history.{name}" for name in self.history]
         known += [f"clock.{name}.{part}" for name in self.hours for part in CLOCK_PARTS]
         for schema in (self.arguments or {}).values():
-            known += [f"{root}.{name}" for name in _properties(schema) for root in ("args", *TRACED_ROOTS)]
+            known += [f"{root}.{name}" for name in _property_names(schema) for root in ("args", *TRACED_ROOTS)]
         for name, output in (self.evidence or {}).items():
-            known += [f"evidence.{name}", *(f"evidence.{name}.{one}" for one in _properties(output or {}))]
+            known += [f"evidence.{name}", *(f"evidence.{name}.{member}" for member in _property_names(output or {}))]
         return sorted(set(known))
 
 
@@ -330,8 +330,8 @@ def property_type(schema: Mapping[str, Any], segments: list[str]) -> str | None:
 
 def nearest_name(name: str, known: Any, least: float = MIN_SIMILARITY) -> str | None:
     """Return the name in `known` that is most like `name`, or None if no name has at least the likeness `least`."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
+    return matches[0] if matches else None
 
 
 def name_remedy(name: str, known: Any) -> str:
@@ -340,8 +340,8 @@ def name_remedy(name: str, known: Any) -> str:
     >>> name_remedy("depoly", ("deploy", "refund")), name_remedy("x", ("deploy", "refund"))
     ('did you mean `deploy`?', 'use one of deploy, refund')
     """
-    near = nearest_name(name[:200], known)
-    return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
+    nearest = nearest_name(name[:200], known)
+    return f"did you mean `{nearest}`?" if nearest else f"use one of {', '.join(known)}"
 
 
 def tool_remedy(name: str, tools: Sequence[str]) -> str:
@@ -351,11 +351,11 @@ def tool_remedy(name: str, tools: Sequence[str]) -> str:
     >>> tool_remedy("scale", ("deploy.scale", "deploy.rollback"))
     'did you mean `deploy.scale`?'
     """
-    own_names = {tool.rpartition(".")[2]: tool for tool in tools}
-    near = nearest_name(name[:200], [*tools, *own_names])
-    return f"did you mean `{own_names.get(near, near)}`?" if near else f"use one of {', '.join(tools)}"
+    short_names = {tool.rpartition(".")[2]: tool for tool in tools}
+    nearest = nearest_name(name[:200], [*tools, *short_names])
+    return f"did you mean `{short_names.get(nearest, nearest)}`?" if nearest else f"use one of {', '.join(tools)}"
 
 
-def _properties(schema: Mapping[str, Any]) -> list[str]:
-    found = schema.get("properties")
-    return list(found) if isinstance(found, Mapping) else []
+def _property_names(schema: Mapping[str, Any]) -> list[str]:
+    properties = schema.get("properties")
+    return list(properties) if isinstance(properties, Mapping) else []

@@ -49,22 +49,22 @@ class Form:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the loose form; `sealed_schema` replaces its pattern with the sealed pattern."""
-        loose = core_schema.str_schema(
+        loose_schema = core_schema.str_schema(
             pattern=f"^(?:{self.loose})$",
             max_length=self.max_chars,
             strict=True,
             metadata={_SEALED: f"^(?:{self.sealed})$"},
         )
         return core_schema.custom_error_schema(
-            self._beyond_pattern(loose),
+            self._check_beyond_pattern(loose_schema),
             custom_error_type="id_form",
             custom_error_message="this is not {title}",
             custom_error_context={"title": an(self.title), "remedy": f"write it like `{self.example}`"},
         )
 
-    def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
+    def _check_beyond_pattern(self, schema: CoreSchema) -> CoreSchema:
         """Add the checks that a pattern cannot express; most forms have none."""
-        return matched
+        return schema
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {
@@ -83,43 +83,43 @@ def sealed_schema(schema: Any) -> Any:
         return [sealed_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    copied = {name: sealed_schema(item) for name, item in schema.items()}
+    copy = {name: sealed_schema(item) for name, item in schema.items()}
     metadata = schema.get("metadata")
     if isinstance(metadata, dict) and _SEALED in metadata:
-        copied["pattern"] = metadata[_SEALED]
-    return copied
+        copy["pattern"] = metadata[_SEALED]
+    return copy
 
 
 class _Strict(Form):
     """A form with a check that a pattern cannot express."""
 
     def fits(self, value: str, *, sealed: bool = False) -> bool:
-        return super().fits(value, sealed=sealed) and self._holds(value)
+        return super().fits(value, sealed=sealed) and self._passes_check(value)
 
-    def _holds(self, value: str) -> bool:
+    def _passes_check(self, value: str) -> bool:
         """Return whether a value that matches the pattern also passes the check."""
         raise NotImplementedError
 
-    def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
+    def _check_beyond_pattern(self, schema: CoreSchema) -> CoreSchema:
         def check(value: str) -> str:
-            if not self._holds(value):
+            if not self._passes_check(value):
                 raise ValueError(self.title)
             return value
 
-        return core_schema.no_info_after_validator_function(check, matched)
+        return core_schema.no_info_after_validator_function(check, schema)
 
 
 class _Timestamp(_Strict):
     """A form whose digits must be a date that exists."""
 
-    def _holds(self, value: str) -> bool:
+    def _passes_check(self, value: str) -> bool:
         return utc_time(value) == value
 
 
 class _NotZero(_Strict):
     """Hex digits that are not all 0 (W3C Trace Context)."""
 
-    def _holds(self, value: str) -> bool:
+    def _passes_check(self, value: str) -> bool:
         return value.strip("0") != ""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -132,17 +132,17 @@ _NAME: Final = "[A-Za-z0-9_.:-]{1,128}"
 _SEGMENT: Final = r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*|\.[A-Za-z0-9_-][A-Za-z0-9._-]*|\.\.[A-Za-z0-9._-]+)"
 
 
-def _prefixed(title: str, prefix: str, example: str) -> Form:
+def _prefixed_form(title: str, prefix: str, example: str) -> Form:
     return Form(title, prefix + example, prefix + "[!-~]+", prefix + _HEX + "{16}")
 
 
-RUN: Final = _prefixed("run id", "run_", "a1b2c3d4e5f60718")
-TOOL_CALL: Final = _prefixed("tool call id", "tool_", "0f1e2d3c4b5a6978")
-POLICY_DECISION: Final = _prefixed("policy decision id", "pol_", "0f1e2d3c4b5a6978")
-REPLAY_PACKET: Final = _prefixed("replay packet id", "rp_", "0f1e2d3c4b5a6978")
-PLAN: Final = _prefixed("plan id", "plan_", "0f1e2d3c4b5a6978")
-ROUTING: Final = _prefixed("routing decision id", "route_", "0f1e2d3c4b5a6978")
-PROPOSAL: Final = _prefixed("memory proposal id", "mwp_", "0f1e2d3c4b5a6978")
+RUN: Final = _prefixed_form("run id", "run_", "a1b2c3d4e5f60718")
+TOOL_CALL: Final = _prefixed_form("tool call id", "tool_", "0f1e2d3c4b5a6978")
+POLICY_DECISION: Final = _prefixed_form("policy decision id", "pol_", "0f1e2d3c4b5a6978")
+REPLAY_PACKET: Final = _prefixed_form("replay packet id", "rp_", "0f1e2d3c4b5a6978")
+PLAN: Final = _prefixed_form("plan id", "plan_", "0f1e2d3c4b5a6978")
+ROUTING: Final = _prefixed_form("routing decision id", "route_", "0f1e2d3c4b5a6978")
+PROPOSAL: Final = _prefixed_form("memory proposal id", "mwp_", "0f1e2d3c4b5a6978")
 RECORD: Final = Form(
     "decision record id",
     "dr_2026_05_04_0f1e2d3c4b5a6978",

@@ -126,9 +126,9 @@ def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry
         "tenant": tenant,
         "v": ENTRY_FORMAT,
     }
-    covered = "sha256:" + sha256(_dumps(header)).hexdigest()
+    entry_hash = "sha256:" + sha256(_dumps(header)).hexdigest()
     return new_tuple(
-        Entry, (tenant, run, seq, kind, key, at_us, by, digest, prev_hash, covered, body, salt, ENTRY_FORMAT)
+        Entry, (tenant, run, seq, kind, key, at_us, by, digest, prev_hash, entry_hash, body, salt, ENTRY_FORMAT)
     )
 
 
@@ -140,11 +140,11 @@ def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, 
     A store uses the parts to compute the hash inside its insert, where `prev_hash` and `seq` become known. `digest` is
     the draft's `body_digest`.
     """
-    before = {"at_us": draft.at_us, "body_digest": digest, "by": draft.by, "key": draft.key, "kind": draft.kind}
+    known_fields = {"at_us": draft.at_us, "body_digest": digest, "by": draft.by, "key": draft.key, "kind": draft.kind}
     return (
-        _spelled(before)[:-1] + ',"prev_hash":"',
-        '",' + _spelled({"run": run})[1:-1] + ',"seq":',
-        "," + _spelled({"tenant": tenant, "v": ENTRY_FORMAT})[1:],
+        _header_json(known_fields)[:-1] + ',"prev_hash":"',
+        '",' + _header_json({"run": run})[1:-1] + ',"seq":',
+        "," + _header_json({"tenant": tenant, "v": ENTRY_FORMAT})[1:],
     )
 
 
@@ -153,7 +153,7 @@ def header_hash(entry: Entry) -> str:
     return "sha256:" + sha256(_dumps(dict(zip(_HEADER, _header_of(entry), strict=True)))).hexdigest()
 
 
-def _spelled(part: dict[str, Any]) -> str:
+def _header_json(part: dict[str, Any]) -> str:
     return orjson.dumps(part, None, orjson.OPT_SORT_KEYS).decode()
 
 

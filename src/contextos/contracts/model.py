@@ -69,14 +69,14 @@ def changed(value: ValueT, /, **others: Any) -> ValueT:
     """
     kind: Any = type(value)
     names, values_of = _fields_of(kind)
-    made: ValueT = kind(**(dict(zip(names, values_of(value), strict=True)) | others))
-    return made
+    copy: ValueT = kind(**(dict(zip(names, values_of(value), strict=True)) | others))
+    return copy
 
 
 @cache
 def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """Return the names of all fields (two or more), and a function that returns their values in this order."""
-    names = tuple(one.name for one in fields(kind))
+    names = tuple(data_field.name for data_field in fields(kind))
     return names, attrgetter(*names)
 
 
@@ -93,11 +93,11 @@ class ListOnly:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         items = handler(source)
         if self.at_least:
-            counted = core_schema.tuple_variable_schema(core_schema.any_schema(), min_length=self.at_least)
-            items = core_schema.chain_schema([items, counted], serialization=items.get("serialization"))
-        a_list = core_schema.is_instance_schema((list, tuple), cls_repr="list")
-        checked = core_schema.custom_error_schema(a_list, custom_error_type="list_type")
-        return core_schema.json_or_python_schema(items, core_schema.chain_schema([checked, items]))
+            min_length = core_schema.tuple_variable_schema(core_schema.any_schema(), min_length=self.at_least)
+            items = core_schema.chain_schema([items, min_length], serialization=items.get("serialization"))
+        is_list = core_schema.is_instance_schema((list, tuple), cls_repr="list")
+        list_check = core_schema.custom_error_schema(is_list, custom_error_type="list_type")
+        return core_schema.json_or_python_schema(items, core_schema.chain_schema([list_check, items]))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         assert schema["type"] == "json-or-python", "pydantic passes the schema that was made above"
@@ -113,8 +113,8 @@ class NotNull:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         nullable = handler(source)
         assert nullable["type"] == "nullable", "the annotation is for an optional field"
-        present: CoreSchema = nullable["schema"]
-        return present
+        inner: CoreSchema = nullable["schema"]
+        return inner
 
 
 Seq = Annotated[tuple[ItemT, ...], Strict(False), Field(max_length=MAX_ITEMS), ListOnly()]
@@ -154,7 +154,7 @@ OpenObject = dict[str, Any]
 """An object that the specification leaves open: any JSON within the limits of `contracts.encoding.codec`."""
 
 
-def _four_decimals(value: float | int) -> float | int:
+def _check_decimals(value: float | int) -> float | int:
     if round(value, 4) != value:
         raise ValueError("more than 4 decimals; give US cents in steps of 1/10,000 cent")
     return value
@@ -162,7 +162,7 @@ def _four_decimals(value: float | int) -> float | int:
 
 Cents = Annotated[
     Annotated[float, Field(ge=0, le=MAX_CENTS)] | Annotated[int, Field(ge=0, le=MAX_CENTS)],
-    AfterValidator(_four_decimals),
+    AfterValidator(_check_decimals),
 ]
 """US cents with at most 4 decimals."""
 
@@ -196,11 +196,11 @@ class Model(BaseModel):
         Raises:
             pydantic.ValidationError: the value breaks a rule; the error lists every fault.
         """
-        faults = list(_faults(self, ()))
+        faults = list(_sealing_errors(self, ()))
         try:
             value = type(self).validate_sealed(self.to_json())
         except ValidationError as error:
-            faults += map(_reraised, error.errors(include_url=False))
+            faults += map(_to_error_details, error.errors(include_url=False))
         else:
             if not faults:
                 return value
@@ -215,7 +215,7 @@ class Model(BaseModel):
             pydantic.ValidationError: `body` breaks a rule.
         """
         value = cls.validate_sealed(body)
-        if faults := list(_faults(value, ())):
+        if faults := list(_sealing_errors(value, ())):
             raise ValidationError.from_exception_data(cls.__name__, faults)
         return value
 
@@ -227,8 +227,8 @@ class Model(BaseModel):
         Raises:
             pydantic.ValidationError: `body` breaks a rule.
         """
-        made: Self = _sealed_validator(cls).validate_python(body)
-        return made
+        instance: Self = _sealed_validator(cls).validate_python(body)
+        return instance
 
     @classmethod
     def construct_trusted(cls, fields: dict[str, Any], *, unset: str | None = None) -> Self:
@@ -280,27 +280,27 @@ def _sealed_validator(model: type[Model]) -> SchemaValidator:
     return build_validator(sealed_schema(core_schema_of(model)))
 
 
-def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
+def _sealing_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
     """Yield each missing field and each broken rule between fields, anywhere in `value`."""
     kind = type(value)
     if kind is tuple or kind is dict:
-        for at, child in enumerate(value) if kind is tuple else value.items():
+        for key, child in enumerate(value) if kind is tuple else value.items():
             if type(child) not in _LEAVES:
-                yield from _faults(child, (*path, at))
+                yield from _sealing_errors(child, (*path, key))
     elif isinstance(value, Model):
         wire = _wire_names(type(value))
         for name in value.required_when_sealed:
             if getattr(value, name) is None:
                 yield InitErrorDetails(type="missing", loc=(*path, wire[name]), input=None)
         for name, reason in value.sealing_faults():
-            broken = PydanticCustomError("sealing", "{reason}", {"reason": reason})
-            yield InitErrorDetails(type=broken, loc=(*path, wire[name]), input=getattr(value, name))
+            error = PydanticCustomError("sealing", "{reason}", {"reason": reason})
+            yield InitErrorDetails(type=error, loc=(*path, wire[name]), input=getattr(value, name))
         for name, child in value.__dict__.items():
             if type(child) not in _LEAVES:
-                yield from _faults(child, (*path, wire[name]))
+                yield from _sealing_errors(child, (*path, wire[name]))
 
 
-def _reraised(item: Any) -> InitErrorDetails:
+def _to_error_details(item: Any) -> InitErrorDetails:
     """Convert an error as pydantic reports it into the form from which pydantic raises it."""
     context = item.get("ctx", {}) | {"message": item["msg"]}
     error = PydanticCustomError(item["type"], "{message}", context)

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, SchemaValidator
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-_set: Final = object.__setattr__
+_set_attribute: Final = object.__setattr__
 
 
 def construct_instance(model: type[ModelT], fields: dict[str, Any], fields_set: set[str]) -> ModelT:
@@ -23,12 +23,12 @@ def construct_instance(model: type[ModelT], fields: dict[str, Any], fields_set: 
     kept and not copied, so the caller must not change them. Models with private attributes or extra fields are not
     supported.
     """
-    made = model.__new__(model)
-    _set(made, "__dict__", fields)
-    _set(made, "__pydantic_fields_set__", fields_set)
-    _set(made, "__pydantic_extra__", None)
-    _set(made, "__pydantic_private__", None)
-    return made
+    instance = model.__new__(model)
+    _set_attribute(instance, "__dict__", fields)
+    _set_attribute(instance, "__pydantic_fields_set__", fields_set)
+    _set_attribute(instance, "__pydantic_extra__", None)
+    _set_attribute(instance, "__pydantic_private__", None)
+    return instance
 
 
 def serialize_set_fields(instance: BaseModel, include: set[str] | None = None) -> dict[str, Any]:

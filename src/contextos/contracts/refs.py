@@ -42,11 +42,11 @@ _SHAPES: Final[dict[Scheme, _Shape]] = {
 
 
 def _grammar(*, sealed: bool) -> str:
-    kinds = []
+    patterns = []
     for scheme, shape in _SHAPES.items():
         forms = [form.sealed if sealed else form.loose for form in (shape.subject, shape.version) if form]
-        kinds.append(f"{scheme}:" + shape.mark.join(forms))
-    return "|".join(kinds)
+        patterns.append(f"{scheme}:" + shape.mark.join(forms))
+    return "|".join(patterns)
 
 
 EVIDENCE: Final = ids.Form(
@@ -85,10 +85,10 @@ def parse_ref(text: str, *, sealed: bool = False) -> Ref:
     if not EVIDENCE.fits(text, sealed=sealed):
         remedy = f"write it like `{EVIDENCE.example}`"
         raise InvalidEnvelope(Problem("", "evidence_ref", "this is not an evidence ref", remedy))
-    name, _, rest = text.partition(":")
+    name, _, remainder = text.partition(":")
     scheme = cast(Scheme, name)
     mark = _SHAPES[scheme].mark
-    subject, _, version = rest.partition(mark) if mark else (rest, "", "")
+    subject, _, version = remainder.partition(mark) if mark else (remainder, "", "")
     return Ref(scheme, subject, version)
 
 
@@ -98,36 +98,36 @@ def kg_ref(ceid: str, snapshot_id: str) -> str:
     Raises:
         InvalidEnvelope: the parts do not make a reference. All constructors below raise it too.
     """
-    return _text(Ref("kg", ceid, snapshot_id))
+    return _format_checked(Ref("kg", ceid, snapshot_id))
 
 
 def tool_ref(capability_id: str, tool_call_id: str) -> str:
     """Return the reference of the result of one tool call."""
-    return _text(Ref("tool", capability_id, tool_call_id))
+    return _format_checked(Ref("tool", capability_id, tool_call_id))
 
 
 def policy_ref(bundle_id: str, rule_id: str) -> str:
     """Return the reference of a rule in a policy bundle."""
-    return _text(Ref("policy", bundle_id, rule_id))
+    return _format_checked(Ref("policy", bundle_id, rule_id))
 
 
 def artifact_ref(artifact_id: str, revision_id: str) -> str:
     """Return the reference of a revision of an artifact."""
-    return _text(Ref("artifact", artifact_id, revision_id))
+    return _format_checked(Ref("artifact", artifact_id, revision_id))
 
 
 def attachment_ref(artifact_id: str, digest: str) -> str:
     """Return the reference of the bytes of an attachment; `digest` is `sha256:` and 64 hex digits."""
-    return _text(Ref("attachment", artifact_id, digest))
+    return _format_checked(Ref("attachment", artifact_id, digest))
 
 
 def memory_ref(memory_id: str) -> str:
     """Return the reference of a promoted memory."""
-    return _text(Ref("memory", memory_id))
+    return _format_checked(Ref("memory", memory_id))
 
 
 @lru_cache(1024)
-def _text(ref: Ref) -> str:
+def _format_checked(ref: Ref) -> str:
     text = str(ref)
     # Not `assert`, which `python -O` removes: no later check would find a wrong reference.
     if parse_ref(text) != ref:

@@ -55,7 +55,7 @@ PUBLISHED: Final[dict[str, tuple[str, tuple[type[Model], ...]]]] = {
 
 def published() -> dict[str, dict[str, Any]]:
     """Return every published schema by its name, such as `run-context.v1`."""
-    return {name: _schema(name, title, models) for name, (title, models) in PUBLISHED.items()}
+    return {name: _published_schema(name, title, models) for name, (title, models) in PUBLISHED.items()}
 
 
 def file_name(name: str) -> str:
@@ -79,24 +79,24 @@ def field_descriptions(model: type[Model]) -> dict[str, str]:
     Raises:
         InvalidInput: the source of the model is not installed.
     """
-    found: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if not issubclass(one, Model) or one is Model:
+    descriptions: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not issubclass(cls, Model) or cls is Model:
             continue
         (body,) = (
             node.body
-            for node in _source(one.__module__).body
-            if isinstance(node, ast.ClassDef) and node.name == one.__name__
+            for node in _parse_source(cls.__module__).body
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__
         )
-        for stated, below in pairwise(body):
-            match stated, below:
+        for statement, next_statement in pairwise(body):
+            match statement, next_statement:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
-    return found
+                    descriptions[name] = " ".join(text.split())
+    return descriptions
 
 
 @cache
-def _source(module: str) -> ast.Module:
+def _parse_source(module: str) -> ast.Module:
     try:
         return ast.parse(inspect.getsource(sys.modules[module]))
     except OSError:
@@ -109,18 +109,18 @@ class DescribedSchema(GenerateJsonSchema):
     """The schema of a model; the description of each field comes before the description of the field's type."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        made = super().model_schema(schema)
+        schema_json = super().model_schema(schema)
         model: type[Model] = schema["cls"]
         descriptions = field_descriptions(model)
         for name, field in model.model_fields.items():
-            place = made["properties"][field.alias or name]
-            texts = (descriptions.get(name), place.get("description"))
-            if described := " ".join(text for text in texts if text):
-                place["description"] = described
-        return made
+            property_schema = schema_json["properties"][field.alias or name]
+            texts = (descriptions.get(name), property_schema.get("description"))
+            if description := " ".join(text for text in texts if text):
+                property_schema["description"] = description
+        return schema_json
 
 
-def _schema(name: str, title: str, models: tuple[type[Model], ...]) -> dict[str, Any]:
+def _published_schema(name: str, title: str, models: tuple[type[Model], ...]) -> dict[str, Any]:
     references, generated = models_json_schema(
         [(model, "validation") for model in models], by_alias=True, schema_generator=DescribedSchema
     )
@@ -128,17 +128,18 @@ def _schema(name: str, title: str, models: tuple[type[Model], ...]) -> dict[str,
     alternatives = [references[model, "validation"] for model in models]
     body = definitions.pop(models[0].__name__) if len(models) == 1 else {"oneOf": alternatives}
     address = {"$schema": DIALECT, "$id": f"/schemas/{file_name(name)}"}
-    whole: dict[str, Any] = address | _plain(body) | {"title": title, "$defs": _plain(definitions)}
-    return whole
+    schema: dict[str, Any] = address | _drop_titles(body) | {"title": title, "$defs": _drop_titles(definitions)}
+    return schema
 
 
-def _plain(schema: Any) -> Any:
+def _drop_titles(schema: Any) -> Any:
     """Return the schema without the titles that pydantic makes from names."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_drop_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    plain = {key: _plain(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    kept = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    result = {key: _drop_titles(value) for key, value in kept.items()}
     if "properties" in schema:
-        plain["properties"] = {key: _plain(value) for key, value in schema["properties"].items()}
-    return plain
+        result["properties"] = {key: _drop_titles(value) for key, value in schema["properties"].items()}
+    return result

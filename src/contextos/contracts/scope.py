@@ -47,18 +47,18 @@ class Capability:
     @cached_property
     def consents(self) -> frozenset[str]:
         """The names of the evidence that has to say `true`, as the consent to a call."""
-        return frozenset(one.consent for one in self.permissions if one.consent is not None)
+        return frozenset(permission.consent for permission in self.permissions if permission.consent is not None)
 
     @cached_property
     def evidence_args(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
         """The values of `Fact.about` that count for a call, by the name of the evidence, each with the argument that it
         must equal. Each permission that states `evidence_args` for this evidence gives one mapping.
         """
-        found: dict[str, list[Mapping[str, str]]] = {}
+        mappings: dict[str, list[Mapping[str, str]]] = {}
         for permission in self.permissions:
             for name, names in permission.evidence_args.items():
-                found.setdefault(name, []).append(names)
-        return found
+                mappings.setdefault(name, []).append(names)
+        return mappings
 
     @cached_property
     def stated(self) -> Mapping[str, Any]:
@@ -126,7 +126,7 @@ class Fact:
                     return False
             return True
         for name, argument in names.items():
-            if not _same(self.about.get(name, MISSING), args.get(argument, MISSING)):
+            if not _is_same_json(self.about.get(name, MISSING), args.get(argument, MISSING)):
                 return False
         return True
 
@@ -134,16 +134,16 @@ class Fact:
         """Return each volatile number that differs in `now`, the new value of the evidence: its place, the old and the
         new number, and the tolerance. None if `now` also differs elsewhere, or by more than a tolerance.
         """
-        moved, was, left = [], self.value, now
-        for place, most in self.volatile.items():
-            old: Any = resolve_pointer(was, place)
-            new: Any = resolve_pointer(left, place)
-            if not (_is_number(old) and _is_number(new) and abs(new - old) <= most):
+        changes, value, remaining = [], self.value, now
+        for place, tolerance in self.volatile.items():
+            old_number: Any = resolve_pointer(value, place)
+            new_number: Any = resolve_pointer(remaining, place)
+            if not (_is_number(old_number) and _is_number(new_number) and abs(new_number - old_number) <= tolerance):
                 continue
-            if new != old:
-                moved.append((place, old, new, most))
-            left = _replaced(left, place.split("/")[1:], old)
-        return tuple(moved) if same_json(was, left) else None
+            if new_number != old_number:
+                changes.append((place, old_number, new_number, tolerance))
+            remaining = _replace_at(remaining, place.split("/")[1:], old_number)
+        return tuple(changes) if same_json(value, remaining) else None
 
     def agrees_with(self, args: Mapping[str, Any]) -> bool:
         """Return whether each argument that is also a name in `about` has the same value there."""
@@ -154,12 +154,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _replaced(value: Any, place: Sequence[str], by: Any) -> Any:
-    return {**value, place[0]: _replaced(value[place[0]], place[1:], by)} if place else by
+def _replace_at(value: Any, place: Sequence[str], new_value: Any) -> Any:
+    return {**value, place[0]: _replace_at(value[place[0]], place[1:], new_value)} if place else new_value
 
 
-def _same(one: Any, other: Any) -> bool:
-    return one is not MISSING and other is not MISSING and same_json(one, other)
+def _is_same_json(value: Any, other_value: Any) -> bool:
+    return value is not MISSING and other_value is not MISSING and same_json(value, other_value)
 
 
 PARAMETERS: Final = "/parameters/"
@@ -239,14 +239,14 @@ class PinnedInputs:
 
     def used_by(self, *capabilities: Capability) -> Mapping[str, str]:
         """Return the pins that calls of these tools use: all but those of other adapters and of the runtime."""
-        adapters = tuple([one.adapter.adapter_id for one in capabilities])
-        of, used = self._used.get(adapters, (None, {}))
-        if of is not self.pins:
-            own = {prefix + one for one in adapters for prefix in PINS_OF_ADAPTERS}
+        adapters = tuple([capability.adapter.adapter_id for capability in capabilities])
+        pins, used = self._used.get(adapters, (None, {}))
+        if pins is not self.pins:
+            own_prefixes = {prefix + adapter_id for adapter_id in adapters for prefix in PINS_OF_ADAPTERS}
             used = {
                 name: digest
                 for name, digest in self.pins.items()
-                if name in own or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
+                if name in own_prefixes or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
             }
             self._used[adapters] = self.pins, used
         return used
@@ -316,7 +316,7 @@ class RunScope:
     @property
     def parameter_values(self) -> dict[str, Any]:
         """Return the values of the parameters by name, as bindings read them."""
-        return {name: one.value for name, one in self.parameters.items()}
+        return {name: parameter.value for name, parameter in self.parameters.items()}
 
     def stated_at(self, place: str) -> Any:
         """Return what the request states at `place`, a pointer into it or `/parameters/<name>`; else `MISSING`."""
@@ -345,8 +345,8 @@ class RunScope:
         modes = [APPROVAL_MODES.index(self.identity.principals.agent.ceiling)]
         if request.runtime.safety_mode is not None:
             modes.append(APPROVAL_MODES.index(request.runtime.safety_mode))
-        above = APPROVAL_MODES.index(definition.approval_mode) > min(modes)
-        return withheld or ("above_safety_mode" if above else None)
+        is_above = APPROVAL_MODES.index(definition.approval_mode) > min(modes)
+        return withheld or ("above_safety_mode" if is_above else None)
 
     def platform_scope_missing(self, capability_id: str) -> str | None:
         """Return which platform scope the agent lacks for a tool and where to give it, or None if it lacks none."""
@@ -354,44 +354,44 @@ class RunScope:
         if capability is None:
             return None
         needed = platform_scopes_of(capability.adapter, capability.definition)
-        lacks = [one for one in needed if one not in agent.platform]
-        if not lacks:
+        lacking = [scope for scope in needed if scope not in agent.platform]
+        if not lacking:
             return None
         place = f"`platform_scopes` of the agent `{agent.agent_id}` in the directory"
-        return f"`{capability_id}` needs the platform scope `{lacks[0]}`, which is not in {place}; add it there"
+        return f"`{capability_id}` needs the platform scope `{lacking[0]}`, which is not in {place}; add it there"
 
     def why_not_in_manifest(self, capability_id: str, said: str) -> str:
         """Return `said` and why the run does not have this tool, with a remedy; `said` alone for an unknown tool."""
         capability = self.tools.capabilities.get(capability_id)
         if capability is None:
             return said
-        lacks = sorted(set(capability.definition.required_scopes) - self.identity.scopes)
-        why = {
+        scopes = sorted(set(capability.definition.required_scopes) - self.identity.scopes)
+        reasons = {
             "delegation_missing": "it acts for a user, and the user has delegated nothing to the agent; state their "
             "`delegation` (`/user/delegation`, or the `token` of a session)",
-            "scope_missing": f"it needs the scope `{next(iter(lacks), '')}`, which the agent does not have here; give "
+            "scope_missing": f"it needs the scope `{next(iter(scopes), '')}`, which the agent does not have here; give "
             "it to both user and agent in the directory, and let the user delegate it",
             "not_asked_for": "the request does not ask for it; add it to `/runtime/tools`",
         }
-        of_pack = "the pack does not list it, prohibits it, or permits it to no role of the user; correct the pack"
-        return f"{said}: {why.get(self.withheld_by_others(capability) or '', of_pack)}"
+        pack_reason = "the pack does not list it, prohibits it, or permits it to no role of the user; correct the pack"
+        return f"{said}: {reasons.get(self.withheld_by_others(capability) or '', pack_reason)}"
 
     def lacking(self, evidence: Iterable[str]) -> str:
         """Return these names of evidence, or paths below `evidence`, as text for a message. A name in `unbound` is
         followed by the place that should name its entity.
         """
-        return ", ".join(f"`{name}`{self._unbound(name.removeprefix('evidence.'))}" for name in evidence)
+        return ", ".join(f"`{name}`{self._unbound_text(name.removeprefix('evidence.'))}" for name in evidence)
 
-    def _unbound(self, evidence: str) -> str:
+    def _unbound_text(self, evidence: str) -> str:
         places = (place for name, place in self.unbound.items() if evidence == name or evidence.startswith(f"{name}."))
         place = next(places, None)
         return f" (nothing at `{place}` names where it begins)" if place else ""
 
     def pins_of(self, action: Action) -> Mapping[str, str]:
         """Return the pins that an approved call uses: of its tool, and of the tools that produced its evidence."""
-        known = self.tools.capabilities
-        read = [known[fact.subject] for fact in action.evidence if fact.evidence_ref.startswith("tool:")]
-        return self.pinned.used_by(action.capability, *read)
+        tools = self.tools.capabilities
+        sources = [tools[fact.subject] for fact in action.evidence if fact.evidence_ref.startswith("tool:")]
+        return self.pinned.used_by(action.capability, *sources)
 
     def session_over(self, at_us: int) -> bool:
         """Return whether the session is over at `at_us` (Unix time in microseconds); False without a session."""

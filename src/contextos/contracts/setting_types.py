@@ -58,11 +58,11 @@ class Fault(NamedTuple):
 def validation_error(table: str, faults: Iterable[Fault]) -> ValidationError:
     """Return the error of pydantic for `faults` (one or more)."""
     return ValidationError.from_exception_data(
-        table, [InitErrorDetails(type=_error(one), loc=one.path, input=None) for one in faults]
+        table, [InitErrorDetails(type=_pydantic_error(fault), loc=fault.path, input=None) for fault in faults]
     )
 
 
-def _error(fault: Fault) -> PydanticCustomError:
+def _pydantic_error(fault: Fault) -> PydanticCustomError:
     return PydanticCustomError(fault.code, "{detail}", {"detail": fault.detail, "remedy": fault.remedy})
 
 
@@ -81,18 +81,18 @@ class Fits:
         self.detail, self.remedy, self.fits, self.code = detail, remedy, fits, code
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(self._checked, handler(source))
+        return core_schema.no_info_wrap_validator_function(self._validate, handler(source))
 
-    def _checked(self, value: Any, validate: Callable[[Any], Any]) -> Any:
+    def _validate(self, value: Any, validate: Callable[[Any], Any]) -> Any:
         try:
-            if self.fits(made := validate(value)):
-                return made
+            if self.fits(result := validate(value)):
+                return result
         except ValidationError as error:
             first = error.errors(**QUIET)[0] if error.error_count() == 1 else {"loc": "of several"}
             if first["loc"] or "detail" in first.get("ctx", ()):
                 raise  # it is of an element, or of an annotation within this one
         remedy = Nearest(value, self.remedy) if isinstance(self.remedy, tuple) else self.remedy
-        raise _error(Fault((), self.detail, remedy, self.code))
+        raise _pydantic_error(Fault((), self.detail, remedy, self.code))
 
     def or_empty(self) -> Fits:
         """Return an annotation that accepts the empty text too."""
@@ -112,17 +112,17 @@ class SettingTable:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_wrap_validator_function(cls._validated, handler(source))
+        return core_schema.with_info_wrap_validator_function(cls._validate, handler(source))
 
     @classmethod
-    def _validated(cls, value: Any, validate: Callable[[Any], Self], info: ValidationInfo) -> Self:
+    def _validate(cls, value: Any, validate: Callable[[Any], Self], info: ValidationInfo) -> Self:
         """Validate an instance, or the table of a file; for a file the context has the fields that are `given`."""
         if not isinstance(value, cls):
             table: Any = cls
-            names = [one.name for one, _ in settings_of(table)]
+            names = [field.name for field, _ in settings_of(table)]
             if not isinstance(value, dict) or info.context is None:
                 remedy = f"give a `{cls.__name__}`" if info.context is None else f"give a table of {', '.join(names)}"
-                raise _error(Fault((), "this is not a table", remedy))
+                raise _pydantic_error(Fault((), "this is not a table", remedy))
             unknown = [
                 Fault((name,), "this is not a setting here", Nearest(str(name), names), "unknown_setting")
                 for name in value
@@ -131,10 +131,10 @@ class SettingTable:
             if unknown:
                 raise validation_error(cls.__name__, unknown)
             value = value | {name: info.context[name] for name in cls.given}
-        made = validate(value)
-        if faults := list(made.faults()):
+        result = validate(value)
+        if faults := list(result.faults()):
             raise validation_error(cls.__name__, faults)
-        return made
+        return result
 
 
 class OneOfKinds:
@@ -143,24 +143,25 @@ class OneOfKinds:
     """
 
     def __init__(self, *kinds: type[Any], text: Any = None) -> None:
-        self.kinds, self.text = {one.kind: one for one in kinds}, text
+        self.kinds, self.text = {kind.kind: kind for kind in kinds}, text
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_plain_validator_function(self._validated)
+        return core_schema.with_info_plain_validator_function(self._validate)
 
-    def _validated(self, value: Any, info: ValidationInfo) -> Any:
+    def _validate(self, value: Any, info: ValidationInfo) -> Any:
         kind = type(value) if type(value) in self.kinds.values() else None
         if isinstance(value, dict) and info.context is not None:
-            named = value.get("kind")
-            kind = self.kinds.get(named) if isinstance(named, str) else None
+            name = value.get("kind")
+            kind = self.kinds.get(name) if isinstance(name, str) else None
             if kind is None:
                 detail, code = (
                     ("this is not a kind", "bad_setting") if "kind" in value else ("`kind` is missing", "missing")
                 )
-                raise validation_error("kind", [Fault(("kind",), detail, Nearest(named, self.kinds), code)])
-            value = {name: one for name, one in value.items() if name != "kind"}
+                raise validation_error("kind", [Fault(("kind",), detail, Nearest(name, self.kinds), code)])
+            value = {name: setting for name, setting in value.items() if name != "kind"}
         elif kind is None and self.text is None:
-            raise _error(Fault((), "this is not a table", f"give a table with a `kind`: {', '.join(self.kinds)}"))
+            remedy = f"give a table with a `kind`: {', '.join(self.kinds)}"
+            raise _pydantic_error(Fault((), "this is not a table", remedy))
         validator: TypeAdapter[Any] = validator_of(kind or self.text)  # type: ignore[arg-type]
         return validator.validate_python(value, context=info.context)
 
@@ -180,12 +181,12 @@ def means(meaning: str) -> Any:
 def settings_of(table: Any) -> tuple[tuple[DataclassField[Any], str], ...]:
     """Return the field and the meaning of each setting of a table, in their order."""
     hints = get_type_hints(table, include_extras=True)
-    found = []
-    for one in fields(table):
-        if one.name not in table.given:
-            *_, meaning = (said.description for said in hints[one.name].__metadata__ if isinstance(said, FieldInfo))
-            found.append((one, str(meaning)))
-    return tuple(found)
+    settings = []
+    for field in fields(table):
+        if field.name not in table.given:
+            *_, info = (item for item in hints[field.name].__metadata__ if isinstance(item, FieldInfo))
+            settings.append((field, str(info.description)))
+    return tuple(settings)
 
 
 def secret_faults(table: Any, what: str, *, required: bool = True) -> Iterator[Fault]:
@@ -232,7 +233,7 @@ def tables(name: str, meaning: str, *, least: int = 0) -> Any:
     """Return the pydantic annotation of a list of at least `least` tables, which a file writes as `[[name]]`."""
     setting = Field(description=meaning)
     detail = "this is not a list of tables" + (", or it is empty" if least else "")
-    setting.metadata.extend((ListOnly(), Fits(detail, f"write `[[{name}]]`", lambda listed: len(listed) >= least)))
+    setting.metadata.extend((ListOnly(), Fits(detail, f"write `[[{name}]]`", lambda items: len(items) >= least)))
     return setting
 
 
@@ -254,13 +255,13 @@ _ENCRYPTED: Final = Fits(
 _NOT_A_TEXT: Final = "this is not a text"
 
 
-def _number(value: Any) -> Any:
+def _check_number(value: Any) -> Any:
     if type(value) not in (int, float):
         raise ValueError
     return value
 
 
-AnyNumber = Annotated[float, PlainValidator(_number)]
+AnyNumber = Annotated[float, PlainValidator(_check_number)]
 """A number, whose type is kept. A bool is not a number."""
 String = Annotated[str, Strict()]
 """A text; another annotation beside this type says which texts are accepted."""

@@ -116,8 +116,8 @@ def parse_traceparent(header: Header) -> Traceparent | None:
     values = [header] if isinstance(header, str) else header
     if len(values) != 1 or not (match := _PARENT.fullmatch(values[0].strip(_OWS))):
         return None
-    version, trace_id, parent_id, flags, rest = match.groups()
-    if version == "ff" or (version == "00" and rest is not None):
+    version, trace_id, parent_id, flags, suffix = match.groups()
+    if version == "ff" or (version == "00" and suffix is not None):
         return None
     if not TRACE.fits(trace_id) or not SPAN.fits(parent_id):
         return None
@@ -136,8 +136,8 @@ def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
 
     One malformed member, or more than 32, makes the result empty.
     """
-    text = _joined(header)
-    found: dict[str, str] = {}
+    text = _join_header(header)
+    members: dict[str, str] = {}
     count = 0
     for part in text.split(","):
         if not (part := part.strip(_OWS)):
@@ -145,8 +145,8 @@ def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
         count += 1
         if count > MAX_STATE_MEMBERS or not (match := _STATE_MEMBER.fullmatch(part)):
             return ()
-        found.setdefault(match[1], match[2])
-    return tuple(found.items())
+        members.setdefault(match[1], match[2])
+    return tuple(members.items())
 
 
 def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[StateMember, ...]:
@@ -154,17 +154,16 @@ def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[State
 
     Members of more than 128 characters are dropped first, then members from the right.
     """
-    return _behind([(OWN_MEMBER, value)], members, MAX_STATE_CHARS)
+    return _prepend([(OWN_MEMBER, value)], members, MAX_STATE_CHARS)
 
 
-def _behind(own: Sequence[StateMember], members: Iterable[StateMember], max_chars: int) -> tuple[StateMember, ...]:
-    assert all(_STATE_MEMBER.fullmatch("=".join(one)) for one in own), "our own members are well-formed"
-    others = [member for member in members if member[0] not in dict(own)][: MAX_STATE_MEMBERS - len(own)]
-    kept = [*own, *others]
-    while len(kept) > len(own) and len(format_tracestate(kept)) > max_chars:
-        large = [at for at, one in enumerate(kept) if at >= len(own) and len("=".join(one)) > LARGE_STATE_MEMBER_CHARS]
-        del kept[large[-1] if large else -1]
-    return tuple(kept)
+def _prepend(first: Sequence[StateMember], members: Iterable[StateMember], max_chars: int) -> tuple[StateMember, ...]:
+    assert all(_STATE_MEMBER.fullmatch("=".join(member)) for member in first), "our own members are well-formed"
+    foreign = [member for member in members if member[0] not in dict(first)][: MAX_STATE_MEMBERS - len(first)]
+    while foreign and len(format_tracestate([*first, *foreign])) > max_chars:
+        large = [index for index, member in enumerate(foreign) if len("=".join(member)) > LARGE_STATE_MEMBER_CHARS]
+        del foreign[large[-1] if large else -1]
+    return (*first, *foreign)
 
 
 def format_tracestate(members: Iterable[StateMember]) -> str:
@@ -177,17 +176,17 @@ def parse_baggage(header: Header) -> tuple[BaggageMember, ...]:
 
     Reading stops at 64 members or 8192 bytes. Percent-encoding is decoded; bytes that are not UTF-8 become U+FFFD.
     """
-    found: list[BaggageMember] = []
+    members: list[BaggageMember] = []
     size = 0
-    for part in _joined(header).split(","):
+    for part in _join_header(header).split(","):
         if not (part := part.strip(_OWS)):
             continue
-        size += len(part) + bool(found)
-        if size > MAX_BAGGAGE_BYTES or len(found) == MAX_BAGGAGE_MEMBERS:
+        size += len(part) + bool(members)
+        if size > MAX_BAGGAGE_BYTES or len(members) == MAX_BAGGAGE_MEMBERS:
             break
         if member := _baggage_member(part):
-            found.append(member)
-    return tuple(found)
+            members.append(member)
+    return tuple(members)
 
 
 def format_baggage(members: Iterable[BaggageMember]) -> str:
@@ -217,7 +216,7 @@ def receive_trace(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
     if not (parent := parse_traceparent(values["traceparent"])):
         return None
     verbatim = {
-        name: text for name in ("tracestate", "baggage") if (text := ",".join(values[name])) and _is_plain(text)
+        name: text for name in ("tracestate", "baggage") if (text := ",".join(values[name])) and _is_header_text(text)
     }
     parsed = {"trace_id": parent.trace_id, "span_id": parent.parent_id, "trace_flags": f"{parent.flags:02x}"}
     return TraceContext.model_validate(parsed | verbatim)
@@ -228,9 +227,9 @@ def begun_trace(trace_id: str, span_id: str, caller: TraceContext | None = None)
 
     Nothing else of the caller's trace is taken over.
     """
-    begun = {"trace_id": trace_id, "span_id": span_id, "trace_flags": f"{SAMPLED | RANDOM:02x}"}
+    fields = {"trace_id": trace_id, "span_id": span_id, "trace_flags": f"{SAMPLED | RANDOM:02x}"}
     link = {"link": {"trace_id": caller.trace_id, "span_id": caller.span_id}} if caller is not None else {}
-    return TraceContext.model_validate(begun | link)
+    return TraceContext.model_validate(fields | link)
 
 
 def continued_trace(caller: TraceContext, *, trusted: bool) -> TraceContext:
@@ -239,15 +238,15 @@ def continued_trace(caller: TraceContext, *, trusted: bool) -> TraceContext:
     If the caller is in the trust domain (`trusted`), the well-formed members of its tracestate and baggage go on too;
     otherwise neither of the headers does.
     """
-    kept = {
+    fields = {
         "trace_id": caller.trace_id,
         "span_id": caller.span_id,
         "trace_flags": f"{int(caller.trace_flags, 16) & (SAMPLED | RANDOM):02x}",
     }
     if trusted:
-        kept["tracestate"] = format_tracestate(parse_tracestate(caller.tracestate or ""))
-        kept["baggage"] = format_baggage(parse_baggage(caller.baggage or ""))
-    return TraceContext.model_validate({name: value for name, value in kept.items() if value})
+        fields["tracestate"] = format_tracestate(parse_tracestate(caller.tracestate or ""))
+        fields["baggage"] = format_baggage(parse_baggage(caller.baggage or ""))
+    return TraceContext.model_validate({name: value for name, value in fields.items() if value})
 
 
 def child_headers(
@@ -261,7 +260,7 @@ def child_headers(
     headers = {"traceparent": format_traceparent(trace.trace_id, span_id, int(trace.trace_flags, 16))}
     foreign = () if external else parse_tracestate(trace.tracestate or "")
     headers["tracestate"] = format_tracestate(update_tracestate(foreign, span_id))
-    if not external and (text := _baggage_behind(baggage or {}, trace)):
+    if not external and (text := _prepend_baggage(baggage or {}, trace)):
         headers["baggage"] = text
     return headers
 
@@ -271,33 +270,33 @@ def manifest_headers(trace: TraceContext, state: Mapping[str, str], baggage: Map
     (`state`, `baggage`) before the well-formed members of the caller that have other names.
     """
     foreign = parse_tracestate(trace.tracestate) if trace.tracestate else ()
-    members = _behind(list(state.items()), foreign, MAX_BAGGAGE_BYTES)
+    members = _prepend(list(state.items()), foreign, MAX_BAGGAGE_BYTES)
     return {
         "traceparent": format_traceparent(trace.trace_id, trace.span_id, int(trace.trace_flags, 16)),
         "tracestate": format_tracestate(members),
-        "baggage": _baggage_behind(baggage, trace),
+        "baggage": _prepend_baggage(baggage, trace),
     }
 
 
-def _baggage_behind(own: Mapping[str, str], trace: TraceContext) -> str:
+def _prepend_baggage(own_members: Mapping[str, str], trace: TraceContext) -> str:
     """Return the members `own`, followed by the members of the caller's baggage that have other keys."""
-    sent = parse_baggage(trace.baggage) if trace.baggage else ()
-    members = [BaggageMember(key, value) for key, value in own.items()]
-    return format_baggage([*members, *[member for member in sent if member.key not in own]])
+    caller_members = parse_baggage(trace.baggage) if trace.baggage else ()
+    members = [BaggageMember(key, value) for key, value in own_members.items()]
+    return format_baggage([*members, *[member for member in caller_members if member.key not in own_members]])
 
 
 def _baggage_member(part: str) -> BaggageMember | None:
     pair, *properties = (piece.strip(_OWS) for piece in part.split(";"))
     match = _BAGGAGE_MEMBER.fullmatch(pair)
-    if not match or not all(_PROPERTY.fullmatch(each) for each in properties):
+    if not match or not all(_PROPERTY.fullmatch(item) for item in properties):
         return None
     return BaggageMember(match[1], unquote(match[2], errors="replace"), tuple(properties))
 
 
-def _joined(header: Header) -> str:
+def _join_header(header: Header) -> str:
     text = header if isinstance(header, str) else ",".join(header)
     return text if len(text) <= MAX_HEADER_CHARS else ""
 
 
-def _is_plain(text: str) -> bool:
+def _is_header_text(text: str) -> bool:
     return len(text) <= MAX_BAGGAGE_BYTES and re.fullmatch(r"[\t -~]*", text) is not None

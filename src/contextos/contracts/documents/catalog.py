@@ -30,7 +30,7 @@ class PublishedPin:
         return {"digest": self.digest, "kind": self.kind}
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def _decode_object(raw: bytes) -> dict[str, Any]:
     value = loads(raw, max_bytes=MAX_DOCUMENT_BYTES)
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
@@ -40,8 +40,8 @@ def _object(raw: bytes) -> dict[str, Any]:
 PINS: Final = stored("pins", PublishedPin)
 """By ref."""
 
-ARTIFACTS: Final[Collection[dict[str, Any]]] = Collection("artifacts", canonical, _object)
+ARTIFACTS: Final[Collection[dict[str, Any]]] = Collection("artifacts", canonical, _decode_object)
 """By content digest: a DSSE envelope or an adapter definition. The reader compares its hash with the digest."""
 
-ACTIVE_SETS: Final[Collection[dict[str, Any]]] = Collection("active", canonical, _object)
+ACTIVE_SETS: Final[Collection[dict[str, Any]]] = Collection("active", canonical, _decode_object)
 """The one document `ACTIVE_SET_KEY`: a DSSE envelope over an `ActiveSet`, which the runtime sealed."""

@@ -66,8 +66,8 @@ class Collection(Generic[BodyT]):
 
     async def one(self, store: Store, key: str) -> StoredDocument[BodyT] | None:
         """Read the document with this key; None if there is none. Raises `Integrity` if its body is not valid."""
-        found = await store.scan(self.name, key=key)
-        return self.read(found[0]) if found else None
+        documents = await store.scan(self.name, key=key)
+        return self.read(documents[0]) if documents else None
 
     async def page(
         self, store: Store, *, prefix: str = "", after: str = "", limit: int = 1000
@@ -77,8 +77,8 @@ class Collection(Generic[BodyT]):
 
         Raises `Integrity` if a body is not valid.
         """
-        found = await store.scan(self.name, prefix=prefix, after=after, limit=limit)
-        return [self.read(document) for document in found]
+        documents = await store.scan(self.name, prefix=prefix, after=after, limit=limit)
+        return [self.read(document) for document in documents]
 
     async def keys(self, store: Store) -> AsyncIterator[str]:
         """Yield the key of every document of this collection, in order. No body is decoded."""
@@ -89,9 +89,9 @@ class Collection(Generic[BodyT]):
     async def key_pages(self, store: Store, *, prefix: str = "") -> AsyncIterator[list[str]]:
         """Yield the keys that begin with `prefix`, in order, in lists of at most 1,000. No body is decoded."""
         after = ""
-        while found := await store.scan(self.name, prefix=prefix, after=after):
-            yield [document.key for document in found]
-            after = found[-1].key
+        while documents := await store.scan(self.name, prefix=prefix, after=after):
+            yield [document.key for document in documents]
+            after = documents[-1].key
 
     def read(self, document: Document) -> StoredDocument[BodyT]:
         """Decode the body of a stored document. Raises `Integrity` if the body is not valid."""
@@ -111,9 +111,9 @@ class Collection(Generic[BodyT]):
         """
         try:
             return self.decode(raw)
-        except (ValueError, InvalidInput) as fault:
-            first = str(fault).replace("\n", " ")[:200]
-            detail = f"the document `{self.name}/{key}` is malformed; restore it from a backup: {first}"
+        except (ValueError, InvalidInput) as error:
+            cause = str(error).replace("\n", " ")[:200]
+            detail = f"the document `{self.name}/{key}` is malformed; restore it from a backup: {cause}"
             raise Integrity(detail) from None
 
 
@@ -164,8 +164,8 @@ async def find_documents(
     the store. Absent documents are left out.
     """
     # Each key is asked once, from its lowest number on, or each of its lines would be found twice.
-    first = dict(sorted(lines, reverse=True)) if len(lines) > 1 else dict(lines)
-    return FoundDocuments(await store.look(places, prefixes=prefixes, lines=[*first.items()]))
+    first_numbers = dict(sorted(lines, reverse=True)) if len(lines) > 1 else dict(lines)
+    return FoundDocuments(await store.look(places, prefixes=prefixes, lines=[*first_numbers.items()]))
 
 
 def stored(name: str, model: type[BodyT], encode: Callable[[BodyT], bytes] = orjson.dumps) -> Collection[BodyT]:

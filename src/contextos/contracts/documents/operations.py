@@ -35,7 +35,9 @@ class OperationDocument:
 
 @final_fields
 class ApprovalDocument:
-    """The state of one approval request. The question and the answer are in the journal, where they can be erased."""
+    """The state of one approval request. The question and the answer are in the journal, where they can be erased.
+    `deadline_us` is Unix time in microseconds.
+    """
 
     approval_id: str
     gate_id: str
@@ -65,7 +67,7 @@ class PasskeyCount:
 @final_fields
 class CircuitDocument:
     """The state of one circuit breaker in the process `process`. It is written at each change of state, for operators
-    to read.
+    to read. Times are Unix microseconds.
     """
 
     adapter_id: str
@@ -186,12 +188,14 @@ def denial_place(key: str, number: int) -> str:
 
 
 def kept_digest(digests: tuple[str, ...] | None) -> str:
-    """Return the digest by which a run states the digests that are kept of one of its calls."""
+    """Return the digest of the digests of an `UnvouchedWrite`; the call's entry `arguments.traced` has it as `kept`."""
     return content_address({"digests": None if digests is None else list(digests)})
 
 
 def unvouched_key(adapter_id: str, run_id: str, call: str) -> str:
-    """Return the document key of the `UnvouchedWrite` of one call of a run, by its adapter and the call's key."""
+    """Return the document key of the `UnvouchedWrite` of a call: `<adapter>/<run id>/<call>`. `call` is the key of the
+    call in its run, `<plan revision>/<step id>`.
+    """
     return f"{adapter_id}/{run_id}/{call}"
 
 
@@ -220,25 +224,27 @@ def quarantine_key(capability_id: str, definition_digest: str, code_digest: str)
     return f"{capability_id}/{version}/"
 
 
-def _operation(operation: OperationDocument) -> bytes:
-    return orjson.dumps(operation) if operation.state in _WITH_OUTPUT else _without(operation, "output", "mutations")
+def _encode_operation(operation: OperationDocument) -> bytes:
+    if operation.state in _WITH_OUTPUT:
+        return orjson.dumps(operation)
+    return _encode_without(operation, "output", "mutations")
 
 
-def _approval(approval: ApprovalDocument) -> bytes:
-    return orjson.dumps(approval) if approval.approver is not None else _without(approval, "approver")
+def _encode_approval(approval: ApprovalDocument) -> bytes:
+    return orjson.dumps(approval) if approval.approver is not None else _encode_without(approval, "approver")
 
 
-def _without(document: OperationDocument | ApprovalDocument, *names: str) -> bytes:
+def _encode_without(document: OperationDocument | ApprovalDocument, *names: str) -> bytes:
     body = orjson.loads(orjson.dumps(document))
     for name in names:
         del body[name]
     return orjson.dumps(body)
 
 
-OPERATIONS: Final = stored("keys", OperationDocument, _operation)
+OPERATIONS: Final = stored("keys", OperationDocument, _encode_operation)
 """By `operation_key`."""
 
-APPROVALS: Final = stored("approvals", ApprovalDocument, _approval)
+APPROVALS: Final = stored("approvals", ApprovalDocument, _encode_approval)
 """By approval id."""
 
 DENIALS: Final = stored("denials", Denial)

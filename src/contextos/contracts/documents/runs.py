@@ -91,7 +91,7 @@ class BlockedRun:
     operation: str
 
 
-def _lease(lease: Lease) -> bytes:
+def _encode_lease(lease: Lease) -> bytes:
     body: dict[str, Any] = {"owner": lease.owner, "until_us": lease.until_us}
     if lease.at_us:
         body["at_us"] = lease.at_us
@@ -102,7 +102,7 @@ def _lease(lease: Lease) -> bytes:
     return orjson.dumps(body)
 
 
-LEASES: Final = stored("leases", Lease, _lease)
+LEASES: Final = stored("leases", Lease, _encode_lease)
 """By run id."""
 
 HEARTBEATS: Final = stored("heartbeats", Heartbeat)

@@ -38,15 +38,15 @@ JsonValue: TypeAlias = Any
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 # The closing quote is optional, so that an unterminated text costs one pass and not one per quote.
-_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_DEPTH_CHANGES: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _QUOTED: Final = re.compile(r"'[^']{81,}'|`[^`]{81,}`")
 
 
-class _Refused(Exception):
-    """A value in the text is refused. `code` is the reason; `_located` finds the place afterwards."""
+class _RefusedValue(Exception):
+    """A value in the text is refused. `code` is the reason; `_find_problems` finds the place afterwards."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -70,25 +70,25 @@ def loads(
     Raises:
         MalformedJson: the input is refused; has at most 50 problems.
     """
-    data = _utf8(raw, max_bytes)
+    data = _encode_utf8(raw, max_bytes)
     check_size(data, max_depth, max_nodes)
     try:
-        return _read(data.decode(), _SURROGATE_ESCAPE.search(data) is not None)
+        return _decode(data.decode(), _SURROGATE_ESCAPE.search(data) is not None)
     except UnicodeDecodeError as error:
         raise _malformed("not_utf8", f"byte {error.start} is not UTF-8", "encode the text as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise _malformed("syntax", _syntax(error), "correct the JSON there") from None
+        raise _malformed("syntax", _syntax_detail(error), "correct the JSON there") from None
     except RecursionError:
         raise _malformed("too_deep", "nesting is deeper than this reader goes", "flatten the value") from None
 
 
-def _read(text: str, has_surrogate_escape: bool) -> JsonValue:
+def _decode(text: str, has_surrogate_escape: bool) -> JsonValue:
     """Parse once, and a second time only if the text has, or could have, a refused value."""
     try:
         value = _DECODER.decode(text)
-    except _Refused:
-        raise MalformedJson(*_located(text)) from None
-    if has_surrogate_escape and (problems := _located(text)):
+    except _RefusedValue:
+        raise MalformedJson(*_find_problems(text)) from None
+    if has_surrogate_escape and (problems := _find_problems(text)):
         raise MalformedJson(*problems)
     return value
 
@@ -102,7 +102,7 @@ def own_copy(value: Any) -> Any:
     return orjson.loads(canonical(value))
 
 
-def _utf8(raw: bytes | str, max_bytes: int) -> bytes:
+def _encode_utf8(raw: bytes | str, max_bytes: int) -> bytes:
     if len(raw) > max_bytes:
         raise _malformed("too_large", f"the input is larger than {max_bytes} bytes", "send less")
     if isinstance(raw, str):
@@ -121,24 +121,24 @@ def _utf8(raw: bytes | str, max_bytes: int) -> bytes:
 def check_size(data: bytes, max_depth: int, max_nodes: int) -> None:
     """Check depth and node count of JSON without parsing it. Raises `MalformedJson`."""
     # Counts over all bytes are upper bounds and mostly suffice.
-    opened = data.count(b"[") + data.count(b"{")
-    if opened <= max_depth and opened + data.count(b",") < max_nodes:
+    containers = data.count(b"[") + data.count(b"{")
+    if containers <= max_depth and containers + data.count(b",") < max_nodes:
         return
-    bare = _TEXT.sub(b"0", data).translate(None, b" \t\r\n")
-    filled = bare.count(b"[") + bare.count(b"{") - bare.count(b"[]") - bare.count(b"{}")
-    if filled + bare.count(b",") >= max_nodes:
+    structure = _STRING.sub(b"0", data).translate(None, b" \t\r\n")
+    nonempty = structure.count(b"[") + structure.count(b"{") - structure.count(b"[]") - structure.count(b"{}")
+    if nonempty + structure.count(b",") >= max_nodes:
         raise _malformed("too_many_nodes", f"the input holds more than {max_nodes} values", "send less at a time")
-    brackets = bare.translate(None, _NOT_BRACKETS)
-    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > max_depth:
+    brackets = structure.translate(None, _NOT_BRACKETS)
+    if max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets)), default=0) > max_depth:
         raise _malformed("too_deep", f"nesting is deeper than {max_depth}", "flatten the value")
 
 
 def _read_int(literal: str) -> int:
     if len(literal) > 17:  # a sign and the 16 digits of 2^53-1
-        raise _Refused("integer_too_large")
+        raise _RefusedValue("integer_too_large")
     number = int(literal)
     if not -MAX_INT <= number <= MAX_INT:
-        raise _Refused("integer_too_large")
+        raise _RefusedValue("integer_too_large")
     return number
 
 
@@ -147,17 +147,17 @@ def _read_float(literal: str) -> float:
     if -MAX_INT <= number <= MAX_INT or 1e21 <= abs(number) < inf:
         return number
     # From 2^53 to 1e21 the canonical form is an integer, which `loads` would refuse.
-    raise _Refused("number_out_of_range" if abs(number) == inf else "integer_too_large")
+    raise _RefusedValue("number_out_of_range" if abs(number) == inf else "integer_too_large")
 
 
 def _read_constant(_literal: str) -> Never:
-    raise _Refused("number_not_finite")
+    raise _RefusedValue("number_not_finite")
 
 
 def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise _Refused("duplicate_key")
+        raise _RefusedValue("duplicate_key")
     return value
 
 
@@ -167,17 +167,17 @@ _DECODER: Final = json.JSONDecoder(
 
 
 class _Number(NamedTuple):
-    """A number as written, and the function that reads it; only the second pass makes these."""
+    """The literal of a number, and the function that checks and converts it. Only `_LITERAL_DECODER` makes it."""
 
     literal: str
     read: Callable[[str], Any]
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with all its keys, duplicates included; only the second pass makes these."""
+    """The members of an object, with repeated keys. Only `_LITERAL_DECODER` makes it."""
 
 
-_FAITHFUL: Final = json.JSONDecoder(
+_LITERAL_DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_Pairs,
     parse_int=lambda literal: _Number(literal, _read_int),
     parse_float=lambda literal: _Number(literal, _read_float),
@@ -185,49 +185,49 @@ _FAITHFUL: Final = json.JSONDecoder(
 )
 
 
-def _located(text: str) -> list[Problem]:
-    """Find the refused values in a text, and their places: the second, exact pass."""
-    return list(islice(_refused(_FAITHFUL.decode(text), ()), MAX_PROBLEMS))
+def _find_problems(text: str) -> list[Problem]:
+    """Return a problem for each refused value of a JSON text, with its place; at most `MAX_PROBLEMS`."""
+    return list(islice(_value_problems(_LITERAL_DECODER.decode(text), ()), MAX_PROBLEMS))
 
 
-def _refused(value: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
+def _value_problems(value: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
     if isinstance(value, _Number):
-        yield from _refused_number(value, path)
+        yield from _number_problems(value, path)
     elif isinstance(value, str):
-        yield from _refused_text(value, path)
+        yield from _text_problems(value, path)
     elif isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, child in value:
             if key in seen:
-                at = pointer((*path, _whole(key)))
-                yield Problem(at, "duplicate_key", "the object has this key twice", "keep one of them")
+                place = pointer((*path, _replace_surrogates(key)))
+                yield Problem(place, "duplicate_key", "the object has this key twice", "keep one of them")
             seen.add(key)
-            yield from _refused_text(key, path)
-            yield from _refused(child, (*path, _whole(key)))
+            yield from _text_problems(key, path)
+            yield from _value_problems(child, (*path, _replace_surrogates(key)))
     elif isinstance(value, list):
         for index, child in enumerate(value):
-            yield from _refused(child, (*path, index))
+            yield from _value_problems(child, (*path, index))
 
 
-def _refused_number(number: _Number, path: tuple[str | int, ...]) -> Iterator[Problem]:
+def _number_problems(number: _Number, path: tuple[str | int, ...]) -> Iterator[Problem]:
     try:
         number.read(number.literal)
-    except _Refused as refused:
+    except _RefusedValue as error:
         literal = number.literal if len(number.literal) <= 24 else number.literal[:24] + "..."
-        detail, remedy = _REASONS[refused.code]
-        yield Problem(pointer(path), refused.code, f"`{literal}` {detail}", remedy)
+        detail, remedy = _REASONS[error.code]
+        yield Problem(pointer(path), error.code, f"`{literal}` {detail}", remedy)
 
 
-def _refused_text(value: str, path: tuple[str | int, ...]) -> Iterator[Problem]:
-    if value != _whole(value):
+def _text_problems(value: str, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    if value != _replace_surrogates(value):
         yield Problem(pointer(path), "lone_surrogate", "the text holds half a character", "send whole characters")
 
 
-def _whole(value: str) -> str:
+def _replace_surrogates(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def _syntax(error: json.JSONDecodeError) -> str:
+def _syntax_detail(error: json.JSONDecodeError) -> str:
     return f"{error.msg[:1].lower()}{error.msg[1:]} at line {error.lineno} column {error.colno}"
 
 
@@ -255,8 +255,8 @@ def parse(
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        found = problems_of(error, raw, model)
-        raise InvalidEnvelope(*(replace(one, pointer=at + one.pointer) for one in found)) from None
+        problems = problems_of(error, raw, model)
+        raise InvalidEnvelope(*(replace(problem, pointer=at + problem.pointer) for problem in problems)) from None
 
 
 _REMEDIES: Final = {
@@ -280,28 +280,28 @@ def problems_of(error: ValidationError, value: Any = MISSING, model: type[BaseMo
     problems: dict[tuple[str, str], Problem] = {}
     for item in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
         kind, detail = item["type"], item["msg"]
-        for noise in ("Value error, ", "Assertion failed, "):
-            detail = detail.removeprefix(noise)
+        for prefix in ("Value error, ", "Assertion failed, "):
+            detail = detail.removeprefix(prefix)
         detail = _QUOTED.sub("`...`", detail[:1].lower() + detail[1:])
         if kind in ("model_type", "dataclass_type", "model_attributes_type"):
             detail = "this is not a JSON object"
         remedy = str(item.get("ctx", {}).get("remedy", "")) or _REMEDIES.get(kind, "send what the schema says")
-        path = item["loc"] if value is MISSING else _path_in(item["loc"], value, kind)
+        path = item["loc"] if value is MISSING else _path_in_value(item["loc"], value, kind)
         if model is not None and value is not MISSING:
-            words, better = explained(model, path, kind, value) or ("", "")
-            detail, remedy = words or detail, str(item.get("ctx", {}).get("remedy", "")) or better or remedy
+            cause, better_remedy = explained(model, path, kind, value) or ("", "")
+            detail, remedy = cause or detail, str(item.get("ctx", {}).get("remedy", "")) or better_remedy or remedy
         # A value that fits no branch of a union has the same problem in each of them.
         problems.setdefault((pointer(path), detail), Problem(pointer(path), kind, detail, remedy))
     return list(problems.values())
 
 
-def _path_in(loc: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
+def _path_in_value(loc: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
     path: list[str | int] = []
     for step in loc:
-        below = resolve_pointer(value, pointer([step]))
-        if below is not MISSING:
+        child = resolve_pointer(value, pointer([step]))
+        if child is not MISSING:
             path.append(step)
-            value = below
+            value = child
         elif kind == "missing" and step == loc[-1]:
             path.append(step)
     return tuple(path)

@@ -38,7 +38,7 @@ def with_defaults(schema: Mapping[str, Any], args: Mapping[str, Any], later: Col
     Raises:
         InvalidInput: the defaults are larger than `MAX_FILLED_BYTES`.
     """
-    if not _states_defaults(schema):
+    if not _has_defaults(schema):
         return {
             name: value if type(value) in _LEAVES or name in later else deepcopy(value) for name, value in args.items()
         }
@@ -48,18 +48,18 @@ def with_defaults(schema: Mapping[str, Any], args: Mapping[str, Any], later: Col
 
 def without_defaults(schema: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments without those that have the value of their default."""
-    if not _states_defaults(schema):
+    if not _has_defaults(schema):
         return args
-    return {name: one for name, one in args.items() if not is_default(schema, name, one)}
+    return {name: value for name, value in args.items() if not is_default(schema, name, value)}
 
 
 def is_default(schema: Mapping[str, Any], name: str, value: Any) -> bool:
     """Return whether `value` is the default of the argument `name`."""
-    default = _default_of(orjson.dumps(schema), name) if _states_defaults(schema) else MISSING
+    default = _argument_default(orjson.dumps(schema), name) if _has_defaults(schema) else MISSING
     return default is not MISSING and same_json(default, value)
 
 
-def _states_defaults(schema: Mapping[str, Any]) -> bool:
+def _has_defaults(schema: Mapping[str, Any]) -> bool:
     try:
         return b'"default"' in orjson.dumps(schema)
     except TypeError:  # it is not JSON, and refused where the tool is registered
@@ -67,14 +67,14 @@ def _states_defaults(schema: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(1024)
-def _default_of(schema: bytes, name: str) -> Any:
+def _argument_default(schema: bytes, name: str) -> Any:
     root = orjson.loads(schema)
     return _Filler(root).default(root.get("properties", {}).get(name, {}))
 
 
 def without_null_defaults(schema: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments without those that are null by default: limits and evidence treat them as left out."""
-    return {name: one for name, one in args.items() if one is not None or not is_default(schema, name, one)}
+    return {name: value for name, value in args.items() if value is not None or not is_default(schema, name, value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Shape:
         if not all(other.required <= names for names in self.closed):
             return True
         return any(
-            not any(same_json(one, another) for one in self.stated[name] for another in other.stated[name])
+            not any(same_json(value, other_value) for value in self.stated[name] for other_value in other.stated[name])
             for name in (self.required | other.required) & self.stated.keys() & other.stated.keys()
         )
 
@@ -114,120 +114,120 @@ class _Filler:
     root: Mapping[str, Any]
     added: int = 0
 
-    def filled(self, schema: Any, value: Any, at: tuple[str | int, ...], later: Collection[str] = ()) -> Any:
+    def filled(self, schema: Any, value: Any, path: tuple[str | int, ...], later: Collection[str] = ()) -> Any:
         if isinstance(value, dict):
-            return self._object(schema, value, at, later)
+            return self._fill_object(schema, value, path, later)
         if isinstance(value, list):
             value = deepcopy(value)
-            for part in self._parts(schema, value):
-                first = part.get("prefixItems", ())
-                rest = part.get("items", True)
+            for branch in self._branches(schema, value):
+                prefix_items = branch.get("prefixItems", ())
+                items = branch.get("items", True)
                 value = [
-                    self.filled(first[index] if index < len(first) else rest, one, (*at, index))
-                    for index, one in enumerate(value)
+                    self.filled(prefix_items[index] if index < len(prefix_items) else items, item, (*path, index))
+                    for index, item in enumerate(value)
                 ]
         return value
 
-    def _object(
-        self, schema: Any, value: dict[str, Any], at: tuple[str | int, ...], later: Collection[str]
+    def _fill_object(
+        self, schema: Any, value: dict[str, Any], path: tuple[str | int, ...], later: Collection[str]
     ) -> dict[str, Any]:
-        made = dict(value)
-        for part in self._parts(schema, value):
-            named, others = part.get("properties", {}), part.get("additionalProperties", True)
-            required = part.get("required", ())
-            for name, below in named.items():
-                if name not in made and name not in later and name not in required:
-                    default = self.default(below)
+        members = dict(value)
+        for branch in self._branches(schema, value):
+            properties, additional = branch.get("properties", {}), branch.get("additionalProperties", True)
+            required = branch.get("required", ())
+            for name, child in properties.items():
+                if name not in members and name not in later and name not in required:
+                    default = self.default(child)
                     if default is not MISSING:
-                        made[name] = self._added(default, (*at, name))
-            made = {
-                name: one if name in later else self.filled(named.get(name, others), one, (*at, name))
-                for name, one in made.items()
+                        members[name] = self._copy_default(default, (*path, name))
+            members = {
+                name: member if name in later else self.filled(properties.get(name, additional), member, (*path, name))
+                for name, member in members.items()
             }
-        return made
+        return members
 
     def default(self, schema: Any) -> Any:
         """Return the default that a schema, or a schema that it refers to, states; else `MISSING`."""
-        return next((part["default"] for part in self._parts(schema, MISSING) if "default" in part), MISSING)
+        return next((branch["default"] for branch in self._branches(schema, MISSING) if "default" in branch), MISSING)
 
-    def _added(self, default: Any, at: tuple[str | int, ...]) -> Any:
+    def _copy_default(self, default: Any, path: tuple[str | int, ...]) -> Any:
         self.added += len(canonical(default))
         if self.added > MAX_FILLED_BYTES:
             detail = f"the defaults of these arguments are larger than {MAX_FILLED_BYTES} bytes"
-            raise InvalidInput(Problem(pointer(at), "too_large", detail, "send fewer values"))
+            raise InvalidInput(Problem(pointer(path), "too_large", detail, "send fewer values"))
         return own_copy(default)
 
-    def _parts(self, schema: Any, value: Any) -> Iterator[Mapping[str, Any]]:
+    def _branches(self, schema: Any, value: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the schemas that describe a value: `schema`, those it refers to, and the only alternative that fits."""
         if not isinstance(schema, dict):
             return
         yield schema
         if isinstance(schema.get("$ref"), str):
-            yield from self._parts(resolve_pointer(self.root, schema["$ref"].removeprefix("#")), value)
-        for one in schema.get("allOf", ()):
-            yield from self._parts(one, value)
+            yield from self._branches(resolve_pointer(self.root, schema["$ref"].removeprefix("#")), value)
+        for child in schema.get("allOf", ()):
+            yield from self._branches(child, value)
         if value is MISSING:
             return
         for keyword in ("anyOf", "oneOf"):
-            fitting = [one for one in schema.get(keyword, ()) if self._fits(one, value)]
+            fitting = [option for option in schema.get(keyword, ()) if self._fits(option, value)]
             if len(fitting) == 1:
-                yield from self._parts(fitting[0], value)
+                yield from self._branches(fitting[0], value)
 
     def shape(self, schema: Any) -> Shape:
         """Return the shape of a schema: the features at which `_fits` looks."""
         kinds, required = {"object", "array"}, set[str]()
-        closed, stated = list[frozenset[str]](), dict[str, list[Any]]()
-        for part in self._parts(schema, MISSING):
-            if said := part.get("type"):
-                kinds &= {said} if isinstance(said, str) else set(said)
-            if "enum" in part or "const" in part:
+        closed, enums = list[frozenset[str]](), dict[str, list[Any]]()
+        for branch in self._branches(schema, MISSING):
+            if types := branch.get("type"):
+                kinds &= {types} if isinstance(types, str) else set(types)
+            if "enum" in branch or "const" in branch:
                 kinds &= {
-                    "object" if isinstance(one, dict) else "array"
-                    for one in _stated(part)
-                    if isinstance(one, dict | list)
+                    "object" if isinstance(value, dict) else "array"
+                    for value in _enum_values(branch)
+                    if isinstance(value, dict | list)
                 }
-            required |= set(part.get("required", ()))
-            named = part.get("properties", {})
-            if part.get("additionalProperties") is False:
-                closed.append(frozenset(named))
-            for name, below in named.items():
-                values = next(
-                    (_stated(one) for one in self._parts(below, MISSING) if "enum" in one or "const" in one), None
-                )
+            required |= set(branch.get("required", ()))
+            properties = branch.get("properties", {})
+            if branch.get("additionalProperties") is False:
+                closed.append(frozenset(properties))
+            for name, child in properties.items():
+                options = (part for part in self._branches(child, MISSING) if "enum" in part or "const" in part)
+                values = next(map(_enum_values, options), None)
                 if values is not None:
-                    stated.setdefault(name, values)
-        return Shape(frozenset(kinds), frozenset(required), tuple(closed), stated)
+                    enums.setdefault(name, values)
+        return Shape(frozenset(kinds), frozenset(required), tuple(closed), enums)
 
     def _fits(self, schema: Any, value: Any) -> bool:
         """Return whether a value fits an alternative by its type, its names, and its members with listed values."""
-        for part in self._parts(schema, MISSING):
-            kinds = part.get("type", ())
-            if kinds and ("object" if isinstance(value, dict) else "array") not in (
-                [kinds] if isinstance(kinds, str) else kinds
+        for branch in self._branches(schema, MISSING):
+            types = branch.get("type", ())
+            if types and ("object" if isinstance(value, dict) else "array") not in (
+                [types] if isinstance(types, str) else types
             ):
                 return False
-            if ("enum" in part or "const" in part) and not any(same_json(one, value) for one in _stated(part)):
+            has_values = "enum" in branch or "const" in branch
+            if has_values and not any(same_json(item, value) for item in _enum_values(branch)):
                 return False
             if isinstance(value, dict):
-                named = part.get("properties", {})
-                if part.get("additionalProperties") is False and not value.keys() <= named.keys():
+                properties = branch.get("properties", {})
+                if branch.get("additionalProperties") is False and not value.keys() <= properties.keys():
                     return False
-                if not value.keys() >= set(part.get("required", ())):
+                if not value.keys() >= set(branch.get("required", ())):
                     return False
-                for name in value.keys() & named.keys():
-                    if not self._could_be(named[name], value[name]):
+                for name in value.keys() & properties.keys():
+                    if not self._is_allowed(properties[name], value[name]):
                         return False
         return True
 
-    def _could_be(self, schema: Any, value: Any) -> bool:
+    def _is_allowed(self, schema: Any, value: Any) -> bool:
         """Return whether a member has one of the values that its schema lists, if it lists any."""
-        for part in self._parts(schema, MISSING):
-            if "enum" in part or "const" in part:
-                return any(same_json(one, value) for one in _stated(part))
+        for branch in self._branches(schema, MISSING):
+            if "enum" in branch or "const" in branch:
+                return any(same_json(item, value) for item in _enum_values(branch))
         return True
 
 
-def _stated(part: Mapping[str, Any]) -> list[Any]:
+def _enum_values(schema: Mapping[str, Any]) -> list[Any]:
     """Return the values that a schema lists."""
-    values: list[Any] = part.get("enum", [part.get("const")])
+    values: list[Any] = schema.get("enum", [schema.get("const")])
     return values

@@ -21,7 +21,7 @@ BLANK: Final = "\u2800\U0001d159"
 """Symbols that are drawn as nothing although their Unicode category is not that of a blank."""
 
 MAX_UNSEEN: Final = 4
-"""The most soft hyphens in a text of prose that count as ordinary; a caller limits variants of ideographs likewise."""
+"""The most soft hyphens in a text of prose that count as ordinary; a caller can pass it as `variants` too."""
 
 _SYMBOL: Final = r"[\u00a9\u00ae\u203c\u2049\u2100-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001fbff]"
 _SOFT_HYPHEN: Final = re.compile(
@@ -30,14 +30,14 @@ _SOFT_HYPHEN: Final = re.compile(
         for script in (r"[A-Za-z\u00c0-\u024f]", r"[\u0370-\u03ff]", r"[\u0400-\u052f]")
     )
 )
-_VARIANT: Final = re.compile(
+_IDEOGRAPH_VARIANT: Final = re.compile(
     r"(?<=[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\ufe00-\ufe02\U000e0100-\U000e01ef]"
 )
 _WITHOUT_SPACES: Final = (
     r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1980-\u19ff\u1a20-\u1aad\ua9e0-\ua9ff\uaa60-\uaadf]"
 )
 _JOINING: Final = r"[\u0620-\u06ff\u0710-\u074f\u0750-\u077f\u08a0-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3]"
-_FLAGS: Final = "|".join("".join(chr(0xE0000 + ord(one)) for one in name) for name in ("gbeng", "gbsct", "gbwls"))
+_FLAGS: Final = "|".join("".join(chr(0xE0000 + ord(letter)) for letter in flag) for flag in ("gbeng", "gbsct", "gbwls"))
 ORDINARY_WRITING: Final = re.compile(
     rf"(?<={_SYMBOL})(?:[\ufe0e\ufe0f]?\u200d(?={_SYMBOL})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
     rf"|(?<={_WITHOUT_SPACES})\u200b(?={_WITHOUT_SPACES})"
@@ -50,10 +50,10 @@ Mongolian letter, a blank between Braille cells. They are listed by code point, 
 interpreter, so that every build decides alike.
 """
 
-_PERHAPS: Final = re.compile(r"[\\\x00-\x1f\x7f]|[^\x00-\x7f]")
-_ALWAYS: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
-_HIDDEN: Final = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
-_SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_MAYBE_ESCAPED: Final = re.compile(r"[\\\x00-\x1f\x7f]|[^\x00-\x7f]")
+_ALWAYS_ESCAPED: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
+_ALWAYS_HIDDEN: Final = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
+_SHORT_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def escape_for_display(text: str) -> str:
@@ -65,19 +65,19 @@ def escape_for_display(text: str) -> str:
     >>> escape_for_display("pay\u202e0001")
     'pay\\u202e0001'
     """
-    return _PERHAPS.sub(lambda found: _escape(found[0]) if _is_escaped(found[0]) else found[0], text)
+    return _MAYBE_ESCAPED.sub(lambda match: _escape(match[0]) if _is_escaped(match[0]) else match[0], text)
 
 
 def _is_escaped(character: str) -> bool:
     """Return whether a character is escaped: a mark, a blank, a line end, or unassigned, private or half a character.
     A space is never passed to this function.
     """
-    return _ALWAYS.match(character) is not None or unicodedata.category(character)[0] in "MZC"
+    return _ALWAYS_ESCAPED.match(character) is not None or unicodedata.category(character)[0] in "MZC"
 
 
 def _escape(character: str) -> str:
-    number = ord(character)
-    return _SHORT.get(character) or (f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}")
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
 
 
 def hidden_character(text: str, *, prose: bool = False) -> str:
@@ -91,39 +91,39 @@ def hidden_character(text: str, *, prose: bool = False) -> str:
     if text.isascii() and text.isprintable():
         return ""
     scanned = without_ordinary(text) if prose else text
-    found = next((one for one in scanned if _is_hidden(one)), "")
-    return _escape(found) if found else ""
+    hidden = next((character for character in scanned if _is_hidden(character)), "")
+    return _escape(hidden) if hidden else ""
 
 
 def without_ordinary(text: str, variants: int = 0) -> str:
     """Return prose without `ORDINARY_WRITING`, without the first `MAX_UNSEEN` soft hyphens within words of one script,
     and without the first `variants` selectors of ideographs. There are 256 such selectors, so each of them can carry a
-    byte of hidden text: in a text of others none counts as ordinary.
+    byte of hidden text: for a text from outside `variants` is 0.
     """
-    text = _VARIANT.sub("", text, count=variants) if variants else text
+    text = _IDEOGRAPH_VARIANT.sub("", text, count=variants) if variants else text
     return ORDINARY_WRITING.sub("", _SOFT_HYPHEN.sub("", text, count=MAX_UNSEEN))
 
 
 def without_hidden(text: str) -> str:
     """Return prose with a space in the place of each character that `hidden_character` finds.
 
-    Soft hyphens and variants of ideographs are left out: without them the text is the same one.
+    Soft hyphens and variants of ideographs are left out: a reader sees the same text without them.
     """
-    text = _VARIANT.sub("", text.replace("\u00ad", ""))
+    text = _IDEOGRAPH_VARIANT.sub("", text.replace("\u00ad", ""))
     if text.isascii() and text.isprintable():
         return text
-    kept = [found.span() for found in ORDINARY_WRITING.finditer(text)]
-    parts, at = list[str](), 0
-    for begin, end in [*kept, (len(text), len(text))]:
-        parts += [" " if _is_hidden(one) else one for one in text[at:begin]]
-        parts.append(text[begin:end])
-        at = end
+    spans = [match.span() for match in ORDINARY_WRITING.finditer(text)]
+    parts, position = list[str](), 0
+    for start, end in [*spans, (len(text), len(text))]:
+        parts += [" " if _is_hidden(character) else character for character in text[position:start]]
+        parts.append(text[start:end])
+        position = end
     return "".join(parts)
 
 
 def _is_hidden(character: str) -> bool:
     """Return whether a character is hidden by itself, or unassigned or private, so that its look is not known."""
-    return _HIDDEN.match(character) is not None or unicodedata.category(character) in ("Cn", "Co")
+    return _ALWAYS_HIDDEN.match(character) is not None or unicodedata.category(character) in ("Cn", "Co")
 
 
 def an(word: str) -> str:

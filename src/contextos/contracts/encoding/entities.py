@@ -17,4 +17,4 @@ def unescape_html(text: str) -> str:
     >>> unescape_html("a&#64;b &amp; c")
     'a@b & c'
     """
-    return _REFERENCE.sub(lambda found: html.unescape(found[0]), text) if "&" in text else text
+    return _REFERENCE.sub(lambda match: html.unescape(match[0]), text) if "&" in text else text

@@ -26,11 +26,11 @@ def utc_time(text: str) -> str | None:
     >>> utc_time("2026-05-03T09:30:00.5+02:00"), utc_time("2026-05-03T09:30:00")
     ('2026-05-03T07:30:00.5Z', None)
     """
-    found = _read(text)
-    if found is None:
+    parsed = _parse_time(text)
+    if parsed is None:
         return None
-    at, fraction = found
-    return f"{at.replace(tzinfo=None).isoformat()}{fraction and f'.{fraction}'}Z"
+    moment, fraction = parsed
+    return f"{moment.replace(tzinfo=None).isoformat()}{fraction and f'.{fraction}'}Z"
 
 
 def unix_us(text: str) -> int | None:
@@ -39,26 +39,26 @@ def unix_us(text: str) -> int | None:
     >>> unix_us("1970-01-01T00:00:01.5Z"), unix_us("1970-01-01")
     (1500000, None)
     """
-    found = _read(text)
-    if found is None:
+    parsed = _parse_time(text)
+    if parsed is None:
         return None
-    at, fraction = found
-    return (at - _EPOCH) // _MICROSECOND + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
+    moment, fraction = parsed
+    return (moment - _EPOCH) // _MICROSECOND + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
 
 
-def _read(text: str) -> tuple[datetime, str] | None:
+def _parse_time(text: str) -> tuple[datetime, str] | None:
     """Return the second in UTC and the digits of its fraction; None if the text is not a time."""
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         return None
-    day, minute, second, fraction, sign, hours, minutes = found.groups()
+    day, minute, second, fraction, sign, hours, minutes = match.groups()
     try:
-        at = datetime.fromisoformat(f"{day}T{minute}:{'59' if second == '60' else second}+00:00")
+        moment = datetime.fromisoformat(f"{day}T{minute}:{'59' if second == '60' else second}+00:00")
         if sign:
-            at -= timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
+            moment -= timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
         if second == "60":
             # Unix time has no leap second: it is the first one of the day that follows.
-            return (at + timedelta(seconds=1), fraction or "") if (at.hour, at.minute) == (23, 59) else None
+            return (moment + timedelta(seconds=1), fraction or "") if (moment.hour, moment.minute) == (23, 59) else None
     except (ValueError, OverflowError):
         return None
-    return at, fraction or ""
+    return moment, fraction or ""

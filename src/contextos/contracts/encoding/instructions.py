@@ -16,9 +16,9 @@ import re2  # type: ignore[import-untyped]
 INSTRUCTIONS_TAG: Final = "instructions"
 """The risk tag of an answer that speaks to an agent."""
 
-_BEFORE: Final = r"(?:all|any|the|your|these|previous|prior|above|earlier|preceding|foregoing|other|my)"
+_QUALIFIER: Final = r"(?:all|any|the|your|these|previous|prior|above|earlier|preceding|foregoing|other|my)"
 _PHRASES: Final = (
-    rf"(?:ignore|disregard|forget|override|bypass) (?:{_BEFORE} ){{1,4}}(?:instruction|prompt|rule|direction|order)",
+    rf"(?:ignore|disregard|forget|override|bypass) (?:{_QUALIFIER} ){{1,4}}(?:instruction|prompt|rule|direction|order)",
     r"(?:dear|note to|message (?:to|for)|instructions? (?:to|for)) (?:the |any )?(?:ai|llm|assistant|agent|model)\b",
     r"\b(?:ai|llm|language model) (?:assistant|agent|model)?s?,? ?(?:must|should|please|shall|has to|have to)\b",
     r"\b(?:new|real|actual|updated|hidden) (?:system )?(?:instructions?|prompt)(?: is| are|:)",
@@ -33,8 +33,8 @@ _PHRASES: Final = (
 )
 _OPTIONS: Final = re2.Options()
 _OPTIONS.case_sensitive = False
-_SPEAKS: Final = re2.compile("|".join(_PHRASES), _OPTIONS)
-_PERHAPS_SPEAKS: Final = re2.compile("|".join((*_PHRASES, "  ")).replace(r"(?:^|\n)", '"').encode(), _OPTIONS)
+_PATTERN: Final = re2.compile("|".join(_PHRASES), _OPTIONS)
+_JSON_PATTERN: Final = re2.compile("|".join((*_PHRASES, "  ")).replace(r"(?:^|\n)", '"').encode(), _OPTIONS)
 """The pattern for the JSON of a value in which a text speaks to an agent: there a text begins with a quotation mark."""
 
 
@@ -48,29 +48,29 @@ def instructs(value: Any) -> bool:
         raw = orjson.dumps(value)
     except TypeError:
         raw = b"\\"
-    if raw.isascii() and b"\\" not in raw and _PERHAPS_SPEAKS.search(raw) is None:
+    if raw.isascii() and b"\\" not in raw and _JSON_PATTERN.search(raw) is None:
         return False
     texts = list[str]()
-    for one in (values := [value]):  # grows while it is walked
-        if isinstance(one, str):
+    for item in (values := [value]):  # grows while it is walked
+        if isinstance(item, str):
             # A phrase goes on in the next line, and a line begins with one.
-            texts += (one, " ".join(one.split()))
-        elif isinstance(one, Mapping):
-            values += [*one, *one.values()]
-        elif isinstance(one, list | tuple):
-            values += one
+            texts += (item, " ".join(item.split()))
+        elif isinstance(item, Mapping):
+            values += [*item, *item.values()]
+        elif isinstance(item, list | tuple):
+            values += item
     # No phrase has a line break in it, so none is found that is in no text.
-    return _SPEAKS.search("\n".join(texts)) is not None
+    return _PATTERN.search("\n".join(texts)) is not None
 
 
 def instructing(entries: Iterable[tuple[str, Any]]) -> list[str]:
     """Return which content of a run speaks to an agent: `tool:<id>` or `attachment`, each once, in order. `entries` has
     the kind and the body of each entry of the run.
     """
-    found: dict[str, None] = {}
+    sources: dict[str, None] = {}
     for kind, body in entries:
         if kind == "tool.returned" and INSTRUCTIONS_TAG in body["envelope"].get("risk_tags", ()):
-            found[f"tool:{body['envelope']['capability_id']}"] = None
+            sources[f"tool:{body['envelope']['capability_id']}"] = None
         elif kind == "attachment.fetched" and instructs(body.get("text")):
-            found["attachment"] = None
-    return list(found)
+            sources["attachment"] = None
+    return list(sources)

@@ -27,15 +27,15 @@ MAX_CANONICAL_DEPTH: Final = 254
 """The deepest nesting that `canonical` accepts, which is orjson's own limit; `loads` has a lower limit."""
 
 _dumps: Final = orjson.dumps
-_FAST: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
-_ONLY_JSON: Final = (
-    _FAST | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+_OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+_STRICT_OPTIONS: Final = (
+    _OPTIONS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 # What orjson writes differently from RFC 8785 in ASCII output: whole floats, exponents, and NaN, which becomes `null`.
 # Each pattern begins with fixed bytes, so the search is fast. A match inside a text only costs the slow path.
 # A number has one point, so `3.0.0,` is a version inside a text.
-_WHOLE: Final = re.compile(rb"\.0(?<!\.[0-9]\.0)[,}\]]").search
-_EXPONENT: Final = re.compile(rb"e[-+0-9][0-9]*[,}\]]").search
+_search_whole_float: Final = re.compile(rb"\.0(?<!\.[0-9]\.0)[,}\]]").search
+_search_exponent: Final = re.compile(rb"e[-+0-9][0-9]*[,}\]]").search
 _LEAVES: Final[frozenset[type]] = frozenset({str, int, bool, type(None)})
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _PLAIN: Final = _LEAVES | _CONTAINERS
@@ -54,18 +54,18 @@ def canonical(value: Any) -> bytes:
         MalformedJson: names the pointer of the first refused value.
     """
     try:
-        out = _dumps(value, None, _ONLY_JSON)
+        encoded = _dumps(value, None, _STRICT_OPTIONS)
     except TypeError:
-        return _exact(value)
+        return _encode_exactly(value)
     if (
         type(value) in _CONTAINERS
-        and out.isascii()
-        and (b".0" not in out or _WHOLE(out) is None)
-        and _EXPONENT(out) is None
-        and (b"null" not in out or _is_finite(value))
+        and encoded.isascii()
+        and (b".0" not in encoded or _search_whole_float(encoded) is None)
+        and _search_exponent(encoded) is None
+        and (b"null" not in encoded or _is_finite(value))
     ):
-        return out
-    return out if _is_plain(value) else _exact(value)
+        return encoded
+    return encoded if _is_plain(value) else _encode_exactly(value)
 
 
 def canonical_of_texts(value: Any) -> bytes:
@@ -92,16 +92,16 @@ def read_canonical(raw: bytes) -> Any:
     try:
         value = orjson.loads(raw)
         try:
-            again = canonical(value)
+            rewritten = canonical(value)
         except MalformedJson as error:
             if error.problems[0].code != "integer_too_large":
                 raise
             # The canonical form of a large double has neither a point nor an exponent.
-            value = json.loads(raw, parse_int=_large_as_double)
-            again = canonical(value)
+            value = json.loads(raw, parse_int=_parse_int_or_double)
+            rewritten = canonical(value)
     except orjson.JSONDecodeError:
         raise _refusal((), "not_canonical", "these bytes are not JSON", "write the value with `canonical`") from None
-    if again != raw:
+    if rewritten != raw:
         raise _refusal((), "not_canonical", "this JSON is not in canonical form", "write the value with `canonical`")
     return value
 
@@ -132,61 +132,61 @@ def digest(raw: bytes) -> str:
     return "sha256:" + sha256(raw).hexdigest()
 
 
-def _large_as_double(literal: str) -> int | float:
+def _parse_int_or_double(literal: str) -> int | float:
     number = int(literal) if len(literal) <= len(str(-MAX_INT)) else MAX_INT + 1
     return number if -MAX_INT <= number <= MAX_INT else float(literal)
 
 
 def _is_finite(value: Any) -> bool:
     """Return whether `value` has no NaN and no Infinity. Also False if a text contains one of these words."""
-    out = to_json(value, inf_nan_mode="constants")
-    return b"NaN" not in out and b"Infinity" not in out
+    encoded = to_json(value, inf_nan_mode="constants")
+    return b"NaN" not in encoded and b"Infinity" not in encoded
 
 
 def _is_plain(value: Any) -> bool:
     """Return whether orjson's sorted output of `value` is canonical. Call only for a value that orjson accepted."""
     if type(value) not in _CONTAINERS:
         return type(value) in _LEAVES
-    todo = [value]
-    for node in todo:  # grows while it is walked
+    pending = [value]
+    for node in pending:  # grows while it is walked
         if type(node) is dict:
             if not "".join(node).isascii():
                 return False
             node = node.values()
-        kinds = set(map(type, node))
-        if not kinds <= _LEAVES:
-            if not kinds <= _PLAIN:
+        types = set(map(type, node))
+        if not types <= _LEAVES:
+            if not types <= _PLAIN:
                 return False
-            todo.extend([child for child in node if type(child) in _CONTAINERS])
+            pending.extend([child for child in node if type(child) in _CONTAINERS])
     return True
 
 
-def _exact(value: Any) -> bytes:
+def _encode_exactly(value: Any) -> bytes:
     try:
-        return orjson.dumps(_normal(value, (), trusted=_LEAVES), None, orjson.OPT_STRICT_INTEGER)
+        return orjson.dumps(_normalize(value, (), trusted=_LEAVES), None, orjson.OPT_STRICT_INTEGER)
     except TypeError:  # orjson does not say where; without trusted types the normaliser refuses, with a pointer
-        return orjson.dumps(_normal(value, (), trusted=frozenset()), None, orjson.OPT_STRICT_INTEGER)
+        return orjson.dumps(_normalize(value, (), trusted=frozenset()), None, orjson.OPT_STRICT_INTEGER)
 
 
-def _normal(value: Any, path: tuple[str | int, ...], trusted: frozenset[type]) -> Any:
+def _normalize(value: Any, path: tuple[str | int, ...], trusted: frozenset[type]) -> Any:
     """Return an equal value whose plain orjson output is canonical.
 
     Leaves of a `trusted` type are left to orjson, which refuses the same values but does not say where.
     """
     if isinstance(value, float):
-        return _number(value, path)
+        return _normalize_float(value, path)
     if isinstance(value, str):
-        return _text(value, path)
+        return _normalize_text(value, path)
     if len(path) == MAX_CANONICAL_DEPTH and isinstance(value, dict | list | tuple):
         raise _refusal(path, "too_deep", f"nesting is deeper than {MAX_CANONICAL_DEPTH}", "flatten the value")
     if isinstance(value, dict):
         return {
-            name: child if type(child) in trusted else _normal(child, (*path, name), trusted)
-            for name, child in _members(value, path)
+            name: child if type(child) in trusted else _normalize(child, (*path, name), trusted)
+            for name, child in _sorted_members(value, path)
         }
     if isinstance(value, list | tuple):
         return [
-            child if type(child) in trusted else _normal(child, (*path, index), trusted)
+            child if type(child) in trusted else _normalize(child, (*path, index), trusted)
             for index, child in enumerate(value)
         ]
     if value is None or value is True or value is False:
@@ -198,23 +198,23 @@ def _normal(value: Any, path: tuple[str | int, ...], trusted: frozenset[type]) -
     raise _refusal(path, "not_json", f"a `{type(value).__name__}` is not JSON", "convert it to a JSON type first")
 
 
-def _members(value: dict[Any, Any], path: tuple[str | int, ...]) -> list[tuple[str, Any]]:
+def _sorted_members(value: dict[Any, Any], path: tuple[str | int, ...]) -> list[tuple[str, Any]]:
     """Return the members in the order of RFC 8785: by the UTF-16 code units of their keys."""
     texts: dict[str, Any] = {}
     for key, child in value.items():
         if not isinstance(key, str):
             raise _refusal(path, "key_not_text", f"a `{type(key).__name__}` is an object key", "use a string key")
-        texts[_text(key, path)] = child
+        texts[_normalize_text(key, path)] = child
     if len(texts) != len(value):
         raise _refusal(path, "duplicate_key", "two keys have the same text", "keep one of them")
-    return sorted(texts.items(), key=itemgetter(0) if "".join(texts).isascii() else _utf16)
+    return sorted(texts.items(), key=itemgetter(0) if "".join(texts).isascii() else _utf16_key)
 
 
-def _utf16(member: tuple[str, Any]) -> bytes:
+def _utf16_key(member: tuple[str, Any]) -> bytes:
     return member[0].encode("utf-16-be")
 
 
-def _text(value: str, path: tuple[str | int, ...]) -> str:
+def _normalize_text(value: str, path: tuple[str | int, ...]) -> str:
     text = value if type(value) is str else str.__str__(value)
     if text.isascii():
         return text
@@ -225,7 +225,7 @@ def _text(value: str, path: tuple[str | int, ...]) -> str:
     return text
 
 
-def _number(value: float, path: tuple[str | int, ...]) -> Any:
+def _normalize_float(value: float, path: tuple[str | int, ...]) -> Any:
     if not isfinite(value):
         raise _refusal(path, "number_not_finite", "NaN and Infinity are not JSON", "send null or a string")
     if value.is_integer() and -MAX_INT <= value <= MAX_INT:
@@ -241,10 +241,10 @@ def _ecmascript(value: float) -> str:
     """
     sign = "-" if value < 0 else ""
     mantissa, _, exponent = float.__repr__(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
+    integer, _, fraction = mantissa.partition(".")
     fraction = "" if fraction == "0" else fraction
-    digits = (whole + fraction).lstrip("0")
-    point = int(exponent or 0) + len(whole) - (len(whole + fraction) - len(digits))
+    digits = (integer + fraction).lstrip("0")
+    point = int(exponent or 0) + len(integer) - (len(integer + fraction) - len(digits))
     digits = digits.rstrip("0")
     if 0 < point <= 21:
         padded = digits.ljust(point, "0")

@@ -25,7 +25,7 @@ class Missing(Enum):
 
 MISSING: Final = Missing.MISSING
 
-_STRAY: Final = re.compile(r"~(?![01])")
+_STRAY_TILDE: Final = re.compile(r"~(?![01])")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -51,8 +51,8 @@ def texts_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tup
             yield path, name
             yield from texts_in(child, (*path, name))
     elif isinstance(value, list | tuple):
-        for at, child in enumerate(value):
-            yield from texts_in(child, (*path, at))
+        for index, child in enumerate(value):
+            yield from texts_in(child, (*path, index))
 
 
 def last_name(pointer: str) -> str:
@@ -74,7 +74,7 @@ def resolve_pointer(value: Any, pointer: str) -> Any | Missing:
     >>> resolve_pointer({"a": [1]}, "/a/1")
     MISSING
     """
-    path = _path(pointer)
+    path = _parse_pointer(pointer)
     if path is None:
         return MISSING
     for step in path:
@@ -88,9 +88,9 @@ def resolve_pointer(value: Any, pointer: str) -> Any | Missing:
 
 
 @lru_cache(1024)
-def _path(pointer: str) -> tuple[str, ...] | None:
+def _parse_pointer(pointer: str) -> tuple[str, ...] | None:
     """Return the steps of a pointer, or None if it is not valid RFC 6901. The same few are resolved again and again."""
-    before, *steps = pointer.split("/")
-    if before or _STRAY.search(pointer):
+    prefix, *steps = pointer.split("/")
+    if prefix or _STRAY_TILDE.search(pointer):
         return None
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in steps)

@@ -15,7 +15,7 @@ REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email"
 REDACTION_MARK: Final = re.compile(r"\[redacted:([a-z_]{1,32})(?::[a-p]{32})?\]")
 SECRET_ARGUMENT: Final = re.compile(r"\[redacted:argument:[a-p]{32}\]")
 """The mark that replaces a secret argument of a call."""
-_LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+_HEX_TO_LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 MARK_BEGINS: Final = b"[redacted:"
 """The bytes that begin every mark: the canonical JSON of a redacted value contains them."""
 
@@ -44,11 +44,11 @@ def redacted_places(value: Any) -> dict[str, list[str]]:
     """
     if MARK_BEGINS not in canonical(value):
         return {}
-    found: dict[str, set[str]] = {}
+    kinds_by_place: dict[str, set[str]] = {}
     for path, text in texts_in(value):
         for kind in REDACTION_MARK.findall(text):
-            found.setdefault(pointer(path), set()).add(kind)
-    return {place: sorted(kinds) for place, kinds in sorted(found.items())}
+            kinds_by_place.setdefault(pointer(path), set()).add(kind)
+    return {place: sorted(kinds) for place, kinds in sorted(kinds_by_place.items())}
 
 
 def secret_argument_mark(digest: bytes) -> str:
@@ -56,7 +56,7 @@ def secret_argument_mark(digest: bytes) -> str:
 
     It writes the digest in letters only: digits could look like a card number, which is redacted.
     """
-    return f"[redacted:argument:{digest[:16].hex().translate(_LETTERS)}]"
+    return f"[redacted:argument:{digest[:16].hex().translate(_HEX_TO_LETTERS)}]"
 
 
 def is_secret_argument(value: Any) -> bool:
@@ -66,5 +66,5 @@ def is_secret_argument(value: Any) -> bool:
 
 def without_secret_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call that are not secret."""
-    marked = SECRET_ARGUMENT.fullmatch
-    return {name: value for name, value in args.items() if not isinstance(value, str) or marked(value) is None}
+    match_mark = SECRET_ARGUMENT.fullmatch
+    return {name: value for name, value in args.items() if not isinstance(value, str) or match_mark(value) is None}

@@ -14,7 +14,7 @@ import re2  # type: ignore[import-untyped]
 MAX_PATTERN_BYTES: Final = 1 << 20
 """Memory limit of one compiled pattern, in bytes; RE2 refuses a larger one."""
 MAX_EXAMPLE_CHARS: Final = 64
-_EXAMPLES: Final = "a1A0_-. /@:"
+_EXAMPLE_CHARS: Final = "a1A0_-. /@:"
 """The characters of examples, the plainest first."""
 
 
@@ -41,50 +41,51 @@ def pattern_example(pattern: str) -> str | None:
     >>> pattern_example(r"^(0|[1-9][0-9]*)[.][0-9]+$"), pattern_example("ord_[0-9]{4}"), pattern_example("(?=a)b")
     ('1.1', 'ord_1111', None)
     """
-    checked = safe_pattern(pattern)
+    compiled = safe_pattern(pattern)
     try:
         with warnings.catch_warnings(action="ignore"):
-            made = _made(_parser.parse(pattern)) if checked is not None else ""
+            example = _build_example(_parser.parse(pattern)) if compiled is not None else ""
     except (re.error, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None
-    fits = checked is not None and 0 < len(made) <= MAX_EXAMPLE_CHARS and checked.search(made) is not None
-    return made if fits and made.isprintable() else None
+    fits = compiled is not None and 0 < len(example) <= MAX_EXAMPLE_CHARS and compiled.search(example) is not None
+    return example if fits and example.isprintable() else None
 
 
-def _made(items: Iterable[tuple[Any, Any]]) -> str:
+def _build_example(items: Iterable[tuple[Any, Any]]) -> str:
     text = ""
     for operator, argument in items:
         kind = str(operator)
         if kind == "LITERAL":
             text += chr(argument)
         elif kind == "IN":
-            text += next((one for one in _EXAMPLES if _in_class(one, argument)), "") or _first(argument)
+            text += next((char for char in _EXAMPLE_CHARS if _is_in_class(char, argument)), "") or _first_char(argument)
         elif kind in ("ANY", "NOT_LITERAL"):
             text += "b" if argument == ord("a") else "a"
         elif kind == "BRANCH":
-            text += _made(argument[1][-1])
+            text += _build_example(argument[1][-1])
         elif kind == "SUBPATTERN":
-            text += _made(argument[3])
+            text += _build_example(argument[3])
         elif kind in ("MAX_REPEAT", "MIN_REPEAT"):
-            text += _made(argument[2]) * min(argument[0], MAX_EXAMPLE_CHARS + 1)
+            text += _build_example(argument[2]) * min(argument[0], MAX_EXAMPLE_CHARS + 1)
         elif kind != "AT":
             raise KeyError(kind)
     return text
 
 
-def _first(items: Iterable[tuple[Any, Any]]) -> str:
+def _first_char(items: Iterable[tuple[Any, Any]]) -> str:
     """Return the first character that a class names, or an empty text."""
-    named = [one if isinstance(one, int) else one[0] for kind, one in items if str(kind) in ("LITERAL", "RANGE")]
-    return chr(named[0]) if named else ""
+    literals = [argument for kind, argument in items if str(kind) in ("LITERAL", "RANGE")]
+    codes = [literal if isinstance(literal, int) else literal[0] for literal in literals]
+    return chr(codes[0]) if codes else ""
 
 
-def _in_class(character: str, items: Iterable[tuple[Any, Any]]) -> bool:
+def _is_in_class(character: str, items: Iterable[tuple[Any, Any]]) -> bool:
     kinds = {"CATEGORY_DIGIT": str.isdigit, "CATEGORY_WORD": str.isalnum, "CATEGORY_SPACE": str.isspace}
-    negated = found = False
+    negated = matches = False
     for operator, argument in items:
         kind, code = str(operator), ord(character)
         negated |= kind == "NEGATE"
-        found |= kind == "LITERAL" and argument == code
-        found |= kind == "RANGE" and argument[0] <= code <= argument[1]
-        found |= kind == "CATEGORY" and kinds[str(argument)](character)
-    return found is not negated
+        matches |= kind == "LITERAL" and argument == code
+        matches |= kind == "RANGE" and argument[0] <= code <= argument[1]
+        matches |= kind == "CATEGORY" and kinds[str(argument)](character)
+    return matches is not negated

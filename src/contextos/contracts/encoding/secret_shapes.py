@@ -59,15 +59,15 @@ _LABEL: Final = (
 )
 _TEXT_LABEL: Final = rf"(?:{_LABEL}|token)"
 """The words before a secret in a text. A member named only `token` can hold a choice, so only a long value counts."""
-_NO_SECRET_TOKEN: Final = (
+_PUBLIC_TOKEN_LABEL: Final = (
     r"(?i:(?:page|next|prev|previous|continue|continuation|sync|skip|delta|resume|start|starting|pagination|paging|cursor"
     r"|marker|idempotency)[_.-]?token)"
 )
 """The ends of names whose token is not a secret: it says where a list goes on, or which request this is."""
 _PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|pwd|_pass)"
-_IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
-_LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_TEXT_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
-_PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_IS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
+_EQUALS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
+_LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_TEXT_LABEL}){_EQUALS}[A-Za-z0-9+/_.~-]{{16,}}=*"
+_PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_EQUALS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
 _TAG_END: Final = r"(?:\s[^<>]*)?>"
 _IN_TAG: Final = rf"{_TAG_END}\s*(?:<!\[CDATA\[)?\s*"
 _TAGGED: Final = rf"<(?i:[A-Z0-9_.:-]*{_TEXT_LABEL}){_IN_TAG}[A-Za-z0-9+/_.~-]{{16,}}=*"
@@ -77,13 +77,13 @@ _MODEL_KEY: Final = r"\bsk-[A-Za-z0-9_-]{20,}"
 _BEARER: Final = r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
 _TOKEN: Final = r"(?i:\btoken)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_KEY_ID: Final = rf"(?i:[A-Z0-9_.-]*access[_-]?key){_IS}{_UUID}"
+_KEY_ID: Final = rf"(?i:[A-Z0-9_.-]*access[_-]?key){_EQUALS}{_UUID}"
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 _WORDS: Final = r"(?:[A-Z]+|[A-Z]?[a-z]+)(?:[-_.](?:[A-Z]+|[A-Z]?[a-z]+))*"
 _NUMBERED_WORDS: Final = r"[A-Za-z]+[0-9]{0,3}(?:[-_][A-Za-z]+[0-9]{0,3}){2,}"
 _PUBLIC_ADDRESS: Final = r"0x[0-9a-fA-F]{40}"
 _MIN_TOKEN_CHARS: Final = 32
-"""Of the value of a member `token`, and of one that is random although it has letters of one case only."""
+"""The fewest characters of a secret in a member `token`, and of a random value whose letters are of one case."""
 
 
 def without_secrets(text: str) -> str:
@@ -92,8 +92,8 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("clone https://ana:hunter2@git.example/x")
     'clone [redacted:secret]git.example/x'
     """
-    kept = str(linear_pattern(_SHAPES).sub(SECRET_MARK, text))
-    return str(linear_pattern(_CHECKED_SHAPES).sub(_checked, kept))
+    redacted = str(linear_pattern(_SHAPES).sub(SECRET_MARK, text))
+    return str(linear_pattern(_CHECKED_SHAPES).sub(_mark_secret, redacted))
 
 
 def shortened(text: str, max_chars: int) -> str:
@@ -127,23 +127,23 @@ def linear_pattern(source: str | bytes) -> Any:
     return re2.compile(source)
 
 
-def _checked(found: Any) -> str:
+def _mark_secret(match: Any) -> str:
     """Return the matched text, or the mark `SECRET_MARK` if its check says that it is a secret."""
-    text = str(found.group())
-    name = str(found.lastgroup)
+    text = str(match.group())
+    name = str(match.lastgroup)
     return SECRET_MARK if _CHECKS[name](text) else text
 
 
-def _value(text: str) -> str:
+def _labelled_value(text: str) -> str:
     """Return the value in a labelled text: the part after the word."""
-    return str(linear_pattern(f"^.*?(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL})(?:{_IS}|{_IN_TAG})").sub("", text))
+    return str(linear_pattern(f"^.*?(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL})(?:{_EQUALS}|{_IN_TAG})").sub("", text))
 
 
 def _is_random(value: str) -> bool:
     """Return whether a value is not a word, name or path: it is hexadecimal, or has both cases and a digit."""
-    bare = value.replace("-", "").rstrip("=")
-    if len(bare) >= 16 and not bare.strip("0123456789abcdefABCDEF"):
-        return len(bare) >= 32 or not (bare.isdigit() or bare.isalpha())
+    compact = value.replace("-", "").rstrip("=")
+    if len(compact) >= 16 and not compact.strip("0123456789abcdefABCDEF"):
+        return len(compact) >= 32 or not (compact.isdigit() or compact.isalpha())
     parts = value.split(".")
     if len(value) < 16 or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
         return False
@@ -155,10 +155,11 @@ def _is_random(value: str) -> bool:
 def _is_labelled(text: str) -> bool:
     """Return whether a word and its value are a secret. An access key that is a UUID is the id of something."""
     is_id = "secret" not in text.lower() and linear_pattern(_KEY_ID).fullmatch(text) is not None
-    value = _value(text)
-    if is_id or linear_pattern(f"^<?[A-Za-z0-9_.:-]*{_NO_SECRET_TOKEN}(?:{_IS}|{_TAG_END})").search(text) is not None:
+    value = _labelled_value(text)
+    public_token = linear_pattern(f"^<?[A-Za-z0-9_.:-]*{_PUBLIC_TOKEN_LABEL}(?:{_EQUALS}|{_TAG_END})")
+    if is_id or public_token.search(text) is not None:
         return False
-    if linear_pattern(f"(?i:{_LABEL})(?:{_IS}|{_TAG_END})").search(text.removesuffix(value)) is not None:
+    if linear_pattern(f"(?i:{_LABEL})(?:{_EQUALS}|{_TAG_END})").search(text.removesuffix(value)) is not None:
         return _is_random(value)
     return (_is_random(value) or _is_of_one_case(value)) and linear_pattern(_PUBLIC_ADDRESS).fullmatch(value) is None
 
@@ -173,8 +174,8 @@ def _is_password(value: str) -> bool:
     """Return whether a value is more than a word: it has a digit, a letter and no blank, and is not a path or a name in
     code.
     """
-    short = len(value) < 6 or value.split() != [value]
-    if short or value.startswith("/") or linear_pattern(_NAME).fullmatch(value) is not None:
+    is_excluded = len(value) < 6 or value.split() != [value]
+    if is_excluded or value.startswith("/") or linear_pattern(_NAME).fullmatch(value) is not None:
         return False
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
@@ -191,7 +192,7 @@ def _is_basic(text: str) -> bool:
 _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
     "labelled": _is_labelled,
     "tagged": _is_labelled,
-    "password": lambda text: _is_password(_value(text)),
+    "password": lambda text: _is_password(_labelled_value(text)),
     "basic": _is_basic,
     "model": lambda text: any(len(part) >= 16 and any(map(str.isdigit, part)) for part in text.split("-")),
     "bearer": lambda text: linear_pattern(_WORDS).fullmatch(text.split()[1]) is None,
@@ -203,7 +204,7 @@ _CHECKED_SHAPES: Final = (
     f"|(?P<bearer>{_BEARER})|(?P<token>{_TOKEN})"
 )
 SECRET_SIGN: Final = (
-    f"{_SHAPES}|(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL}){_IS}|(?i:{_TEXT_LABEL}){_TAG_END}"
+    f"{_SHAPES}|(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL}){_EQUALS}|(?i:{_TEXT_LABEL}){_TAG_END}"
     f"|{_BASIC}|{_MODEL_KEY}|{_BEARER}|{_TOKEN}"
 )
 """A pattern of the JSON of a value: where it finds nothing, no text or member of the value looks like a secret."""

@@ -36,132 +36,144 @@ _BOUNDS: Final = {
     "minLength": "of at least",
     "maxLength": "of at most",
 }
-_THREE_NUMBERS: Final = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
-_CHARACTERS: Final = re.compile(r"\^(?:\(\?:)?\[(?P<each>[^]\\^]+)\]\{(?P<least>[0-9]+),(?P<most>[0-9]+)\}\)?\$")
+_VERSION_PATTERN: Final = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
+_CHARACTERS_PATTERN: Final = re.compile(
+    r"\^(?:\(\?:)?\[(?P<members>[^]\\^]+)\]\{(?P<min>[0-9]+),(?P<max>[0-9]+)\}\)?\$"
+)
 _CLASSES: Final = {"A-Za-z": "letters", "A-Z": "capital letters", "a-z": "small letters", "0-9": "digits"}
-_LARGEST: Final = 10**9
-_LONGEST: Final = 512
-"""Bounds from these values on only protect the reader, so an author does not see them."""
+_UNSHOWN_NUMBER: Final = 10**9
+_UNSHOWN_LENGTH: Final = 512
+"""A bound of this size or larger only protects the reader of the document, so its author is not told the bound."""
 
 
 def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, document: Any) -> tuple[str, str] | None:
-    """Return what is wrong at the path `path` of `document`, and the remedy; None for a fault of another kind.
+    """Return what is wrong at `path` in `document`, and the remedy; None if only pydantic's own texts describe it.
 
-    `kind` is pydantic's name of the fault. If the first text is empty, pydantic's own words describe the fault.
+    `kind` is the type of the pydantic error. If the first text is empty, pydantic's message says what is wrong.
     """
     if kind == "extra_forbidden":
-        names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in _written(one)))
+        names = list(dict.fromkeys(name for schema in schemas_at(model, path[:-1]) for name in _writable_names(schema)))
         if not names:
             return None
-        given = resolve_pointer(document, pointer(path[:-1]))
-        near = _nearest(
-            str(path[-1])[:200], [one for one in names if not isinstance(given, Mapping) or one not in given]
-        )
-        listed = ", ".join(f"`{one}`" for one in names[:MAX_NAMES_SHOWN]) + ", …" * (len(names) > MAX_NAMES_SHOWN)
-        remedy = f"did you mean `{near}`?" if near else f"remove it; the names here are {listed}"
+        parent = resolve_pointer(document, pointer(path[:-1]))
+        unused = [name for name in names if not isinstance(parent, Mapping) or name not in parent]
+        suggestion = _nearest_name(str(path[-1])[:200], unused)
+        listing = ", ".join(f"`{name}`" for name in names[:MAX_NAMES_SHOWN]) + ", …" * (len(names) > MAX_NAMES_SHOWN)
+        remedy = f"did you mean `{suggestion}`?" if suggestion else f"remove it; the names here are {listing}"
         return f"there is no `{str(path[-1])[:80]}` here", remedy
     schemas = schemas_at(model, path)
-    wanted = words_for(schemas, _schema(model))
+    accepted = words_for(schemas, _json_schema(model))
     if kind == "missing":
-        return f"`{path[-1]}` is missing", f"add it: {wanted}" if wanted else "add it"
+        return f"`{path[-1]}` is missing", f"add it: {accepted}" if accepted else "add it"
     value = resolve_pointer(document, pointer(path))
-    if not wanted or value is MISSING:
+    if not accepted or value is MISSING:
         return None
     if kind == "string_pattern_mismatch":
-        return "it does not have the form that is wanted", f"write {wanted}"
+        return "it does not have the form that is wanted", f"write {accepted}"
     if kind in ("literal_error", "enum"):
-        allowed = [one for schema in schemas for one in _allowed(schema) if isinstance(one, str)]
-        near = _nearest(value, allowed) if isinstance(value, str) else None
-        return "it is not one of the allowed values", f"did you mean `{near}`?" if near else f"write {wanted}"
+        texts = [item for schema in schemas for item in _enum_values(schema) if isinstance(item, str)]
+        suggestion = _nearest_name(value, texts) if isinstance(value, str) else None
+        remedy = f"did you mean `{suggestion}`?" if suggestion else f"write {accepted}"
+        return "it is not one of the allowed values", remedy
     if kind in ("too_short", "too_long") and isinstance(value, list | dict):
-        return f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}", f"write {wanted}"
+        fault = f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}"
+        return fault, f"write {accepted}"
     if kind.endswith("_type") or kind == "int_from_float":
-        forms = (one for one in schemas if (form := safe_pattern(one.get("pattern", ""))) and form.search(str(value)))
-        quoted = isinstance(value, bool | int | float) and any(one.get("type") == "string" for one in forms)
-        return f"it is {name_of(value)}", f"write {wanted}" + (", in quotes" if quoted else "")
-    return None if kind in ("value_error", "assertion_error", "sealing") else ("", f"write {wanted}")
+        patterns = ((schema, safe_pattern(schema.get("pattern", ""))) for schema in schemas)
+        matching = (schema for schema, pattern in patterns if pattern and pattern.search(str(value)))
+        needs_quotes = isinstance(value, bool | int | float) and any(
+            schema.get("type") == "string" for schema in matching
+        )
+        return f"it is {name_of(value)}", f"write {accepted}" + (", in quotes" if needs_quotes else "")
+    return None if kind in ("value_error", "assertion_error", "sealing") else ("", f"write {accepted}")
 
 
-def _nearest(name: str, known: Sequence[str]) -> str | None:
-    return next(iter(get_close_matches(name[:200], known, n=1)), None)
+def _nearest_name(name: str, known_names: Sequence[str]) -> str | None:
+    return next(iter(get_close_matches(name[:200], known_names, n=1)), None)
 
 
 def name_of(value: Any) -> str:
     """Return the type of a JSON value in words, such as `a list`."""
     if isinstance(value, bool):
         return "a truth value (true or false)"
-    found = {str: "string", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}
-    return _KINDS[found.get(type(value), "object")]
+    types = {str: "string", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}
+    return _KINDS[types.get(type(value), "object")]
 
 
 def words_for(schemas: Sequence[Mapping[str, Any]], root: Any) -> str:
-    """Return what schemas accept, such as ``a text like `1.0.0` ``; empty if anything. References are into `root`."""
-    every = dict.fromkeys(text for one in schemas if (text := _words(one, root)))
-    plain = [one for one in every if one != "null" and not (one == "a whole number" and "a number" in every)]
-    return " or ".join(plain or every)
+    """Return in words what the schemas accept, such as `a whole number from 1 to 9`; empty if they accept anything.
+
+    `root` is the schema in which their references are resolved.
+    """
+    texts = dict.fromkeys(text for schema in schemas if (text := _describe_schema(schema, root)))
+    plain = [text for text in texts if text != "null" and not (text == "a whole number" and "a number" in texts)]
+    return " or ".join(plain or texts)
 
 
-def _words(schema: Mapping[str, Any], root: Any) -> str:
-    if allowed := _allowed(schema):
-        return "one of " * (len(allowed) > 1) + ", ".join(f"`{one}`" for one in allowed[:MAX_NAMES_SHOWN])
+def _describe_schema(schema: Mapping[str, Any], root: Any) -> str:
+    if values := _enum_values(schema):
+        return "one of " * (len(values) > 1) + ", ".join(f"`{value}`" for value in values[:MAX_NAMES_SHOWN])
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
         return ""
-    made = _KINDS[kind]
+    text = _KINDS[kind]
     pattern = schema["pattern"] if isinstance(schema.get("pattern"), str) else ""
-    if pattern == _THREE_NUMBERS:
-        return f"{made} of three numbers and two dots, such as `1.0.0`"
-    if of := _CHARACTERS.fullmatch(pattern):
-        each = (_CLASSES.get(one, f"`{one}`") for one in re.findall("A-Za-z|.-.|.", of["each"]))
-        return f"{made} of {of['least']} to {of['most']} characters: {', '.join(each)}"
+    if pattern == _VERSION_PATTERN:
+        return f"{text} of three numbers and two dots, such as `1.0.0`"
+    if match := _CHARACTERS_PATTERN.fullmatch(pattern):
+        classes = (_CLASSES.get(part, f"`{part}`") for part in re.findall("A-Za-z|.-.|.", match["members"]))
+        return f"{text} of {match['min']} to {match['max']} characters: {', '.join(classes)}"
     if example := pattern_example(pattern):
-        shown = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
-        return f"{made} like `{example}`{shown}"
+        pattern_note = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
+        return f"{text} like `{example}`{pattern_note}"
     if kind == "array":
-        made += _entries([*branches_of(root, schema.get("items"))])
-    made += ' (`{"name": "value"}`)' * (kind == "object" and not _written(schema))
-    most = {one: _LONGEST if one.endswith("Length") else _LARGEST for one in _BOUNDS}
-    bounds = {one: schema[one] for one in _BOUNDS if one in schema and abs(schema[one]) < most[one]}
-    made += "".join(f" {_BOUNDS[one]} {bound}" for one, bound in bounds.items() if one != "minLength" or bound > 1)
-    made += " characters" * any(one.endswith("Length") and bounds[one] > 1 for one in bounds)
-    return made + _members(schema) * (kind == "object")
+        text += _describe_items([*branches_of(root, schema.get("items"))])
+    text += ' (`{"name": "value"}`)' * (kind == "object" and not _writable_names(schema))
+    limits = {keyword: _UNSHOWN_LENGTH if keyword.endswith("Length") else _UNSHOWN_NUMBER for keyword in _BOUNDS}
+    bounds = {name: schema[name] for name, limit in limits.items() if name in schema and abs(schema[name]) < limit}
+    text += "".join(f" {_BOUNDS[name]} {bound}" for name, bound in bounds.items() if name != "minLength" or bound > 1)
+    text += " characters" * any(name.endswith("Length") and bound > 1 for name, bound in bounds.items())
+    return text + _describe_members(schema) * (kind == "object")
 
 
-def _entries(items: Sequence[Mapping[str, Any]]) -> str:
+def _describe_items(schemas: Sequence[Mapping[str, Any]]) -> str:
     """Return in words the type of the items of a list; empty if they are not texts, numbers or objects."""
-    kinds = {one.get("type") for one in items}
-    if kinds == {"object"}:
-        return f" of objects{_members(items[0]) if len(items) == 1 else ''}"
-    return ' (`["a", "b"]`)' if "string" in kinds else " (`[1, 2]`)" if kinds & {"integer", "number"} else ""
+    types = {schema.get("type") for schema in schemas}
+    if types == {"object"}:
+        return f" of objects{_describe_members(schemas[0]) if len(schemas) == 1 else ''}"
+    return ' (`["a", "b"]`)' if "string" in types else " (`[1, 2]`)" if types & {"integer", "number"} else ""
 
 
-def _members(schema: Mapping[str, Any]) -> str:
+def _describe_members(schema: Mapping[str, Any]) -> str:
     """Return in words the members that an author has to write, or the optional members if none is required."""
-    written = _written(schema)
-    names = [one for one in written if one in schema.get("required", ())] or written
-    return f" with {', '.join(f'`{one}`' for one in names[:MAX_NAMES_SHOWN])}" if names else ""
+    writable = _writable_names(schema)
+    names = [name for name in writable if name in schema.get("required", ())] or writable
+    return f" with {', '.join(f'`{name}`' for name in names[:MAX_NAMES_SHOWN])}" if names else ""
 
 
-def _written(schema: Mapping[str, Any]) -> list[str]:
-    """Return the names of the members that an author can write: those that are not `readOnly`."""
-    return [name for name, one in schema.get("properties", {}).items() if not one.get("readOnly")]
+def _writable_names(schema: Mapping[str, Any]) -> list[str]:
+    """Return the names of the members that an author can write: the members that are not `readOnly`."""
+    return [name for name, member in schema.get("properties", {}).items() if not member.get("readOnly")]
 
 
-def _allowed(schema: Mapping[str, Any]) -> list[Any]:
+def _enum_values(schema: Mapping[str, Any]) -> list[Any]:
     return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
 
 
 def schemas_at(model: type[BaseModel], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
-    """Return the schemas that a model has for the place `path`, with references and unions resolved; empty if open."""
-    root = _schema(model)
-    found = list(branches_of(root, root))
+    """Return the schemas of a model for the value at `path`, with references and unions resolved; empty if the model
+    has no schema for that value.
+    """
+    root = _json_schema(model)
+    schemas = list(branches_of(root, root))
     for step in path:
-        found = [child for one in found for below in _below(one, step) for child in branches_of(root, below)]
-    return found
+        children = [child for schema in schemas for child in _child_schemas(schema, step)]
+        schemas = [branch for child in children for branch in branches_of(root, child)]
+    return schemas
 
 
 @lru_cache(64)
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
     try:
         return model.model_json_schema()
     except (PydanticUserError, AssertionError):  # a model with a reader of its own has no schema
@@ -170,22 +182,22 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def branches_of(root: Any, node: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the schemas of which `node` consists: the schema it refers to, and the branches of its unions."""
-    waiting, seen = [node], set[int]()
-    for one in waiting:  # grows while it is walked
-        if not isinstance(one, Mapping) or id(one) in seen:
+    queue, seen = [node], set[int]()
+    for schema in queue:  # grows while it is walked
+        if not isinstance(schema, Mapping) or id(schema) in seen:
             continue
-        seen.add(id(one))
-        if "$ref" in one:
-            waiting.append(resolve_pointer(root, str(one["$ref"])[1:]))
-        branches = [branch for keyword in ("anyOf", "oneOf", "allOf") for branch in one.get(keyword, ())]
-        waiting += branches
-        if "$ref" not in one and not branches:
-            yield one
+        seen.add(id(schema))
+        if "$ref" in schema:
+            queue.append(resolve_pointer(root, str(schema["$ref"])[1:]))
+        branches = [branch for keyword in ("anyOf", "oneOf", "allOf") for branch in schema.get(keyword, ())]
+        queue += branches
+        if "$ref" not in schema and not branches:
+            yield schema
 
 
-def _below(schema: Mapping[str, Any], step: str | int) -> Iterator[Any]:
+def _child_schemas(schema: Mapping[str, Any], step: str | int) -> Iterator[Any]:
     if isinstance(step, str):
-        named = schema.get("properties", {})
-        yield named[step] if step in named else schema.get("additionalProperties")
+        properties = schema.get("properties", {})
+        yield properties[step] if step in properties else schema.get("additionalProperties")
     else:
         yield schema.get("items")

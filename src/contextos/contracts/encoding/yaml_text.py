@@ -26,12 +26,12 @@ _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _OTHER_BASE: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_WORDS: Final = {
+_CONSTANTS: Final = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_LETTERS: Final = ("y", "Y", "n", "N")
+_BOOLEAN_LETTERS: Final = ("y", "Y", "n", "N")
 """Truth values in the specification of version 1.1; some of its readers take them as texts."""
 
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
@@ -72,52 +72,52 @@ def read_yaml(text: str, *, max_depth: int, max_nodes: int, foreign: bool = Fals
     try:
         value = builder.built(text)
     except yaml.YAMLError as error:
-        raise _not_yaml(error, text) from None
+        raise _syntax_error(error, text) from None
     if builder.faults:
         raise MalformedJson(*builder.faults[:MAX_FAULTS])
     return value
 
 
-def _not_yaml(error: Any, text: str) -> MalformedJson:
-    mark, why = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
+def _syntax_error(error: Any, text: str) -> MalformedJson:
+    mark, problem = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
     if mark is None:
-        *before, last = text.encode()[: error.position].decode().split("\n")
-        where = f"line {len(before) + 1}, column {len(last) + 1}"
-        return malformed("syntax", f"{where}: U+{error.character:04X} is a control character", "remove it")
-    line, where = text.splitlines()[mark.line : mark.line + 1], f"line {mark.line + 1}, column {mark.column + 1}"
+        *earlier, last = text.encode()[: error.position].decode().split("\n")
+        position = f"line {len(earlier) + 1}, column {len(last) + 1}"
+        return malformed("syntax", f"{position}: U+{error.character:04X} is a control character", "remove it")
+    lines, position = text.splitlines()[mark.line : mark.line + 1], f"line {mark.line + 1}, column {mark.column + 1}"
     remedy = "correct the indentation and the punctuation there"
-    if line and "\t" in line[0][: len(line[0]) - len(line[0].lstrip())]:
-        why, remedy = "the line is indented with a tab", "indent it with spaces"
-    elif "mapping values are not allowed" in why:
-        why, remedy = "a value has `: ` in it", "put the whole value in quotes, or correct the indentation"
+    if lines and "\t" in lines[0][: len(lines[0]) - len(lines[0].lstrip())]:
+        problem, remedy = "the line is indented with a tab", "indent it with spaces"
+    elif "mapping values are not allowed" in problem:
+        problem, remedy = "a value has `: ` in it", "put the whole value in quotes, or correct the indentation"
     elif context := getattr(error, "context", None):
-        begun = getattr(error, "context_mark", mark)
-        why = f"{why}, {context} which begins at line {begun.line + 1}"
+        context_mark = getattr(error, "context_mark", mark)
+        problem = f"{problem}, {context} which begins at line {context_mark.line + 1}"
         remedy = "close what begins there, or put a text with `: ` or quotes in it in quotes"
-    return malformed("syntax", f"the document is neither JSON nor YAML: {where}: {why}", remedy)
+    return malformed("syntax", f"the document is neither JSON nor YAML: {position}: {problem}", remedy)
 
 
 def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
     """Return problems of a document that was read, each with line and column of its place, in the document's order."""
     import yaml
 
-    listed = tuple(problems)
-    if not any(one.pointer for one in listed):
-        return listed
+    unplaced = tuple(problems)
+    if not any(problem.pointer for problem in unplaced):
+        return unplaced
     try:
         root = yaml.compose(raw.decode(), Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError):
-        return listed
+        return unplaced
     # The content of an envelope is encoded, so its lines are not visible.
     if isinstance(root, yaml.MappingNode) and any(key.value == "payloadType" for key, _ in root.value):
-        return listed
+        return unplaced
     placed = []
-    for one in listed:
-        mark = _mark(root, one.pointer.split("/")[1:]) if one.pointer else None
-        at = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
-        detail = f"line {at[0]}, column {at[1]}: {one.detail}" if mark is not None else one.detail
-        placed.append((at, replace(one, detail=detail)))
-    return tuple(one for _, one in sorted(placed, key=itemgetter(0)))
+    for problem in unplaced:
+        mark = _find_mark(root, problem.pointer.split("/")[1:]) if problem.pointer else None
+        position = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+        detail = f"line {position[0]}, column {position[1]}: {problem.detail}" if mark is not None else problem.detail
+        placed.append((position, replace(problem, detail=detail)))
+    return tuple(problem for _, problem in sorted(placed, key=itemgetter(0)))
 
 
 @contextmanager
@@ -129,21 +129,21 @@ def lines_in(raw: bytes) -> Iterator[None]:
         raise type(error)(*in_lines(error.problems, raw)) from None
 
 
-def _mark(node: Any, steps: Sequence[str]) -> Any:
+def _find_mark(node: Any, steps: Sequence[str]) -> Any:
     """Return where the value at a pointer, or its name, begins; for a missing value where its parent does; or None."""
     import yaml
 
     mark = node.start_mark if node is not None else None
-    for at, step in enumerate(steps):
-        found = None
+    for index, step in enumerate(steps):
+        entry = None
         if isinstance(node, yaml.MappingNode):
             name = step.replace("~1", "/").replace("~0", "~")
-            found = next(((key, value) for key, value in reversed(node.value) if key.value == name), None)
+            entry = next(((key, value) for key, value in reversed(node.value) if key.value == name), None)
         elif isinstance(node, yaml.SequenceNode) and step.isdigit() and int(step) < len(node.value):
-            found = (node.value[int(step)],) * 2
-        if found is None:
-            return mark if at == len(steps) - 1 else None
-        mark, node = found[0].start_mark, found[1]
+            entry = (node.value[int(step)],) * 2
+        if entry is None:
+            return mark if index == len(steps) - 1 else None
+        mark, node = entry[0].start_mark, entry[1]
     return mark
 
 
@@ -157,7 +157,7 @@ def write_yaml(value: Any, *, width: int = 120) -> str:
 
     numbers = re.compile(f"^(?:{_INTEGER.pattern}|{_OTHER_BASE.pattern}|{_FLOAT.pattern}|[yYnN])$")
     Dumper.add_implicit_resolver("tag:contextos,2026:number", numbers, list("+-.0123456789yYnN"))
-    Dumper.add_representer(int, lambda dumper, one: dumper.represent_scalar("tag:yaml.org,2002:int", str(one)))
+    Dumper.add_representer(int, lambda dumper, number: dumper.represent_scalar("tag:yaml.org,2002:int", str(number)))
     text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, width=width)
     return text
 
@@ -175,21 +175,22 @@ class _Builder:
     def built(self, text: str) -> Any:
         import yaml
 
-        read: list[Any] = []
-        add: Callable[[Any, Any], None] = lambda value, _: read.append(value)  # noqa: E731
+        documents: list[Any] = []
+        add: Callable[[Any, Any], None] = lambda value, _: documents.append(value)  # noqa: E731
         stack: list[tuple[Callable[[Any, Any], None], str | None, int, Any]] = []
         anchors: dict[str, tuple[Any, int]] = {}
         nodes = 0
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             kind = type(event)
             if getattr(event, "tag", None) is not None:
-                raise _at(event, "tag", f"the tag `{event.tag[:80]}` is not allowed", "remove it")
+                raise _malformed_at(event, "tag", f"the tag `{event.tag[:80]}` is not allowed", "remove it")
             if not self.foreign and getattr(event, "anchor", None) is not None:
                 mark = "*" if kind is yaml.AliasEvent else "&"
                 detail = f"`{mark}{event.anchor[:80]}`: anchors and aliases are not allowed"
-                raise _at(event, "alias", detail, "write the value out at each place")
+                raise _malformed_at(event, "alias", detail, "write the value out at each place")
             if getattr(event, "version", None) not in (None, (1, 2)):
-                raise _at(event, "version", "it says that it is not YAML 1.2", "remove the line that begins with `%`")
+                detail = "it says that it is not YAML 1.2"
+                raise _malformed_at(event, "version", detail, "remove the line that begins with `%`")
             if kind is yaml.ScalarEvent:
                 nodes += 1
                 add(value := self.scalar(event), event)
@@ -197,17 +198,17 @@ class _Builder:
                     anchors[event.anchor] = value, 1
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 nodes += 1
-                made: Any = {} if kind is yaml.MappingStartEvent else []
-                add(made, event)
-                stack.append((add, event.anchor, nodes, made))
-                add = self.adder(made) if kind is yaml.MappingStartEvent else self.appender(made)
+                container: Any = {} if kind is yaml.MappingStartEvent else []
+                add(container, event)
+                stack.append((add, event.anchor, nodes, container))
+                add = self.adder(container) if kind is yaml.MappingStartEvent else self.appender(container)
             elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-                add, anchor, before, made = stack.pop()
+                add, anchor, nodes_before, container = stack.pop()
                 if anchor is not None:
-                    anchors[anchor] = made, nodes - before + 1
+                    anchors[anchor] = container, nodes - nodes_before + 1
             elif kind is yaml.AliasEvent:
                 if event.anchor not in anchors:
-                    raise _at(event, "alias", "an alias is inside of what it means", "write the value out")
+                    raise _malformed_at(event, "alias", "an alias is inside of what it means", "write the value out")
                 value, size = anchors[event.anchor]
                 nodes += size
                 add(value, event)
@@ -216,78 +217,80 @@ class _Builder:
                 raise malformed("too_many_nodes", detail, "send a part of it")
             if len(stack) > self.max_depth:
                 detail = f"the document is nested deeper than {self.max_depth} levels"
-                raise _at(event, "too_deep", detail, "flatten it")
-        if len(read) > 1:
+                raise _malformed_at(event, "too_deep", detail, "flatten it")
+        if len(documents) > 1:
             raise malformed("syntax", "the text is more than one document", "send one document")
-        return read[0] if read else None
+        return documents[0] if documents else None
 
-    def adder(self, into: dict[str, Any]) -> Callable[[Any, Any], None]:
+    def adder(self, members: dict[str, Any]) -> Callable[[Any, Any], None]:
         """Return the function that takes the keys and values of a mapping in turn."""
         keys: list[str] = []
 
         def add(value: Any, event: Any) -> None:
             if keys:
-                into[keys.pop()] = self.value(value, event)
+                members[keys.pop()] = self.value(value, event)
                 return
             if isinstance(value, dict | list) or not (self.foreign or isinstance(value, str)):
-                raise _at(event, "not_text", "the key is not a string", "put it in quotes")
+                raise _malformed_at(event, "not_text", "the key is not a string", "put it in quotes")
             # The status codes of responses are written as numbers.
             key = value if isinstance(value, str) else json.dumps(value)
             if key == "<<":
-                raise _at(event, "merge_key", "merge keys are not allowed", "write the members out")
-            if key in into:
+                raise _malformed_at(event, "merge_key", "merge keys are not allowed", "write the members out")
+            if key in members:
                 detail = f"the key `{json.dumps(key[:80])[1:-1]}` occurs twice"
-                self.faults += _at(event, "duplicate_key", detail, "keep one of them").problems
+                self.faults += _malformed_at(event, "duplicate_key", detail, "keep one of them").problems
             keys.append(key)
 
         return add
 
-    def appender(self, into: list[Any]) -> Callable[[Any, Any], None]:
-        return lambda value, event: into.append(self.value(value, event))
+    def appender(self, items: list[Any]) -> Callable[[Any, Any], None]:
+        return lambda value, event: items.append(self.value(value, event))
 
     def value(self, value: Any, event: Any) -> Any:
         """Return a value that is not a key. A plain `y` or `n` is noted as a fault: version 1.1 reads a truth value."""
-        if not self.foreign and value in _LETTERS and not event.style:
+        if not self.foreign and value in _BOOLEAN_LETTERS and not event.style:
             detail = f"`{value}` is a text in YAML 1.2, and a truth value in version 1.1"
-            self.faults += _at(event, "ambiguous", detail, f'write `"{value}"`, or `true` or `false`').problems
+            remedy = f'write `"{value}"`, or `true` or `false`'
+            self.faults += _malformed_at(event, "ambiguous", detail, remedy).problems
         return value
 
     def scalar(self, event: Any) -> Any:
         text: str = event.value
         if event.style:
             return text
-        value = self._core(text, event)
-        if not self.foreign and text != "<<" and not self._same_in_1_1(text, value):
-            shown = text[:40]
-            detail = f"`{shown}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
-            plain = self._core(text.replace("_", ""), event)
-            other = f", or `{json.dumps(plain)}` for the number" if isinstance(plain, int | float) else ""
-            other = other or (", or `true` or `false`" if text.isalpha() else "")
-            self.faults += _at(event, "ambiguous", detail, f'write `"{shown}"` for the text{other}').problems
+        value = self._read_core_scalar(text, event)
+        if not self.foreign and text != "<<" and not self._is_same_in_1_1(text, value):
+            excerpt = text[:40]
+            detail = f"`{excerpt}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
+            number = self._read_core_scalar(text.replace("_", ""), event)
+            alternative = f", or `{json.dumps(number)}` for the number" if isinstance(number, int | float) else ""
+            alternative = alternative or (", or `true` or `false`" if text.isalpha() else "")
+            remedy = f'write `"{excerpt}"` for the text{alternative}'
+            self.faults += _malformed_at(event, "ambiguous", detail, remedy).problems
         return value
 
-    def _core(self, text: str, event: Any) -> Any:
+    def _read_core_scalar(self, text: str, event: Any) -> Any:
         """Return a plain scalar as the core schema of version 1.2 reads it."""
-        if text in _WORDS:
-            return _WORDS[text]
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
         if text[0] not in "+-.0123456789":
             return text
         if _NOT_FINITE.fullmatch(text):
-            raise _at(event, "number_not_finite", f"`{text}` is not JSON", "write null or a text in quotes")
+            raise _malformed_at(event, "number_not_finite", f"`{text}` is not JSON", "write null or a text in quotes")
         is_integer, is_other = _INTEGER.fullmatch(text), _OTHER_BASE.fullmatch(text)
         if not (is_integer or is_other or _FLOAT.fullmatch(text)):
             return text
         if len(text) > MAX_NUMBER_CHARS:
             detail = f"the number has more than {MAX_NUMBER_CHARS} characters"
-            raise _at(event, "number_too_long", detail, "put it in quotes")
+            raise _malformed_at(event, "number_too_long", detail, "put it in quotes")
         if is_other:
             return int(text, 0)
         number = int(text) if is_integer else float(text)
         if not isfinite(number):
-            raise _at(event, "number_not_finite", f"`{text}` does not fit a double", "put it in quotes")
+            raise _malformed_at(event, "number_not_finite", f"`{text}` does not fit a double", "put it in quotes")
         return number
 
-    def _same_in_1_1(self, text: str, value: Any) -> bool:
+    def _is_same_in_1_1(self, text: str, value: Any) -> bool:
         import yaml
 
         tag = self.older.resolve(yaml.ScalarNode, text, (True, False))
@@ -295,14 +298,14 @@ class _Builder:
         if tag not in _JSON_TAGS or (tag != _TEXT_TAG and len(text) > MAX_NUMBER_CHARS):
             return False
         try:
-            older = self.older.construct_object(yaml.ScalarNode(tag, text))
+            older_value = self.older.construct_object(yaml.ScalarNode(tag, text))
         except (ValueError, IndexError, OverflowError):
             return False
-        return type(older) is type(value) and bool(older == value)
+        return type(older_value) is type(value) and bool(older_value == value)
 
 
-def _at(marked: Any, code: str, detail: str, remedy: str) -> MalformedJson:
-    mark = marked.start_mark
+def _malformed_at(event: Any, code: str, detail: str, remedy: str) -> MalformedJson:
+    mark = event.start_mark
     return malformed(code, f"line {mark.line + 1}, column {mark.column + 1}: {detail}", remedy)
 
 

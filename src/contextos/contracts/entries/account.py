@@ -72,13 +72,13 @@ class LedgerSoFar:
 
     def as_json(self) -> dict[str, Any]:
         """Return the ledger as a record names it. Its head is the content address of the list of hashes."""
-        if new := self._new:
-            self._hashed.update(b'%b"%b"' % (b"," if self._entries else b"", '","'.join(new).encode()))
-            self._entries += len(new)
-            new.clear()
-        whole = self._hashed.copy()
-        whole.update(b"]")
-        return {"entries": self._entries, "head": f"sha256:{whole.hexdigest()}"}
+        if hashes := self._new:
+            self._hashed.update(b'%b"%b"' % (b"," if self._entries else b"", '","'.join(hashes).encode()))
+            self._entries += len(hashes)
+            hashes.clear()
+        hashed = self._hashed.copy()
+        hashed.update(b"]")
+        return {"entries": self._entries, "head": f"sha256:{hashed.hexdigest()}"}
 
 
 class RunAccount:
@@ -110,26 +110,26 @@ class RunAccount:
         """Return the entries of these kinds, in order."""
         if len(kinds) == 1:
             return self.by_kind.get(kinds[0], ())
-        return sorted((one for kind in kinds for one in self.by_kind.get(kind, ())), key=attrgetter("seq"))
+        return sorted((entry for kind in kinds for entry in self.by_kind.get(kind, ())), key=attrgetter("seq"))
 
     def last(self, kind: str) -> Logged | None:
         """Return the last entry of a kind, or None."""
-        found = self.by_kind.get(kind)
-        return found[-1] if found else None
+        entries = self.by_kind.get(kind)
+        return entries[-1] if entries else None
 
     def used(self) -> Usage:
         """Return what the run has used up to its last entry. A call counts with its reserved cost until its result
         states the actual cost.
         """
         wall_us = self.now_us - self.began_us - self.waited_us
-        model_tokens = sum(sum(one.tokens.values()) for one in self.routes.values())
+        model_tokens = sum(sum(route.tokens.values()) for route in self.routes.values())
         units = sum(self.cost_units.values())
         return Usage(self.tokens, self.tool_calls, units, wall_us, model_tokens, self.model_calls)
 
     @property
     def model_calls(self) -> int:
         """Return how many calls of models were answered, or are known to be lost."""
-        return sum(one.profile is not None and one.outcome is not None for one in self.routes.values())
+        return sum(route.profile is not None and route.outcome is not None for route in self.routes.values())
 
     def ledger_heads(self) -> dict[str, dict[str, Any]]:
         """Return the three ledgers as a record names them."""
@@ -147,22 +147,22 @@ class RunAccount:
 
     def void_answers(self) -> dict[int, str]:
         """Return the reason for each answer to an approval that the run found void, by the number of its entry."""
-        voided = "approval.voided" in self.by_kind
-        return void_answers(self.of("approval.asked", "approval.answered", "approval.voided")) if voided else {}
+        has_void = "approval.voided" in self.by_kind
+        return void_answers(self.of("approval.asked", "approval.answered", "approval.voided")) if has_void else {}
 
     def undone_call(self, tools: Set[str]) -> tuple[str, str] | None:
         """Return (tool, reason) of the last call of one of `tools` that the agent of a session asked for and that was
         not done; None if there is no such call. A later call of the same tool that was done makes up for it.
         """
-        asked = {one.key: one.body["tool"] for one in self.of("call.asked") if one.body["tool"] in tools}
+        requests = {entry.key: entry.body["tool"] for entry in self.of("call.asked") if entry.body["tool"] in tools}
         undone: dict[str, str] = {}
-        for one in self.of("call.answered"):
-            if one.key not in asked:
+        for entry in self.of("call.answered"):
+            if entry.key not in requests:
                 continue
-            undone.pop(asked[one.key], None)
-            if one.body["status"] != "done" and one.body["step"] not in self.effects:
-                why = next((failure["detail"] for failure in one.body["failures"]), one.body["status"])
-                undone[asked[one.key]] = why
+            undone.pop(requests[entry.key], None)
+            if entry.body["status"] != "done" and entry.body["step"] not in self.effects:
+                reason = next((failure["detail"] for failure in entry.body["failures"]), entry.body["status"])
+                undone[requests[entry.key]] = reason
         return next(reversed(undone.items()), None)
 
 
@@ -173,20 +173,20 @@ def cost_units(of_cents: float | int) -> int:
 
 def cents(units: int) -> float | int:
     """Convert units of 1/10,000 cent to US cents, with at most 4 decimals."""
-    whole, rest = divmod(units, UNITS_PER_CENT)
-    return whole if rest == 0 else units / UNITS_PER_CENT
+    whole, remainder = divmod(units, UNITS_PER_CENT)
+    return whole if remainder == 0 else units / UNITS_PER_CENT
 
 
 def answered_call(account: RunAccount, entry: Logged) -> None:
     """Note the effect of a call, as its answer or its refusal states it."""
-    call, effects, envelope = _call(entry), account.effects, entry.body["envelope"]
+    call, effects, envelope = _call_key(entry), account.effects, entry.body["envelope"]
     made_by = envelope["metadata"].get("made_by")
     happened = made_by is not None or bool(entry.body.get("happened"))
     if not happened and entry.body.get("outcome") != "unknown":
         if entry.kind == "tool.returned":
             effects.pop(call, None)
         return
-    if made_by and any(one["tool_call_id"] == made_by["tool_call_id"] for one in effects.values()):
+    if made_by and any(effect["tool_call_id"] == made_by["tool_call_id"] for effect in effects.values()):
         return  # the run itself did it, before it was reopened
     effects[call] = {
         "step_id": call.partition("/")[2],
@@ -200,7 +200,7 @@ def answered_call(account: RunAccount, entry: Logged) -> None:
 
 def settled_call(account: RunAccount, entry: Logged) -> None:
     """Note the finding of an operator about a call of unknown outcome."""
-    call, effects = _call(entry), account.effects
+    call, effects = _call_key(entry), account.effects
     if call not in effects:
         return
     if entry.body["happened"]:
@@ -209,7 +209,7 @@ def settled_call(account: RunAccount, entry: Logged) -> None:
         del effects[call]
 
 
-def _call(entry: Logged) -> str:
+def _call_key(entry: Logged) -> str:
     """Return the call that an entry is about, as `<plan revision>/<step id>`."""
     return "/".join(entry.key.split("/", 2)[:2])
 
@@ -219,12 +219,12 @@ def void_answers(log: Iterable[Logged]) -> dict[int, str]:
 
     Such an answer neither approves nor denies: a process that can append to the run can have made it up.
     """
-    answered, void = dict[str, int](), dict[int, str]()
+    answer_numbers, reasons = dict[str, int](), dict[int, str]()
     for entry in log:
         if entry.kind == "approval.asked":
-            answered.pop(entry.key, None)
+            answer_numbers.pop(entry.key, None)
         elif entry.kind == "approval.answered":
-            answered[entry.key] = entry.seq
-        elif entry.kind == "approval.voided" and entry.key in answered:
-            void[answered[entry.key]] = entry.body["reason"] if entry.body else "its reason was erased"
-    return void
+            answer_numbers[entry.key] = entry.seq
+        elif entry.kind == "approval.voided" and entry.key in answer_numbers:
+            reasons[answer_numbers[entry.key]] = entry.body["reason"] if entry.body else "its reason was erased"
+    return reasons

@@ -74,14 +74,14 @@ CONTROL_BODIES: Final[dict[str, Any]] = {
 """The type of the body for each kind of the `control` stream."""
 
 
-_OF_SHARED: Final = {INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES}
+_SHARED_BODIES: Final = {INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES}
 
 
 def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
     """Return what is wrong with the JSON body `raw` of an entry of this stream and kind, or None if it
     fits its type.
     """
-    types = _OF_SHARED.get(stream)
+    types = _SHARED_BODIES.get(stream)
     row = KINDS.get(kind) if types is None else None
     if kind not in (KINDS if types is None else types):
         return f"`{kind}` is no kind of the stream `{stream}`"
@@ -93,9 +93,9 @@ def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
             if not isinstance(body, dict) or not {"answer"} <= body.keys() <= {"request_digest", "answer"}:
                 return "it is not an `answer`, with or without a `request_digest`"
             body = body["answer"]
-        _adapter(stream if types is not None else "", kind).validate_python(body)
+        _type_adapter(stream if types is not None else "", kind).validate_python(body)
         if types is CONTROL_BODIES and kind in ACT_ARGUMENTS:
-            _adapter(_ARGUMENTS, kind).validate_python(body["act"]["arguments"])
+            _type_adapter(_ARGUMENTS, kind).validate_python(body["act"]["arguments"])
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}"
@@ -108,7 +108,7 @@ _ARGUMENTS: Final = "arguments"
 
 
 @cache
-def _adapter(stream: str, kind: str) -> TypeAdapter[Any]:
+def _type_adapter(stream: str, kind: str) -> TypeAdapter[Any]:
     if not stream:
         return TypeAdapter(KINDS[kind].body)
-    return TypeAdapter((ACT_ARGUMENTS if stream == _ARGUMENTS else _OF_SHARED[stream])[kind])
+    return TypeAdapter((ACT_ARGUMENTS if stream == _ARGUMENTS else _SHARED_BODIES[stream])[kind])

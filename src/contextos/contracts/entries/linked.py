@@ -35,10 +35,10 @@ class RecentlyUsed(Generic[V]):
         self._old: dict[Any, tuple[V, int]] = {}
 
     def get(self, key: Any) -> V | None:
-        found = self._new.get(key)
-        if found is None and (found := self._old.get(key)) is not None:
-            self.keep(key, *found)
-        return found[0] if found is not None else None
+        item = self._new.get(key)
+        if item is None and (item := self._old.get(key)) is not None:
+            self.keep(key, *item)
+        return item[0] if item is not None else None
 
     def keep(self, key: Any, value: V, size: int = 1) -> V:
         """Keep a value of `size` bytes (by default it counts as 1), and return it."""
@@ -56,7 +56,7 @@ class RecentlyUsed(Generic[V]):
 _LINKED: Final[RecentlyUsed[tuple[Entry, ...]]] = RecentlyUsed(KEPT_BYTES)
 """The entries of a stream from its first, by tenant and stream."""
 
-_body: Final = attrgetter("body")
+_body_of: Final = attrgetter("body")
 
 
 def know(tenant: str, stream: str, entries: Sequence[Entry]) -> None:
@@ -79,4 +79,4 @@ def forget(tenant: str, stream: str) -> None:
 
 def entries_size(entries: Sequence[Entry]) -> int:
     """Return how many bytes these entries take, about."""
-    return sum(map(len, filter(None, map(_body, entries)))) + _ENTRY_BYTES * len(entries)
+    return sum(map(len, filter(None, map(_body_of, entries)))) + _ENTRY_BYTES * len(entries)

@@ -18,114 +18,114 @@ from contextos.contracts.journal import CONTEXT, Logged
 from contextos.contracts.refs import artifact_ref
 
 
-def _compiled(account: RunAccount, entry: Logged) -> None:
+def _fold_compilation(account: RunAccount, entry: Logged) -> None:
     account.tokens += entry.body["budget_report"]["tokens_used_at_compile"]
     if memories := entry.body["context_ledger"]["memory_refs"]:
         account.evidence[str(entry.seq)] = memories
 
 
-def _fetched(account: RunAccount, entry: Logged) -> None:
+def _fold_attachment(account: RunAccount, entry: Logged) -> None:
     if "failure" not in entry.body:
         account.evidence[str(entry.seq)] = (entry.body["evidence_ref"],)
     if instructs(entry.body.get("text")):
         account.instructing["attachment"] = None
 
 
-def _slot_pinned(account: RunAccount, entry: Logged) -> None:
-    chosen = [one["ref"] for one in entry.body.get("pinned", ())]
+def _fold_slot(account: RunAccount, entry: Logged) -> None:
+    refs = [pin["ref"] for pin in entry.body.get("pinned", ())]
     account.evidence[str(entry.seq)] = [
-        artifact_ref(one["artifactId"], one["representationRevisionId"]) for one in chosen
+        artifact_ref(ref["artifactId"], ref["representationRevisionId"]) for ref in refs
     ]
 
 
-def _identity(entry: Logged) -> Because:
+def _identity_reasons(entry: Logged) -> Because:
     body = entry.body
     if not entry.key and "claim" in body:
-        known = body["principals"]
-        if known is None:
-            why = displayed(body.get("claim_fault") or "the directory does not know the user and the agent")
-            yield "authority", None, f"nobody was authorised: {why}"
+        principals = body["principals"]
+        if principals is None:
+            reason = displayed(body.get("claim_fault") or "the directory does not know the user and the agent")
+            yield "authority", None, f"nobody was authorised: {reason}"
             return
-        user, agent = known["user"], known["agent"]
+        user, agent = principals["user"], principals["agent"]
         roles = ", ".join(map(displayed, user["roles"])) or "no role"
-        scopes = ", ".join(map(displayed, (known.get("delegation") or {}).get("scopes") or ())) or "nothing"
-        acted = f"{displayed(agent['agent_id'])} acted for {displayed(user['user_id'])}"
-        yield "authority", None, f"{acted}, who has {roles} and delegated {scopes}"
+        scopes = ", ".join(map(displayed, (principals.get("delegation") or {}).get("scopes") or ())) or "nothing"
+        actors = f"{displayed(agent['agent_id'])} acted for {displayed(user['user_id'])}"
+        yield "authority", None, f"{actors}, who has {roles} and delegated {scopes}"
     elif body.get("approver"):
-        who = body["approver"]
-        granted = who.get("granted_by") or {}
-        named = [f"{role} (granted by {granted[role]})" if role in granted else role for role in who["roles"]]
+        approver = body["approver"]
+        grants = approver.get("granted_by") or {}
+        role_texts = [f"{role} (granted by {grants[role]})" if role in grants else role for role in approver["roles"]]
         late = "; the answer came after the deadline" if body.get("late") else ""
-        held = ", ".join(map(displayed, named)) or "no role"
-        yield "authority", None, f"{displayed(who['approver_id'])} held {held} when the answer was used{late}"
+        role_list = ", ".join(map(displayed, role_texts)) or "no role"
+        yield "authority", None, f"{displayed(approver['approver_id'])} held {role_list} when the answer was used{late}"
 
 
-def _pinned(entry: Logged, _: StoryReader) -> Lines:
+def _pin_lines(entry: Logged, _: StoryReader) -> Lines:
     body = entry.body
     if "pack_ref" in body:
-        pinned = f"{len(body['pins'])} things pinned by digest"
-        yield f"pack {body['pack_ref']}, facts as of {body['snapshot']}; {pinned}"
+        pin_count = f"{len(body['pins'])} things pinned by digest"
+        yield f"pack {body['pack_ref']}, facts as of {body['snapshot']}; {pin_count}"
 
 
-def _rules_of(entry: Logged) -> Because:
+def _pin_reasons(entry: Logged) -> Because:
     body = entry.body
     rules = f"the rules are those of {displayed(body['pack_ref'])}" if "pack_ref" in body else None
     yield "authority", None, rules or f"nothing was pinned: {displayed(body['failure']['detail'])}"
 
 
-def _slot_selected(entry: Logged, read: StoryReader) -> Lines:
+def _slot_lines(entry: Logged, reader: StoryReader) -> Lines:
     """Yield a line with the artifacts in a slot and who selected them, or why there are none."""
     slot_id = displayed(entry.key.partition("/")[2])
-    pinned = [one.body for one in read.run.of("slot.pinned") if one.key == entry.key]
-    filled: Mapping[str, Any] = next(iter(pinned), {}) or {}
-    for body in (entry.body, filled):
+    pinnings = [pinning.body for pinning in reader.run.of("slot.pinned") if pinning.key == entry.key]
+    content: Mapping[str, Any] = next(iter(pinnings), {}) or {}
+    for body in (entry.body, content):
         if "refused" in body:
             yield f"slot {slot_id} holds nothing: {displayed(body['refused'])}"
             return
     selection = entry.body["act"]
     is_picked = selection["selected_by"] == "user"
-    who = f"{displayed(selection['origin']['principal_id'])} picked" if is_picked else "nobody picked"
-    titles = [f"{displayed(pin['title'])} ({pin['ref']['sourceScope']})" for pin in filled.get("pinned", ())]
-    yield f"slot {slot_id} holds {', '.join(titles) or 'nothing'}; {who}"
+    picker = f"{displayed(selection['origin']['principal_id'])} picked" if is_picked else "nobody picked"
+    titles = [f"{displayed(pin['title'])} ({pin['ref']['sourceScope']})" for pin in content.get("pinned", ())]
+    yield f"slot {slot_id} holds {', '.join(titles) or 'nothing'}; {picker}"
 
 
-def _attached(entry: Logged, _: StoryReader) -> Lines:
+def _attachment_lines(entry: Logged, _: StoryReader) -> Lines:
     fault = entry.body.get("failure", {}).get("detail")
     yield displayed(fault or f"{entry.body['evidence_ref']} is as its digest says")
 
 
-def _retrieved(entry: Logged, _: StoryReader) -> Lines:
-    named = [item for item in entry.body if item.get("name")]
-    for item in named:
-        where = f"{item['integrity']}, {displayed(item['evidence_ref'])}"
-        what = f"{displayed(item['name'])} is {displayed_json(item['value'])} of {displayed(item['subject'])}"
-        yield f"{what} ({where})"
-    if others := len(entry.body) - len(named):
+def _evidence_lines(entry: Logged, _: StoryReader) -> Lines:
+    named_items = [item for item in entry.body if item.get("name")]
+    for item in named_items:
+        source = f"{item['integrity']}, {displayed(item['evidence_ref'])}"
+        fact = f"{displayed(item['name'])} is {displayed_json(item['value'])} of {displayed(item['subject'])}"
+        yield f"{fact} ({source})"
+    if unnamed_count := len(entry.body) - len(named_items):
         subjects = list(dict.fromkeys(displayed(item["subject"]) for item in entry.body))[:3]
-        yield Aside(f"{others} more facts around {', '.join(subjects)}")
+        yield Aside(f"{unnamed_count} more facts around {', '.join(subjects)}")
 
 
-def _recalled(entry: Logged, _: StoryReader) -> Lines:
+def _fact_lines(entry: Logged, _: StoryReader) -> Lines:
     for item in entry.body:
-        what = f"{displayed(item['subject'])} {displayed(item['predicate'])} {displayed_json(item['value'])}"
-        yield f"remembers: {what} ({item['integrity']})"
+        fact = f"{displayed(item['subject'])} {displayed(item['predicate'])} {displayed_json(item['value'])}"
+        yield f"remembers: {fact} ({item['integrity']})"
 
 
-def _size(entry: Logged, _: StoryReader) -> Lines:
+def _size_lines(entry: Logged, _: StoryReader) -> Lines:
     ledger, report = entry.body["context_ledger"], entry.body["budget_report"]
     dropped = sum(len(blocks) for blocks in report["dropped_block_ids"].values())
     tokens, address = report["tokens_used_at_compile"], ledger["compiled_context_hash"][:19]
     yield f"compiled to {tokens} tokens, {dropped} blocks left out, {address}"
 
 
-def _shown(entry: Logged, _: StoryReader) -> Lines:
+def _surface_lines(entry: Logged, _: StoryReader) -> Lines:
     yield f"shown to the planner: {', '.join(entry.body['context_ledger']['tools']) or 'nothing'}"
-    for one in entry.body["manifests"].get("surface_report", ()):
-        if not one["surfaced"]:
-            yield Aside(f"kept from it: {displayed(one['capability_id'])} ({displayed(one['reason'])})")
+    for capability in entry.body["manifests"].get("surface_report", ()):
+        if not capability["surfaced"]:
+            yield Aside(f"kept from it: {displayed(capability['capability_id'])} ({displayed(capability['reason'])})")
 
 
-_HIDDEN: Final = {
+_HIDDEN_TEXTS: Final = {
     "not_in_pack": "the pack does not list it",
     "no_permission": "the pack permits it to no role of the user and the agent",
     "scope_missing": "the delegation of the user has not the scope that it needs",
@@ -138,16 +138,16 @@ _HIDDEN: Final = {
 }
 
 
-def _why_shown(entry: Logged) -> Because:
+def _surface_reasons(entry: Logged) -> Because:
     for tool in entry.body["context_ledger"]["tools"]:
         yield "shown", tool, f"`{displayed(tool)}` was shown: it is permitted, and policy allows it"
-    for one in entry.body["manifests"].get("surface_report", ()):
-        tool, why = one["capability_id"], one["reason"]
-        if not one["surfaced"]:
-            yield "shown", tool, f"`{displayed(tool)}` was hidden: {_HIDDEN.get(why, displayed(why))}"
+    for capability in entry.body["manifests"].get("surface_report", ()):
+        tool, reason = capability["capability_id"], capability["reason"]
+        if not capability["surfaced"]:
+            yield "shown", tool, f"`{displayed(tool)}` was hidden: {_HIDDEN_TEXTS.get(reason, displayed(reason))}"
 
 
-def _slot_question(body: Any) -> Mapping[str, Any]:
+def _slot_question_fields(body: Any) -> Mapping[str, Any]:
     return {"slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
 
 
@@ -160,15 +160,15 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         "received resolved choosing compiled executing waiting scoring>resolved",
         component="trust.identity",
         component_by_key={"redeem": "trust.approvals", "dispatch": "action.tool_gateway", "slot": "slots.selection"},
-        why=_identity,
+        why=_identity_reasons,
     ),
     "run.pinned": _recorded(
         recorded.PinnedRun,
         "received resolved",
         component="control.catalog",
         told=picked("pack_ref", "failure", "further"),
-        story={"knew": _pinned},
-        why=_rules_of,
+        story={"knew": _pin_lines},
+        why=_pin_reasons,
     ),
     "run.context": _derived(derived.StatedContext, "received>resolved"),
     "slot.asked": _derived(
@@ -176,8 +176,8 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         "resolved>choosing",
         component=SLOT_SELECTION,
         always_kept=True,
-        told=_slot_question,
-        noticed=_slot_question,
+        told=_slot_question_fields,
+        noticed=_slot_question_fields,
         asks="slot",
     ),
     "slot.answered": _recorded(
@@ -196,36 +196,36 @@ CONTEXT_KINDS: Final[dict[str, Kind]] = {
         "resolved choosing>resolved",
         component=SLOT_SELECTION,
         told=picked("refused", "code"),
-        story={"knew": _slot_selected},
+        story={"knew": _slot_lines},
     ),
     "slot.pinned": _recorded(
-        recorded.PinnedForSlot, "resolved", component=SLOT_SELECTION, fold=_slot_pinned, told=picked("refused")
+        recorded.PinnedForSlot, "resolved", component=SLOT_SELECTION, fold=_fold_slot, told=picked("refused")
     ),
     "attachment.fetched": _recorded(
         recorded.FetchedAttachment,
         "resolved",
         component="intelligence.attachments",
-        fold=_fetched,
+        fold=_fold_attachment,
         told=picked("evidence_ref", "media_type", "size_bytes", "failure"),
-        story={"knew": _attached},
+        story={"knew": _attachment_lines},
     ),
     "evidence.retrieved": _recorded(
-        list[StatedItem], "resolved", component="intelligence.retrieval", told=counted, story={"knew": _retrieved}
+        list[StatedItem], "resolved", component="intelligence.retrieval", told=counted, story={"knew": _evidence_lines}
     ),
     "memory.recalled": _recorded(
-        list[StatedItem], "resolved", component="intelligence.memory_recall", told=counted, story={"knew": _recalled}
+        list[StatedItem], "resolved", component="intelligence.memory_recall", told=counted, story={"knew": _fact_lines}
     ),
     "context.compiled": _derived(
         RecordedContext | CompiledContext,
         "resolved>compiled scoring>compiled",
         component="context.compiler",
-        fold=_compiled,
+        fold=_fold_compilation,
         told=lambda body: {
             "tools": body["context_ledger"]["tools"],
             "tokens": body["budget_report"]["tokens_used_at_compile"],
         },
-        story={"knew": _size, "allowed": _shown},
-        why=_why_shown,
+        story={"knew": _size_lines, "allowed": _surface_lines},
+        why=_surface_reasons,
     ),
     "memory.proposed": _derived(
         derived.ProposedMemories,

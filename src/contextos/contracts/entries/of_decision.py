@@ -28,28 +28,28 @@ from contextos.contracts.journal import DECISION, Logged
 
 RECORD_SHOWN: Final = ("record_id", "status", "outcome", "decision_key", "decision_version", "record_hash")
 """The members of a record that people who watch the run see."""
-_LISTS: Final = ("gates", "matched_rule_ids", "denying_rule_ids")
-_POLICY: Final = ("capability_id", "point", "allowed", "reason", "effective_approval_mode", *_LISTS)
-_RAISED: Final = frozenset({"must_refuse", "must_escalate", "gates", "asserted"})
+_LIST_FIELDS: Final = ("gates", "matched_rule_ids", "denying_rule_ids")
+_POLICY_FIELDS: Final = ("capability_id", "point", "allowed", "reason", "effective_approval_mode", *_LIST_FIELDS)
+_RAISED_FIELDS: Final = frozenset({"must_refuse", "must_escalate", "gates", "asserted"})
 """The lists of a decision that raise something for the run; a decision states only those that are not empty."""
 
 
-def _decided(account: RunAccount, entry: Logged) -> None:
+def _fold_decisions(account: RunAccount, entry: Logged) -> None:
     body = entry.body
-    for one in body.get("decisions", (body,)):
-        rules = list(one.get("matched_rule_ids", ()))
-        account.decisions.append({"policy_decision_id": one["policy_decision_id"], "rule_ids": rules})
+    for decision in body.get("decisions", (body,)):
+        rules = list(decision.get("matched_rule_ids", ()))
+        account.decisions.append({"policy_decision_id": decision["policy_decision_id"], "rule_ids": rules})
         if rules:
             account.matched_rules |= dict.fromkeys(rules)
-        for name in _RAISED & one.keys():
-            account.controls.setdefault(name, set()).update(one[name])
+        for name in _RAISED_FIELDS & decision.keys():
+            account.controls.setdefault(name, set()).update(decision[name])
 
 
-def _checked(account: RunAccount, entry: Logged) -> None:
+def _fold_checkpoint(account: RunAccount, entry: Logged) -> None:
     account.evidence[str(entry.seq)] = list(entry.body["satisfied"].values())
 
 
-def _verdict(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
+def _verdict_text(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
     """Return the verdict in words: allowed or denied, the approval mode, the required gates, the rules that matched,
     and the rationales of the rules that deny.
     """
@@ -63,106 +63,107 @@ def _verdict(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
         verdict += f", needs {gates}"
     if rules:
         verdict += f"{',' if gates else ''} by {', '.join(map(displayed, rules))}"
-    if because := [] if decision["allowed"] else [rationales[one] for one in rules if one in rationales]:
-        verdict += f": {displayed('; '.join(dict.fromkeys(because)))}"
-    unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
+    if reasons := [] if decision["allowed"] else [rationales[rule_id] for rule_id in rules if rule_id in rationales]:
+        verdict += f": {displayed('; '.join(dict.fromkeys(reasons)))}"
+    unknown = sorted({fact for missing in decision.get("indeterminate", ()) for fact in missing["facts"]})
     return f"{verdict}; not known: {', '.join(map(displayed, unknown))}" if unknown else verdict
 
 
-def _verdicts(entry: Logged, read: StoryReader) -> Lines:
-    for one in entry.body.get("decisions", (entry.body,)):
+def _decision_lines(entry: Logged, reader: StoryReader) -> Lines:
+    for decision in entry.body.get("decisions", (entry.body,)):
         # At compile and plan only denials are listed: an allowed call is decided again at execute.
-        if one["point"] == "execute" or not one["allowed"]:
-            yield f"{displayed(one.get('capability_id'))} at {one['point']}: {_verdict(one, read.rationales)}"
+        if decision["point"] == "execute" or not decision["allowed"]:
+            verdict = _verdict_text(decision, reader.rationales)
+            yield f"{displayed(decision.get('capability_id'))} at {decision['point']}: {verdict}"
 
 
-def _decision_grade(body: Any) -> Severity:
+def _decision_severity(body: Any) -> Severity:
     """Return the severity: `warn` for a denied tool, `info` otherwise. At `compile` a denied tool is only not shown."""
-    decided = body.get("decisions", (body,))
-    denied = any(one.get("capability_id") and not one.get("allowed") for one in decided)
-    return "warn" if denied and decided[0].get("point") != "compile" else "info"
+    decisions = body.get("decisions", (body,))
+    denied = any(decision.get("capability_id") and not decision.get("allowed") for decision in decisions)
+    return "warn" if denied and decisions[0].get("point") != "compile" else "info"
 
 
-def _decision_noted(body: Any) -> Mapping[str, Any]:
+def _decision_log_fields(body: Any) -> Mapping[str, Any]:
     """Return the policy's decision about one call, or about every tool at once, for the log of an operator."""
-    decided = body.get("decisions", (body,))
+    decisions = body.get("decisions", (body,))
     lists = {"rule_ids": "matched_rule_ids", "denying_rule_ids": "denying_rule_ids", "gates": "gates"}
     return {
-        "policy.point": decided[0].get("point") if decided else None,
-        "policy_decision_ids": [one.get("policy_decision_id") for one in decided],
-        "policy.denied": [one.get("capability_id") for one in decided if not one.get("allowed")],
+        "policy.point": decisions[0].get("point") if decisions else None,
+        "policy_decision_ids": [decision.get("policy_decision_id") for decision in decisions],
+        "policy.denied": [decision.get("capability_id") for decision in decisions if not decision.get("allowed")],
         **{
-            f"policy.{name}": sorted({each for one in decided for each in one.get(field, ())})
+            f"policy.{name}": sorted({value for decision in decisions for value in decision.get(field, ())})
             for name, field in lists.items()
         },
     }
 
 
-def _can_call(entry: Logged, _: StoryReader) -> Lines:
+def _session_lines(entry: Logged, _: StoryReader) -> Lines:
     yield f"the agent can call: {', '.join(entry.body['tools']) or 'nothing'}"
 
 
-def _could_call(entry: Logged) -> Because:
+def _session_reasons(entry: Logged) -> Because:
     for tool in entry.body["tools"]:
         yield "shown", tool, f"the agent of the session could call `{displayed(tool)}`"
 
 
-def _asks(entry: Logged, _: StoryReader) -> Lines:
+def _call_lines(entry: Logged, _: StoryReader) -> Lines:
     call = f"{displayed(entry.body['tool'])} {displayed_json(entry.body['args'])}"
     yield f"the agent asks for {call} as {displayed(entry.key)}"
 
 
-def _asked(entry: Logged) -> Because:
+def _call_reasons(entry: Logged) -> Because:
     tool = entry.body["tool"]
     yield "call", tool, f"the agent asked for `{displayed(tool)}` with {displayed_json(entry.body['args'])}"
 
 
-def _plan(entry: Logged, _: StoryReader) -> Lines:
+def _plan_lines(entry: Logged, _: StoryReader) -> Lines:
     yield f"plan {int(entry.key) + 1} verified: {entry.body['verdict']}{failures_text(entry.body)}"
 
 
-def _not_enforced(entry: Logged, _: StoryReader) -> Lines:
-    for one in entry.body["findings"]:
-        rules = ", ".join(displayed(rule) for rule in one.get("rule_ids", ())) or displayed(one["code"])
-        would = "ask a person" if one["verdict"] == "ask" else "deny"
-        yield f"not enforced: {entry.body['by']} would {would} by {rules}; {displayed(one['detail'])}"
+def _observed_lines(entry: Logged, _: StoryReader) -> Lines:
+    for finding in entry.body["findings"]:
+        rules = ", ".join(displayed(rule) for rule in finding.get("rule_ids", ())) or displayed(finding["code"])
+        reaction = "ask a person" if finding["verdict"] == "ask" else "deny"
+        yield f"not enforced: {entry.body['by']} would {reaction} by {rules}; {displayed(finding['detail'])}"
 
 
-def _observed(entry: Logged) -> Because:
-    for one in entry.body["findings"]:
-        would = "asked a person" if one["verdict"] == "ask" else "denied the call"
-        yield "policy", None, f"the pack observes; enforcing would have {would}: {displayed(one['detail'])}"
+def _observed_reasons(entry: Logged) -> Because:
+    for finding in entry.body["findings"]:
+        reaction = "asked a person" if finding["verdict"] == "ask" else "denied the call"
+        yield "policy", None, f"the pack observes; enforcing would have {reaction}: {displayed(finding['detail'])}"
 
 
-def _is_answered(entry: Logged, _: StoryReader) -> Lines:
+def _answer_lines(entry: Logged, _: StoryReader) -> Lines:
     yield f"{displayed(entry.key)} is {entry.body['status']}{failures_text(entry.body)}"
 
 
-def _answered_because(entry: Logged) -> Because:
+def _answer_reasons(entry: Logged) -> Because:
     """Yield the failures as reasons. A call that was made is never called refused, whatever its answer led to."""
-    what = {"done": "the call was made", "failed": "the call failed"}.get(entry.body["status"], "the call was refused")
-    return listed_failures(what)(entry)
+    texts = {"done": "the call was made", "failed": "the call failed"}
+    return listed_failures(texts.get(entry.body["status"], "the call was refused"))(entry)
 
 
-def _finishes(entry: Logged, _: StoryReader) -> Lines:
+def _finish_lines(entry: Logged, _: StoryReader) -> Lines:
     reason = f": {displayed(entry.body['reason'])}" if entry.body["reason"] else ""
     yield f"the agent finishes as {entry.body['outcome']}{reason}"
 
 
-def _gave_up(entry: Logged) -> Because:
-    for one in (entry.body.get("rationale") or {}).get("failures") or ():
-        text = f"the run could not go on: {displayed(one['code'])}, {displayed(one['detail'])}"
-        yield "call", one.get("capability_id"), text
+def _record_reasons(entry: Logged) -> Because:
+    for failure in (entry.body.get("rationale") or {}).get("failures") or ():
+        text = f"the run could not go on: {displayed(failure['code'])}, {displayed(failure['detail'])}"
+        yield "call", failure.get("capability_id"), text
 
 
-def _stated(body: Any) -> Iterator[tuple[str, str]]:
+def _record_terms(body: Any) -> Iterator[tuple[str, str]]:
     yield "decision", body["decision_key"]
     yield "decision", body["record_id"]
     for subject in body["subject_ids"]:
         yield "subject", subject
-    for one in body["approvals"]:
-        yield "approver", one["approver"]
-    for rule in {rule: None for one in body["policy_decisions"] for rule in one["rule_ids"]}:
+    for approval in body["approvals"]:
+        yield "approver", approval["approver"]
+    for rule in {rule: None for decision in body["policy_decisions"] for rule in decision["rule_ids"]}:
         yield "rule", rule
 
 
@@ -178,7 +179,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         "resolved",
         component="decision.intent_parameters",
         told=lambda body: {
-            "parameters": [{"name": one["name"], "origin": one["origin"]} for one in body["parameters"]],
+            "parameters": [{"name": item["name"], "origin": item["origin"]} for item in body["parameters"]],
             "missing": body["missing"],
         },
     ),
@@ -193,11 +194,11 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
             "memory": "intelligence.memory_proposal",
         },
         severity="info",
-        fold=_decided,
-        told=lambda body: {**dict.fromkeys(_LISTS, ()), **picked(*_POLICY)(body)},
-        story={"allowed": _verdicts},
-        graded=_decision_grade,
-        noted=_decision_noted,
+        fold=_fold_decisions,
+        told=lambda body: {**dict.fromkeys(_LIST_FIELDS, ()), **picked(*_POLICY_FIELDS)(body)},
+        story={"allowed": _decision_lines},
+        graded=_decision_severity,
+        noted=_decision_log_fields,
     ),
     "planner.answered": _recorded(
         recorded.AnsweredPlanner, "compiled", component="decision.planner", told=picked("refused", "late")
@@ -207,8 +208,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         "compiled>open",
         component=AGENT_SESSION,
         told=picked("tools", "deadline_us", "observed"),
-        story={"allowed": _can_call},
-        why=_could_call,
+        story={"allowed": _session_lines},
+        why=_session_reasons,
     ),
     "call.asked": _recorded(
         recorded.AskedCall,
@@ -217,8 +218,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         wakes=True,
         component=AGENT_SESSION,
         told=picked("tool", "args"),
-        story={"allowed": _asks},
-        why=_asked,
+        story={"allowed": _call_lines},
+        why=_call_reasons,
     ),
     "plan.proposed": _derived(
         Plan,
@@ -226,7 +227,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         component="decision.planner",
         told=lambda body: {
             "revision": body["revision"],
-            "steps": [{"id": one["id"], "tool": one["tool"]} for one in body["steps"]],
+            "steps": [{"id": step["id"], "tool": step["tool"]} for step in body["steps"]],
         },
     ),
     "plan.verified": _derived(
@@ -235,7 +236,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         decides="verdict",
         component="decision.critic",
         told=picked("verdict", "failures"),
-        story={"allowed": _plan},
+        story={"allowed": _plan_lines},
         why=listed_failures("the plan was not accepted"),
     ),
     "call.observed": _derived(
@@ -243,14 +244,14 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         "planning executing scoring verifying>executing waiting>executing",
         component=TOOL_GATEWAY,
         told=picked("by", "findings"),
-        story={"allowed": _not_enforced},
-        why=_observed,
+        story={"allowed": _observed_lines},
+        why=_observed_reasons,
     ),
     "checkpoint.checked": _derived(
         derived.CheckedCheckpoint,
         "resolved compiled open planning executing verifying>executing",
         component=TOOL_GATEWAY,
-        fold=_checked,
+        fold=_fold_checkpoint,
         told=lambda body: {
             "decision_key": body["decision_key"],
             "satisfied": sorted(body["satisfied"]),
@@ -262,8 +263,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         "resolved>open compiled>open verifying>open executing>open scoring>open open",
         component=AGENT_SESSION,
         told=picked("status", "step", "failures"),
-        story={"allowed": _is_answered},
-        why=_answered_because,
+        story={"allowed": _answer_lines},
+        why=_answer_reasons,
     ),
     "session.finished": _recorded(
         recorded.FinishedSession,
@@ -272,7 +273,7 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         wakes=True,
         component=AGENT_SESSION,
         told=picked("outcome", "reason"),
-        story={"allowed": _finishes},
+        story={"allowed": _finish_lines},
     ),
     "run.scored": _derived(
         Scorecard,
@@ -286,8 +287,8 @@ DECISION_KINDS: Final[dict[str, Kind]] = {
         component="trust.record",
         component_by_key={"approval": "trust.approvals", "uncertain": "action.tool_gateway", "slot": "slots.selection"},
         told=picked(*RECORD_SHOWN),
-        why=_gave_up,
-        terms=_stated,
+        why=_record_reasons,
+        terms=_record_terms,
     ),
     "replay.packed": _derived(
         derived.PackedReplay, "scoring received>scoring resolved>scoring compiled>scoring", component="trust.record"

@@ -62,7 +62,7 @@ REASON_TEXTS: Final[Mapping[RouteReason, str]] = {
     "weight": "the chosen one comes before it",
 }
 """What to tell a person about a candidate by the reason of its route."""
-_STATES: Final = "compiled open planning executing scoring"
+_ALLOWED_STATES: Final = "compiled open planning executing scoring"
 
 
 class UnavailableModels(Model):
@@ -146,32 +146,32 @@ class JudgedAnswer(Model):
     findings: Seq[Text]
 
 
-def _routed(account: RunAccount, entry: Logged) -> None:
+def _fold_route(account: RunAccount, entry: Logged) -> None:
     body = entry.body
     profile = body.get("profile")
     account.routes[entry.key] = RoutedCall(body["operation"], body["rules"], profile, None if profile else "no_route")
 
 
-def _asked(account: RunAccount, entry: Logged) -> None:
-    _settle(account, entry.key, entry.body["reserved_units"])
+def _fold_question(account: RunAccount, entry: Logged) -> None:
+    _set_cost(account, entry.key, entry.body["reserved_units"])
 
 
-def _answered(account: RunAccount, entry: Logged) -> None:
+def _fold_answer(account: RunAccount, entry: Logged) -> None:
     body = entry.body
     # The clock can have been set forward and back during the call.
     account.waited_us += min(body.get("waited_us", 0), entry.at_us - account.now_us)
-    if (call := _settle(account, entry.key, body["cost_units"])) is not None:
+    if (call := _set_cost(account, entry.key, body["cost_units"])) is not None:
         counts: Mapping[str, int] = (body.get("usage") or {}).get("counts", {})
         call.outcome, call.is_unpriced = body["outcome"], body.get("unpriced", False)
         call.tokens = {kind: count for kind, count in counts.items() if not kind.endswith("requests")}
 
 
-def _judged(account: RunAccount, entry: Logged) -> None:
+def _fold_judgement(account: RunAccount, entry: Logged) -> None:
     if (call := account.routes.get(entry.key)) is not None:
         call.outcome = "not_taken"
 
 
-def _settle(account: RunAccount, key: str, cost_units: int) -> RoutedCall | None:
+def _set_cost(account: RunAccount, key: str, cost_units: int) -> RoutedCall | None:
     """Note the cost of a call, and return its route; None if the entry of the route was erased."""
     account.cost_units[f"model/{key}"] = cost_units
     if (call := account.routes.get(key)) is not None:
@@ -179,27 +179,28 @@ def _settle(account: RunAccount, key: str, cost_units: int) -> RoutedCall | None
     return call
 
 
-def _route(entry: Logged, _: StoryReader) -> Lines:
+def _route_lines(entry: Logged, _: StoryReader) -> Lines:
     body = entry.body
     operation, rule = body["operation"], _rule_text(body)
     if (profile := body.get("profile")) is not None:
         yield f"{displayed(profile)} is asked for {operation}, by {rule}"
     else:
         yield f"no model can be asked for {operation}, by {rule}"
-    for one in body.get("candidates", ()):
-        if one["reason"] != "chosen":
-            yield Aside(f"passed over {displayed(one['profile'])}: {_reason_text(one)}")
+    for candidate in body.get("candidates", ()):
+        if candidate["reason"] != "chosen":
+            yield Aside(f"passed over {displayed(candidate['profile'])}: {_reason_text(candidate)}")
 
 
-def _route_because(entry: Logged) -> Because:
+def _route_reasons(entry: Logged) -> Because:
     body = entry.body
     operation = body["operation"]
     if not body.get("candidates"):
         yield "model", None, f"no model was asked for {operation}: {_rule_text(body)}"
-    for one in body.get("candidates", ()):
-        asked = "was asked" if one["reason"] == "chosen" else "was not asked"
-        by = f" ({_rule_text(body)})" if one["reason"] == "chosen" else ""
-        yield "model", None, f"`{displayed(one['profile'])}` {asked} for {operation}: {_reason_text(one)}{by}"
+    for candidate in body.get("candidates", ()):
+        outcome = "was asked" if candidate["reason"] == "chosen" else "was not asked"
+        rule = f" ({_rule_text(body)})" if candidate["reason"] == "chosen" else ""
+        profile, reason = displayed(candidate["profile"]), _reason_text(candidate)
+        yield "model", None, f"`{profile}` {outcome} for {operation}: {reason}{rule}"
 
 
 def _rule_text(body: Mapping[str, Any]) -> str:
@@ -213,49 +214,49 @@ def _reason_text(candidate: Mapping[str, Any]) -> str:
     return f"{text} ({displayed(candidate['detail'])})" if candidate.get("detail") else text
 
 
-def _reply(entry: Logged, reader: StoryReader) -> Lines:
+def _answer_lines(entry: Logged, reader: StoryReader) -> Lines:
     call = reader.run.routes.get(entry.key)
-    who = displayed(call.profile) if call is not None and call.profile else "the model"
-    yield f"{who} {_reply_text(entry.body)}"
+    model = displayed(call.profile) if call is not None and call.profile else "the model"
+    yield f"{model} {_answer_text(entry.body)}"
 
 
-def _reply_because(entry: Logged) -> Because:
-    yield "model", None, f"the model {_reply_text(entry.body)}"
+def _answer_reasons(entry: Logged) -> Because:
+    yield "model", None, f"the model {_answer_text(entry.body)}"
 
 
-def _reply_text(body: Mapping[str, Any]) -> str:
+def _answer_text(body: Mapping[str, Any]) -> str:
     detail = f" ({displayed(body['detail'])})" if body.get("detail") else ""
     counts = (body.get("usage") or {}).get("counts", {})
-    billed = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in TOKEN_KINDS if counts.get(kind)]
+    tokens = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in TOKEN_KINDS if counts.get(kind)]
     reserved = ", which is what was reserved" if body.get("unpriced") else ""
-    made = [f"{len(body['vectors'])} vectors"] if body.get("vectors") else []
-    said = [*made, *billed, f"{cents(body['cost_units']):g} US cents{reserved}"]
-    return f"{OUTCOME_TEXTS[body['outcome']]}{detail}: {', '.join(said)}"
+    vectors = [f"{len(body['vectors'])} vectors"] if body.get("vectors") else []
+    parts = [*vectors, *tokens, f"{cents(body['cost_units']):g} US cents{reserved}"]
+    return f"{OUTCOME_TEXTS[body['outcome']]}{detail}: {', '.join(parts)}"
 
 
-def _judged_lines(entry: Logged, _: StoryReader) -> Lines:
+def _judgement_lines(entry: Logged, _: StoryReader) -> Lines:
     yield f"its answer was not taken: {'; '.join(map(displayed, entry.body['findings']))}"
 
 
-def _judged_because(entry: Logged) -> Because:
+def _judgement_reasons(entry: Logged) -> Because:
     yield "model", None, f"the answer was not taken: {'; '.join(map(displayed, entry.body['findings']))}"
 
 
-def _route_told(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = ("operation", "profile", "rules", "rule_id", "reserved_units")
+def _route_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields = ("operation", "profile", "rules", "rule_id", "reserved_units")
     return {
-        **picked(*names)(body),
-        "candidates": [picked("profile", "reason", "detail")(one) for one in body.get("candidates", ())],
+        **picked(*fields)(body),
+        "candidates": [picked("profile", "reason", "detail")(candidate) for candidate in body.get("candidates", ())],
     }
 
 
-def _reply_told(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
     counts = (body.get("usage") or {}).get("counts")
-    told = picked("outcome", "model", "cost_units", "unpriced")(body)
-    return {**told, "usage": counts} if counts else told
+    fields = picked("outcome", "model", "cost_units", "unpriced")(body)
+    return {**fields, "usage": counts} if counts else fields
 
 
-def _reply_noted(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer_log_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"model.outcome": body["outcome"], **picked("model")(body)}
 
 
@@ -263,37 +264,37 @@ _derived = partial(Kind, CONTEXT, component=MODEL_GATEWAY)
 
 MODEL_KINDS: Final[dict[str, Kind]] = {
     "model.unavailable": _derived(
-        UnavailableModels, _STATES, recorded=True, told=picked("failed", "busy", "withdrawn")
+        UnavailableModels, _ALLOWED_STATES, recorded=True, told=picked("failed", "busy", "withdrawn")
     ),
     "model.routed": _derived(
         RoutingDecision,
-        _STATES,
-        fold=_routed,
-        told=_route_told,
-        story={"knew": _route},
-        why=_route_because,
+        _ALLOWED_STATES,
+        fold=_fold_route,
+        told=_route_fields,
+        story={"knew": _route_lines},
+        why=_route_reasons,
         graded=lambda body: None if body.get("profile") else "warn",
         noted=lambda body: {"model.operation": body["operation"], "model.rules": body["rules"]},
     ),
-    "model.asked": _derived(AskedModel, _STATES, fold=_asked, told=picked("input_tokens")),
+    "model.asked": _derived(AskedModel, _ALLOWED_STATES, fold=_fold_question, told=picked("input_tokens")),
     "model.answered": _derived(
         AnsweredModel,
-        _STATES,
+        _ALLOWED_STATES,
         recorded=True,
-        fold=_answered,
-        told=_reply_told,
-        story={"knew": _reply},
-        why=_reply_because,
+        fold=_fold_answer,
+        told=_answer_fields,
+        story={"knew": _answer_lines},
+        why=_answer_reasons,
         graded=lambda body: None if body["outcome"] == "answered" else "warn",
-        noted=_reply_noted,
+        noted=_answer_log_fields,
     ),
     "model.judged": _derived(
         JudgedAnswer,
-        _STATES,
+        _ALLOWED_STATES,
         severity="warn",
-        fold=_judged,
+        fold=_fold_judgement,
         told=picked("findings"),
-        story={"knew": _judged_lines},
-        why=_judged_because,
+        story={"knew": _judgement_lines},
+        why=_judgement_reasons,
     ),
 }

@@ -14,43 +14,43 @@ from contextos.contracts.envelopes.verdicts import End
 from contextos.contracts.journal import NONE, Logged
 
 UNPROVED_CANCEL: Final = "a cancel request that no sealed act proves"
-_GRADES: Final[dict[str, Severity | None]] = {"completed": None, "escalated": "error", "exhausted": "error"}
+_SEVERITIES: Final[dict[str, Severity | None]] = {"completed": None, "escalated": "error", "exhausted": "error"}
 
 
-def _received(entry: Logged, _: StoryReader) -> Lines:
+def _input_lines(entry: Logged, _: StoryReader) -> Lines:
     request = entry.body["request"]
-    given = request["input"]
-    yield displayed(given["message"])
-    named, user, agent = request["request_id"], request["user"]["user_id"], request["agent"]["agent_id"]
-    yield Aside(f"request {displayed(named)}, intent {displayed(given['intent'])}, mode {request['mode']}")
-    yield Aside(f"user {displayed(user)} through agent {displayed(agent)}")
-    if stated := given.get("context"):
-        yield Aside(f"only stated by the caller, and no evidence: {displayed_json(stated)}")
+    input_ = request["input"]
+    yield displayed(input_["message"])
+    request_id, user_id, agent_id = request["request_id"], request["user"]["user_id"], request["agent"]["agent_id"]
+    yield Aside(f"request {displayed(request_id)}, intent {displayed(input_['intent'])}, mode {request['mode']}")
+    yield Aside(f"user {displayed(user_id)} through agent {displayed(agent_id)}")
+    if context := input_.get("context"):
+        yield Aside(f"only stated by the caller, and no evidence: {displayed_json(context)}")
 
 
-def _asked(body: Any) -> Iterator[tuple[str, str]]:
+def _input_terms(body: Any) -> Iterator[tuple[str, str]]:
     request = body.get("request", {})
     yield "user", request.get("user", {}).get("user_id")
     yield "agent", request.get("agent", {}).get("agent_id")
     yield "mode", request.get("mode")
 
 
-def _ended(entry: Logged, read: StoryReader) -> Lines:
-    if any(one.seq > entry.seq for one in read.run.of("run.reopened")):
+def _end_lines(entry: Logged, reader: StoryReader) -> Lines:
+    if any(reopening.seq > entry.seq for reopening in reader.run.of("run.reopened")):
         yield f"it ended as {entry.body['end']}"
 
 
-def _reopened(entry: Logged, _: StoryReader) -> Lines:
+def _reopening_lines(entry: Logged, _: StoryReader) -> Lines:
     body = entry.body
-    more = f" with `{body['limit']}` {body['to']:g}" if body.get("limit") else ""
-    yield f"{displayed(entry.by)} reopened it{more}: {displayed(body['reason'])}"
+    limit_text = f" with `{body['limit']}` {body['to']:g}" if body.get("limit") else ""
+    yield f"{displayed(entry.by)} reopened it{limit_text}: {displayed(body['reason'])}"
 
 
 _recorded = partial(Kind, NONE, recorded=True)
 _derived = partial(Kind, NONE)
 
 RUN_KINDS: Final[dict[str, Kind]] = {
-    "run.received": _recorded(recorded.ReceivedRun, "new>received", story={"asked": _received}, terms=_asked),
+    "run.received": _recorded(recorded.ReceivedRun, "new>received", story={"asked": _input_lines}, terms=_input_terms),
     "run.resumed": _recorded(
         recorded.ResumedRun,
         "received resolved choosing compiled open planning verifying executing waiting scoring",
@@ -93,8 +93,8 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         " ".join(f"scoring>{end}:{end}" for end in sorted(get_args(End))),
         decides="end",
         severity="warn",
-        story={"came": _ended},
-        graded=lambda body: _GRADES.get(body["end"], "warn"),
+        story={"came": _end_lines},
+        graded=lambda body: _SEVERITIES.get(body["end"], "warn"),
         noted=lambda body: {"end": body["end"], "decision_record_id": body["record_id"]},
         noticed=picked("end"),
     ),
@@ -106,7 +106,7 @@ RUN_KINDS: Final[dict[str, Kind]] = {
         severity="warn",
         always_kept=True,
         told=picked("by", "reason", "limit", "to"),
-        story={"came": _reopened},
+        story={"came": _reopening_lines},
         why=("authority", "{by} reopened the run: {reason}"),
     ),
 }

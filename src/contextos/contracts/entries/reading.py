@@ -13,7 +13,7 @@ from contextos.contracts.journal import CONTROL, INDEX, Entry, Logged
 from contextos.errors import Integrity
 
 _REFUSED_ENDS: Final = ("refused", "rejected")
-_SOMETHING_CAME: Final = ("tool.", "approval.", "slot.", "agent.", "call.", "session.finished")
+_EFFECT_KINDS: Final = ("tool.", "approval.", "slot.", "agent.", "call.", "session.finished")
 MAX_REFUSED_ENTRIES: Final = 64
 """A run with so many entries or more counts as a run of which something came (see `is_refused`)."""
 
@@ -45,7 +45,7 @@ def is_refused(entries: Sequence[Entry]) -> bool:
     """Return whether a run ended before anything came of it: nothing was called or finished, and nobody was asked."""
     if not entries or entries[-1].kind != "run.ended" or (read_body(entries[-1]) or {}).get("end") not in _REFUSED_ENDS:
         return False
-    return not any(entry.kind.startswith(_SOMETHING_CAME) for entry in entries)
+    return not any(entry.kind.startswith(_EFFECT_KINDS) for entry in entries)
 
 
 def environment_of(received: Mapping[str, Any]) -> str:
@@ -55,4 +55,7 @@ def environment_of(received: Mapping[str, Any]) -> str:
 
 def logged(entries: Iterable[Entry]) -> list[Logged]:
     """Return stored entries as their run reads them, each with its parsed body (`read_body`)."""
-    return [Logged(one.seq, one.kind, one.key, one.at_us, one.by, read_body(one), one.hash) for one in entries]
+    return [
+        Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, read_body(entry), entry.hash)
+        for entry in entries
+    ]

@@ -66,7 +66,7 @@ class RequestedCancel(Model):
 
 class UnprovedCancel(Model):
     """Body of `run.cancel_unproved`, which is empty: somebody stored or appended a cancel request of this run, and no
-    sealed act proves it. The run goes on. A stored request is recorded so only once.
+    sealed act proves it. The run goes on. Each stored request is recorded once.
     """
 
 
@@ -266,8 +266,8 @@ class CountedUpto(Model):
 
 class HistoryRead(Model):
     """Body of `history.read`: the history facts about one call, the time for which they are true (Unix microseconds),
-    and the end of each bucket from which they were read. `clock` has the same time as the facts of each clock that
-    rules about the call read, by the name of the business hours.
+    and the end of each bucket from which they were read. `clock` has the facts of the clock at this
+    time, by the name of the business hours, for each clock that rules about the call read.
     """
 
     facts: Map[Number]

@@ -120,13 +120,14 @@ def filled(line: str, body: Mapping[str, Any]) -> str:
 def listed_failures(what: str) -> Callable[[Logged], Because]:
     """Return a function that gives the failures in a body as reasons."""
 
-    def because(entry: Logged) -> Because:
-        for one in entry.body["failures"]:
-            yield "call", one.get("capability_id"), f"{what}: {displayed(one['code'])}, {displayed(one['detail'])}"
+    def failure_reasons(entry: Logged) -> Because:
+        for failure in entry.body["failures"]:
+            text = f"{what}: {displayed(failure['code'])}, {displayed(failure['detail'])}"
+            yield "call", failure.get("capability_id"), text
 
-    return because
+    return failure_reasons
 
 
 def failures_text(body: Mapping[str, Any]) -> str:
     """Return the failures in a body, to add to a line."""
-    return "".join(f"; {one['code']}: {displayed(one['detail'])}" for one in body["failures"])
+    return "".join(f"; {failure['code']}: {displayed(failure['detail'])}" for failure in body["failures"])

@@ -1,4 +1,6 @@
-"""Bodies of entries in a tenant's own two journal streams: `index` (every run) and `control` (what operators did)."""
+"""Bodies of entries in a tenant's own two streams, `index` (every run) and `control` (what operators did), and the
+arguments of the operators' acts, whose body is a `RecordedAct`.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class ReopenedLine(RunSoFar):
 
 
 class RestoredStore(Model):
-    """Body of `store.restored`: an operator recorded a restore from a backup. `left` maps each of the tenant's own
+    """Arguments of `store.restored`: an operator recorded a restore from a backup. `left` maps each of the tenant's own
     streams to its length at that time. `epoch` is the epoch that begins at `at_us` (Unix microseconds), or goes on if
     it `lost_nothing`.
     """
@@ -74,7 +76,7 @@ class SettledEffect(Model):
 
 
 class CancelledRun(Model):
-    """Body of `run.cancelled`: a person asked to cancel the run that the request `request_id` began."""
+    """Arguments of `run.cancelled`: a person asked to cancel the run that the request `request_id` began."""
 
     run: Name
     request_id: Name | None
@@ -134,7 +136,7 @@ class SteppedClock(Model):
 
 
 class RetriedRun(Model):
-    """`run.retried`: an operator took a run that had failed `failures` times off the dead-letter list."""
+    """Arguments of `run.retried`: an operator took a run that had failed `failures` times off the dead-letter list."""
 
     run: Name
     failures: Positive
@@ -159,7 +161,7 @@ class CheckedModelProfile(Model):
 
 
 class ErasedEntry(Model):
-    """Body of `entry.erased`: the content of one entry of a run was deleted, for example on legal grounds.
+    """Arguments of `entry.erased`: the content of one entry of a run was deleted, for example on legal grounds.
 
     `body_digest` is the digest of the deleted body, which the entry keeps.
     """
@@ -171,7 +173,7 @@ class ErasedEntry(Model):
 
 
 class RotatedKey(Model):
-    """Body of `key.rotated`: the runtime's key `old_kid` for `purpose` is replaced by `kid`, whose public half is
+    """Arguments of `key.rotated`: the runtime's key `old_kid` for `purpose` is replaced by `kid`, whose public half is
     `public_key` (hex).
 
     Nothing that the old key signs after `retired_at_us` counts. `signature` (hex) is the old key's, over the other
@@ -188,13 +190,13 @@ class RotatedKey(Model):
 
 
 class ExportedRuns(Model):
-    """Body of `runs.exported`: the runs that were exported, each with the hash of its last entry."""
+    """Arguments of `runs.exported`: the runs that were exported, each with the hash of its last entry."""
 
     runs: Map[Name]
 
 
 class PublishedArtifact(Model):
-    """Body of `artifact.published`: a reference was bound to the digest of a pack, policy or catalog."""
+    """Arguments of `artifact.published`: a reference was bound to the digest of a pack, policy or catalog."""
 
     ref: Name
     digest: Name
@@ -202,8 +204,8 @@ class PublishedArtifact(Model):
 
 
 class WithdrawnArtifact(Model):
-    """Body of `artifact.withdrawn`: new runs can no longer use the artifact with this reference. `active_digest` is the
-    digest of the active set after the act.
+    """Arguments of `artifact.withdrawn`: new runs can no longer use the artifact with this reference. The digest of the
+    active set after the act is `active_digest`.
     """
 
     ref: Name
@@ -212,8 +214,8 @@ class WithdrawnArtifact(Model):
 
 
 class WrittenFacts(Model):
-    """Body of `graph.written`: the edges that a commit appended to the graph, each id with the digest of the edge; and
-    the digest of all nodes that were written with them.
+    """Arguments of `graph.written`: the edges that a commit appended to the graph, each id with the digest of the edge;
+    and the digest of all nodes that were written with them.
     """
 
     commit: Positive
@@ -222,8 +224,8 @@ class WrittenFacts(Model):
 
 
 class WithdrawnFact(Model):
-    """Body of `graph.withdrawn`: an edge that a commit withdrew from the graph, the digest of its statement, and the
-    evidence for the withdrawal.
+    """Arguments of `graph.withdrawn`: an edge that a commit withdrew from the graph, the digest of its statement, and
+    the evidence for the withdrawal.
     """
 
     edge_id: Name
@@ -233,7 +235,7 @@ class WithdrawnFact(Model):
 
 
 class ActivatedPolicies(Model):
-    """Body of `policies.activated`: the policies that apply from now on, as [level, reference], strongest level
+    """Arguments of `policies.activated`: the policies that apply from now on, as [level, reference], strongest level
     first. `active_digest` is the digest of the active set after the act.
     """
 
@@ -242,8 +244,8 @@ class ActivatedPolicies(Model):
 
 
 class PinnedPacks(PackPin):
-    """Body of `packs.pinned` and `packs.withdrawn`: a tenant pin. `active_digest` is the digest of the active set after
-    the act.
+    """Arguments of `packs.pinned` and `packs.withdrawn`: a tenant pin. `active_digest` is the digest of the active set
+    after the act.
     """
 
     active_digest: Digest

@@ -16,7 +16,7 @@ from typing import Final
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.journal import Logged
 
-_NAMING: Final = {kind: row.terms for kind, row in KINDS.items() if row.terms is not None}
+_TERM_READERS: Final = {kind: row.terms for kind, row in KINDS.items() if row.terms is not None}
 _CACHED_TERMS: Final = 1024
 
 
@@ -36,8 +36,8 @@ LIVE: Final = term("live", "")
 
 def stated_terms(entries: Iterable[Logged]) -> set[int]:
     """Return the terms that these entries of a run state. An erased entry states none."""
-    stating = [(name_terms, one.body) for one in entries if (name_terms := _NAMING.get(one.kind)) and one.body]
-    return {term(*named) for name_terms, body in stating for named in name_terms(body)}
+    readers = [(read, entry.body) for entry in entries if (read := _TERM_READERS.get(entry.kind)) and entry.body]
+    return {term(criterion, value) for read, body in readers for criterion, value in read(body)}
 
 
 def standing_terms(state: str, status: str | None, *, ended: bool) -> tuple[int, ...]:

@@ -216,10 +216,10 @@ class ToolArtifact(Model):
         if not (isinstance(value, dict) and value.get("encoding") == "base64" and type(value.get("content")) is str):
             return value
         try:
-            text = _bytes_of(value["content"]).decode()
+            text = _decode_base64(value["content"]).decode()
         except ValueError:
             return value
-        return {name: one for name, one in value.items() if name != "encoding"} | {"content": text}
+        return {name: member for name, member in value.items() if name != "encoding"} | {"content": text}
 
     def hidden_texts(self) -> tuple[str, str]:
         """Return the text in the bytes of the content, read as UTF-8 and as UTF-16, also if the content is base64
@@ -230,19 +230,19 @@ class ToolArtifact(Model):
             ValueError: the content states base64 and is not, or states a text and is not UTF-8.
         """
         try:
-            found = _bytes_of(self.content) if isinstance(self.content, str) else b""
+            content = _decode_base64(self.content) if isinstance(self.content, str) else b""
         except ValueError:
             if self.encoding is None:
                 return "", ""
             raise ValueError("is not base64, as it says") from None
         if self.encoding is not None and self.media_type.strip().lower().startswith("text/"):
             raise ValueError("is a text of other bytes than UTF-8")
-        read = (found, found.replace(b"\0", b""))
-        runs = b"\0".join(run for one in read for run in _RUN.findall(one))
-        return b"\0".join(read).decode(errors="ignore"), runs.decode()
+        variants = (content, content.replace(b"\0", b""))
+        runs = b"\0".join(run for variant in variants for run in _RUN.findall(variant))
+        return b"\0".join(variants).decode(errors="ignore"), runs.decode()
 
 
-def _bytes_of(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Decode base64 of either alphabet, in lines or not, padded or not. Raises `ValueError` if it is not base64."""
     text = "".join(text.split()).translate(_URL_SAFE)
     return base64.b64decode(text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True)

@@ -49,25 +49,25 @@ class EvidenceItem(StatedItem):
     digest: Digest
 
 
-_ITEMS: Final = TypeAdapter(tuple[EvidenceItem, ...])
+_ITEMS_ADAPTER: Final = TypeAdapter(tuple[EvidenceItem, ...])
 _NO_DIGEST: Final = {"__all__": {"digest"}}
 
 
 def items_from(stated: Sequence[Mapping[str, Any]]) -> tuple[EvidenceItem, ...]:
     """Return the items that the journal states as `stated` (`StatedItem`); raises `pydantic.ValidationError`."""
-    return _ITEMS.validate_python(
+    return _ITEMS_ADAPTER.validate_python(
         [
-            {**one, "digest": fact_digest(one.get("subject", ""), one.get("predicate", ""), one.get("value"))}
-            if isinstance(one, dict)
-            else one
-            for one in stated
+            {**item, "digest": fact_digest(item.get("subject", ""), item.get("predicate", ""), item.get("value"))}
+            if isinstance(item, dict)
+            else item
+            for item in stated
         ]
     )
 
 
 def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:
     """Return items as the journal states them, each a `StatedItem` as JSON."""
-    return list(_ITEMS.dump_python(items, mode="json", exclude=_NO_DIGEST, exclude_unset=True, by_alias=True))
+    return list(_ITEMS_ADAPTER.dump_python(items, mode="json", exclude=_NO_DIGEST, exclude_unset=True, by_alias=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +100,23 @@ class EdgeRow:
     withdrawn_ref: str | None
 
 
-_READ_WITH_AN_EDGE: Final = ("hop", "commit")
+_QUERY_FIELDS: Final = ("hop", "commit")
 
 
 def crowded_nodes(edges: Sequence[Mapping[str, Any]], fan_out: int) -> frozenset[str]:
     """Return the nodes that `fan_out` or more of these edges touch, so that a walk can have left out further edges."""
     if len(edges) < fan_out:
         return frozenset()
-    touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
-    return frozenset(node for node, count in touching.items() if count >= fan_out)
+    edge_counts = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
+    return frozenset(node for node, count in edge_counts.items() if count >= fan_out)
 
 
 def edge_digest(edge: Mapping[str, Any]) -> str:
     """Return the content address of an edge of a graph: its statement and its id, as its writer signs them."""
-    stated = dict(edge)
-    for name in _READ_WITH_AN_EDGE:
-        stated.pop(name, None)
-    return content_address(stated)
+    statement = dict(edge)
+    for name in _QUERY_FIELDS:
+        statement.pop(name, None)
+    return content_address(statement)
 
 
 def derived_edge_id(body: bytes, ordinal: int) -> str:

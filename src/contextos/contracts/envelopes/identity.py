@@ -250,18 +250,18 @@ class Principals(Model):
         """
         if self is other:
             return True
-        same: dict[str, Any] = {"directory_version": other.directory_version}
+        ignored: dict[str, Any] = {"directory_version": other.directory_version}
         if self.delegation is not None and other.delegation is not None:
-            same["delegation"] = self.delegation.model_copy(update={"expires_at": other.delegation.expires_at})
-        return self.model_copy(update=same) == other
+            ignored["delegation"] = self.delegation.model_copy(update={"expires_at": other.delegation.expires_at})
+        return self.model_copy(update=ignored) == other
 
     def looked_up_again(self, now: Principals | None) -> dict[str, Any] | None:
         """Return `now`, which a later look-up found, as an entry states it: `SamePrincipals` if equal, else in full."""
         if now is None:
             return None
         # The values are compared only if their JSON differs: values that differ in form alone are equal.
-        if (stated := now.to_json()) != self.to_json() and now != self:
-            return stated
+        if (later := now.to_json()) != self.to_json() and now != self:
+            return later
         version = self.directory_version
         return {"same": True} | ({"directory_version": version} if version is not None else {})
 
@@ -329,7 +329,7 @@ class SignerAssertion(Model):
     token: str | None = Field(default=None, max_length=MAX_SIGNED_CHARS)
 
     @model_validator(mode="after")
-    def _token_of_its_kind(self) -> Self:
+    def _refuse_wrong_token(self) -> Self:
         if (self.kind == "jws") is not (self.token is not None):
             raise ValueError("an assertion has a token if it is a `jws`, and only then")
         return self
@@ -369,7 +369,7 @@ class AnswerAssertion(Model):
     passkey: PasskeyProof | None = None
 
     @model_validator(mode="after")
-    def _proof_of_its_kind(self) -> Self:
+    def _refuse_wrong_proof(self) -> Self:
         if (self.kind == "jws") is not (self.token is not None):
             raise ValueError("an assertion has a token if it is a `jws`, and only then")
         if (self.kind == "oidc") is not (self.login is not None):

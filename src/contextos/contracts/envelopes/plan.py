@@ -58,8 +58,8 @@ class ParameterSource(Model):
     """The name of evidence that the pack retrieves from the graph, such as the total of an order."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        if sum(one is not None for one in (self.context, self.message, self.evidence)) != 1:
+    def _refuse_other_than_one_source(self) -> Self:
+        if sum(source is not None for source in (self.context, self.message, self.evidence)) != 1:
             raise ValueError("a source of a parameter is one of `context`, `message` and `evidence`")
         return self
 

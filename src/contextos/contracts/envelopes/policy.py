@@ -164,23 +164,23 @@ class HistoryFact(Model):
     """How far back effects count, in seconds."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _refuse_contradictions(self) -> Self:
         if (self.aggregate == "sum") is not (self.of is not None):
             raise ValueError("a `sum` names the argument to add up in `of`, and a `count` has none")
         if (self.over == "subject") is not (self.subject is not None):
             raise ValueError("`subject` names an argument if it counts over one, and only then")
         if self.capability in self.also:
             raise ValueError("`also` names other tools than `capability`; remove it there")
-        if any((self.of is None and one.of) or (self.subject is None and one.subject) for one in self.also.values()):
+        if any((self.of is None and tool.of) or (self.subject is None and tool.subject) for tool in self.also.values()):
             raise ValueError("a tool of `also` names an `of` or a `subject` only where the fact has one")
         return self
 
     def counted(self) -> dict[str, CountedTool]:
         """Return every tool whose effects count, by id, with its names of the arguments."""
-        own = CountedTool(of=self.of, subject=self.subject)
-        return {self.capability: own} | {
-            name: CountedTool(of=one.of or self.of, subject=one.subject or self.subject)
-            for name, one in self.also.items()
+        main = CountedTool(of=self.of, subject=self.subject)
+        return {self.capability: main} | {
+            name: CountedTool(of=tool.of or self.of, subject=tool.subject or self.subject)
+            for name, tool in self.also.items()
         }
 
 
@@ -209,11 +209,11 @@ class BusinessHours(Model):
     """The dates without business hours, as `YYYY-MM-DD`."""
 
     @model_validator(mode="after")
-    def _real(self) -> Self:
+    def _refuse_impossible_times(self) -> Self:
         if self.opens >= self.closes:
             raise ValueError("`opens` is before `closes`; hours over midnight are two entries, read with `or`")
-        for one in self.holidays:
-            date.fromisoformat(one)
+        for holiday in self.holidays:
+            date.fromisoformat(holiday)
         return self
 
     def at(self, now_us: int) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class PolicyDecision(Model):
 
     def stated(self) -> dict[str, Any]:
         """Return this decision as the journal states it: without `bundle_ids`, because the run pins its bundles."""
-        return {name: one for name, one in self.to_json().items() if name != "bundle_ids"}
+        return {name: value for name, value in self.to_json().items() if name != "bundle_ids"}
 
     @property
     def missing_facts(self) -> tuple[str, ...]:
@@ -354,7 +354,7 @@ class RulesAbove:
 
     def deny(self, decision: PolicyDecision) -> bool:
         """Return whether in `decision` one of these rules denies, prohibits the tool, or could not be evaluated."""
-        unknown = (one.rule_id for one in decision.indeterminate)
+        unknown = (rule.rule_id for rule in decision.indeterminate)
         prohibited = decision.capability_id in self.prohibits.intersection(decision.prohibits)
         return prohibited or not self.rule_ids.isdisjoint((*decision.denying_rule_ids, *unknown))
 

@@ -352,8 +352,8 @@ class DecisionRecord(Model):
     controls_active: RuntimeControls
     """The controls that applied."""
     confidence: Share | None = None
-    """How sure the outcome is, from 0 to 1: the lowest of these numbers: the confidence with which the intent was
-    resolved and, unless a rule or a person ended the run, the scores for policy, utility and safety.
+    """How sure the outcome is, from 0 to 1: the lowest of the scores for policy, utility and safety and the confidence
+    with which the intent was resolved. No score counts if a rule or a person ended the run. Without a number it is 1.
     """
     rationale: Rationale | None = None
     """How the decision came about."""

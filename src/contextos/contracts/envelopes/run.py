@@ -88,8 +88,8 @@ class BudgetInForce(RunBudget):
 
     def stated(self, name: str) -> str:
         """Return the sentence that states one limit in an error message, and whose it is if the directory set it."""
-        whose = f" (the limit of the {self.limited_by[name]})" if name in self.limited_by else ""
-        return f"`{name}` is {getattr(self, name)}{whose}"
+        owner = f" (the limit of the {self.limited_by[name]})" if name in self.limited_by else ""
+        return f"`{name}` is {getattr(self, name)}{owner}"
 
 
 class RunContext(Model):

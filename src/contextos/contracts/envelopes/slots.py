@@ -62,12 +62,12 @@ SelectionId = Annotated[str, SELECTION]
 Token = Annotated[str, TOKEN]
 
 
-def _whole(value: Any) -> Any:
+def _convert_whole_float(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-MinItems = Annotated[int, Field(ge=0, le=MAX_SLOT_REFS), BeforeValidator(_whole)]
-MaxItems = Annotated[int, Field(ge=1, le=MAX_CANDIDATES), BeforeValidator(_whole)]
+MinItems = Annotated[int, Field(ge=0, le=MAX_SLOT_REFS), BeforeValidator(_convert_whole_float)]
+MaxItems = Annotated[int, Field(ge=1, le=MAX_CANDIDATES), BeforeValidator(_convert_whole_float)]
 """These integers can be spelled `1.0`, as JSON Schema allows it: agents are written by other people's tools."""
 
 Accepted = Annotated[tuple[Extension, ...], Strict(False), Field(max_length=MAX_SLOT_EXTENSIONS), ListOnly(at_least=1)]

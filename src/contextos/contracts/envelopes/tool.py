@@ -52,7 +52,7 @@ AUTH_REF: Final = Form(
 
 AuthRef = Annotated[str, AUTH_REF]
 
-_WRITES: Final = ("local_write", "destructive")
+_WRITE_MODES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
 
 _SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")
@@ -159,8 +159,8 @@ class CapabilityDefinition(Model):
         """Return whether a call acts on behalf of a user: a write whose declared mode is `delegated` or above, or any
         call with a token issued for the user.
         """
-        above = APPROVAL_MODES.index(self.approval_mode) >= APPROVAL_MODES.index("delegated")
-        return (self.kind == "write" and above) or self.auth.mode == "exchange"
+        is_delegated = APPROVAL_MODES.index(self.approval_mode) >= APPROVAL_MODES.index("delegated")
+        return (self.kind == "write" and is_delegated) or self.auth.mode == "exchange"
 
     @model_validator(mode="after")
     def _refuse_malformed_schemas(self) -> Self:
@@ -174,7 +174,7 @@ class CapabilityDefinition(Model):
     def _refuse_contradictions(self) -> Self:
         if self.kind == "write" and (self.approval_mode == "read_only" or self.risk_level == "read"):
             raise ValueError("a write is neither `read_only` nor of risk `read`; declare what it can do")
-        if self.kind == "read" and (self.approval_mode in _WRITES or self.risk_level != "read"):
+        if self.kind == "read" and (self.approval_mode in _WRITE_MODES or self.risk_level != "read"):
             raise ValueError("a read is of risk `read` and reaches no mode of a write; declare it as a write")
         return self
 
@@ -223,12 +223,12 @@ class CapabilityDefinition(Model):
 
     @model_validator(mode="after")
     def _refuse_repeats_of_nothing(self) -> Self:
-        required, answered = self.input_schema.get("required", ()), self.output_schema.get("properties", {})
-        for argument, place in self.output_repeats.items():
+        required, properties = self.input_schema.get("required", ()), self.output_schema.get("properties", {})
+        for argument, pointer in self.output_repeats.items():
             if argument not in required:
                 raise ValueError(f"`output_repeats` names `{argument}`, which is no required argument; require it")
-            if not place.startswith("/") or place.split("/")[1] not in answered:
-                raise ValueError(f"`output_repeats` names `{place}`, which is no property of the output; correct it")
+            if not pointer.startswith("/") or pointer.split("/")[1] not in properties:
+                raise ValueError(f"`output_repeats` names `{pointer}`, which is no property of the output; correct it")
         return self
 
 
@@ -246,8 +246,8 @@ class AdapterDefinition(Model):
 
     def leaves(self, capability: CapabilityDefinition) -> bool:
         """Return whether a call of this capability of the adapter leaves the machine, as declared."""
-        reaches = capability.approval_mode == "network" or capability.auth.mode == "exchange"
-        return self.external or bool(self.egress) or reaches
+        uses_network = capability.approval_mode == "network" or capability.auth.mode == "exchange"
+        return self.external or bool(self.egress) or uses_network
 
     def destinations(self, capability: CapabilityDefinition) -> Seq[Name]:
         """Return the arguments of this capability that say where something goes: as stated, or by default (sorted)."""
@@ -316,8 +316,8 @@ class AdapterReply(Model):
     @property
     def had_no_effect(self) -> bool:
         """Return whether the reply says that no write was made: an `error`, no `output`, `withheld` or `mutations`."""
-        beside = self.output is not None or self.withheld is not None or bool(self.mutations)
-        return self.error is not None and not beside
+        has_content = self.output is not None or self.withheld is not None or bool(self.mutations)
+        return self.error is not None and not has_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,8 +402,8 @@ class ToolCallEnvelope(StatedCall):
 
     def stated(self) -> dict[str, Any]:
         """Return what the journal states of this call, as JSON (`StatedCall`)."""
-        unset = set() if self.idempotency_key else {"idempotency_key"}
-        return serialize_set_fields(self, _CALL_FIELDS - unset)
+        absent = set() if self.idempotency_key else {"idempotency_key"}
+        return serialize_set_fields(self, _CALL_FIELDS - absent)
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
         """Yield a fault for a missing identity, a mode above the declared one, a write without an idempotency key, or
@@ -412,10 +412,10 @@ class ToolCallEnvelope(StatedCall):
         kinds = {principal.kind for principal in self.principal_chain}
         if "agent" not in kinds or len(kinds) == 1:
             yield "principal_chain", "a governed call names the agent and the principal it acts for; name both"
-        risk = APPROVAL_MODES.index
-        if risk(self.approval_mode_effective) > risk(self.approval_mode_highest):
+        rank = APPROVAL_MODES.index
+        if rank(self.approval_mode_effective) > rank(self.approval_mode_highest):
             yield "approval_mode_effective", "the effective mode is above the highest that the capability declares"
-        if self.idempotency_key is None and self.approval_mode_highest in _WRITES:
+        if self.idempotency_key is None and self.approval_mode_highest in _WRITE_MODES:
             yield "idempotency_key", "a write without an idempotency key could happen twice; derive its key first"
         if self.idempotency_key and self.args.get("idempotency_key", self.idempotency_key) != self.idempotency_key:
             yield (

@@ -122,10 +122,10 @@ class ToolCall:
         """
         if not self.traced:
             return {}
-        made_counts = self.capability.definition.destinations is not None or self.saw_untrusted
-        counts = ("untrusted", "unknown") if made_counts else ("untrusted",)
-        found = {name: self.traced[name] for name in sorted(self.capability.destinations) if name in self.traced}
-        return {name: one for name, one in found.items() if one.integrity in counts}
+        unknown_counts = self.capability.definition.destinations is not None or self.saw_untrusted
+        levels = ("untrusted", "unknown") if unknown_counts else ("untrusted",)
+        arguments = {name: self.traced[name] for name in sorted(self.capability.destinations) if name in self.traced}
+        return {name: argument for name, argument in arguments.items() if argument.integrity in levels}
 
     @property
     def redemption(self) -> tuple[Write, ...]:

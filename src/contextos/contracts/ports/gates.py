@@ -72,12 +72,12 @@ class Refused:
 
     def __str__(self) -> str:
         # Reasons with the same remedy state it once, after the last of them.
-        last = {one.remedy: number for number, one in enumerate(self.reasons)}
-        said = (
-            str(one if last[one.remedy] == number else replace(one, remedy=""))
-            for number, one in enumerate(self.reasons)
+        last_numbers = {reason.remedy: number for number, reason in enumerate(self.reasons)}
+        texts = (
+            str(reason if last_numbers[reason.remedy] == number else replace(reason, remedy=""))
+            for number, reason in enumerate(self.reasons)
         )
-        return "refused: " + "; ".join(said)
+        return "refused: " + "; ".join(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,13 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
             raise InvalidInput(Problem("/args", "no_object", "the arguments are not an object", "send them by name"))
         parsed = loads(canonical(dict(args)), max_bytes=MAX_ARGS_BYTES)
     except MalformedJson as error:
-        [first, *_] = error.problems
+        [problem, *_] = error.problems
         # The place is in the words too: a model reads nothing else.
-        words = f"the arguments are not JSON: {f'at `{first.pointer}`: ' if first.pointer else ''}{first.detail}"
-        whole = "send one JSON object, with the names of the arguments in double quotes"
-        remedy = first.remedy if first.pointer else whole
-        raise InvalidInput(Problem(f"/args{first.pointer}", "no_json", words, remedy or "correct them")) from None
+        place = f"at `{problem.pointer}`: " if problem.pointer else ""
+        detail = f"the arguments are not JSON: {place}{problem.detail}"
+        syntax_remedy = "send one JSON object, with the names of the arguments in double quotes"
+        remedy = problem.remedy if problem.pointer else syntax_remedy
+        raise InvalidInput(Problem(f"/args{problem.pointer}", "no_json", detail, remedy or "correct them")) from None
     except RecursionError as error:
         raise InvalidInput(Problem("/args", "no_json", f"the arguments are not JSON: {error}", "correct it")) from None
     assert isinstance(parsed, dict), "an object stays one"

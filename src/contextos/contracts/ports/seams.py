@@ -259,7 +259,7 @@ class Policy(Protocol):
     prohibiting: Mapping[str, Sequence[str]]
 
     def asked_at(self, point: Point) -> bool:
-        """Return whether a rule is only about this point."""
+        """Return whether at least one rule is about this point alone."""
         ...
 
     def reads_evidence(self, name: str) -> bool:

@@ -34,29 +34,30 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
     """
     lines = [question_line("call", f"{shown['capability']} ({shown['mode']})")]
     lines += argument_lines(shown["args"])
-    for one in shown["evidence"]:
-        lines.append(question_line("evidence", f"{displayed(one['name'])} = {displayed_json(one['value'], None)}"))
-        lines.append(question_line("source", f"{displayed(one['ref'])} about {displayed(one['subject'])}"))
-        for place, most in one.get("volatile", {}).items():
-            lines.append(question_line("can move", f"{displayed(place)} by at most {displayed_json(most)}"))
+    for item in shown["evidence"]:
+        lines.append(question_line("evidence", f"{displayed(item['name'])} = {displayed_json(item['value'], None)}"))
+        lines.append(question_line("source", f"{displayed(item['ref'])} about {displayed(item['subject'])}"))
+        for place, tolerance in item.get("volatile", {}).items():
+            lines.append(question_line("can move", f"{displayed(place)} by at most {displayed_json(tolerance)}"))
     untrusted = shown.get("untrusted", {})
     lines += [
-        question_line("untrusted", f"{displayed(name)} was found only in {', '.join(map(displayed, found))}")
-        for name, found in untrusted.items()
-        if list(found) != NOWHERE
+        question_line("untrusted", f"{displayed(name)} was found only in {', '.join(map(displayed, places))}")
+        for name, places in untrusted.items()
+        if list(places) != NOWHERE
     ]
     secrets = shown.get("secrets", {})
-    made = [name for name, found in untrusted.items() if list(found) == NOWHERE and name not in secrets]
-    if made:
+    unknown = [name for name, places in untrusted.items() if list(places) == NOWHERE and name not in secrets]
+    if unknown:
         lines.append(
-            question_line("unknown", f"found nowhere, so the agent made it: {', '.join(map(displayed, made))}")
+            question_line("unknown", f"found nowhere, so the agent made it: {', '.join(map(displayed, unknown))}")
         )
     lines += [
-        question_line("secret", f"{displayed(name)} is not shown; {_where(found)}") for name, found in secrets.items()
+        question_line("secret", f"{displayed(name)} is not shown; {_origin_text(places)}")
+        for name, places in secrets.items()
     ]
     lines += [
-        question_line("speaks", f"{displayed(one)} has words to an agent, where data was declared")
-        for one in shown.get("instructions", ())
+        question_line("speaks", f"{displayed(source)} has words to an agent, where data was declared")
+        for source in shown.get("instructions", ())
     ]
     lines.append(question_line("asked by", ", ".join(map(displayed, shown["requester"]))))
     lines.append(question_line("until", shown["until"]))
@@ -69,36 +70,36 @@ def signed_text(question: Mapping[str, Any], approver_id: str, verdict: str, rea
     """Return, as text for people, what a person signs with `approval_statement`: both follow from the same content."""
     binding, shown = question["binding"], shown_text(question["binding"], question["args"], question["evidence"])
     *lines, last = question_text(shown, question["binding_digest"])
-    told = [
+    signed = [
         f"{displayed(binding['gate_id'])} asks {an(displayed(binding['required_role']))}:",
         *lines,
         question_line("answer", f"{displayed(approver_id)}: {verdict}"),
         question_line("reason", displayed(reason) or "none"),
         last,
     ]
-    return "\n".join(told)
+    return "\n".join(signed)
 
 
 def argument_lines(args: Mapping[str, Any]) -> list[str]:
     """Return one line for each argument of a call."""
-    return [question_line(_label(name), displayed_json(value, None)) for name, value in args.items()]
+    return [question_line(_argument_label(name), displayed_json(value, None)) for name, value in args.items()]
 
 
 def question_line(label: str, text: str) -> str:
     """Return one line of a question, with an escape for each blank at the ends of `text` or after another blank."""
-    return f"  {label:<10} {_with_blanks(text)}"
+    return f"  {label:<10} {_escape_blanks(text)}"
 
 
-def _where(found: Sequence[str]) -> str:
-    return "the agent made it" if list(found) == NOWHERE else f"it was found in {', '.join(map(displayed, found))}"
+def _origin_text(places: Sequence[str]) -> str:
+    return "the agent made it" if list(places) == NOWHERE else f"it was found in {', '.join(map(displayed, places))}"
 
 
-def _label(name: str) -> str:
+def _argument_label(name: str) -> str:
     """Return the name of an argument, in quotes if it could be read as something else."""
     if _PLAIN_NAME.fullmatch(name) and name not in QUESTION_LABELS:
         return name
-    return f'"{_with_blanks(displayed(name))}"'
+    return f'"{_escape_blanks(displayed(name))}"'
 
 
-def _with_blanks(text: str) -> str:
+def _escape_blanks(text: str) -> str:
     return _BLANKS.sub(r"\\u0020", text)

@@ -45,8 +45,8 @@ def approval_statement(question: Mapping[str, Any], approver_id: str, verdict: s
 
 def principal_name(principal: Mapping[str, Any]) -> str:
     """Return a principal as people see it: its kind and id, and the partner to which it belongs, if any."""
-    of_partner = f" of {principal['issuer']}" if principal.get("issuer") else ""
-    return f"{principal['kind']}:{principal['id']}{of_partner}"
+    partner = f" of {principal['issuer']}" if principal.get("issuer") else ""
+    return f"{principal['kind']}:{principal['id']}{partner}"
 
 
 def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: Any) -> dict[str, Any]:
@@ -57,23 +57,23 @@ def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: An
     with the places where it was found, or `planner` if nowhere; `instructions` names content that speaks to an agent.
     Of these three, an empty one is left out.
     """
-    marked = {name: escape_all(binding[name]) for name in ("untrusted", "secrets", "instructions") if binding[name]}
+    marks = {name: escape_all(binding[name]) for name in ("untrusted", "secrets", "instructions") if binding[name]}
     return {
         "capability": binding["capability_id"],
         "mode": binding["mode"],
         "gate": binding["gate_id"],
         "args": escape_all(dict(args)),
         "evidence": [
-            escape_all({name: one[name] for name in ("name", "subject", "value", "ref", "volatile") if name in one})
-            for one in evidence
+            escape_all({name: item[name] for name in ("name", "subject", "value", "ref", "volatile") if name in item})
+            for item in evidence
         ],
-        "until": _utc(binding["deadline_us"]),
+        "until": _utc_text(binding["deadline_us"]),
         "requester": [principal_name(principal) for principal in binding["requester_chain"]],
-        **marked,
+        **marks,
     }
 
 
-def _utc(at_us: int) -> str:
+def _utc_text(at_us: int) -> str:
     """Return a Unix time in microseconds as RFC 3339 writes it, in UTC and to the second."""
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -31,7 +31,7 @@ def settlement_statement(tenant_id: str, sent: StatedCall, settled: Settled) -> 
         "capability_id": sent.capability_id,
         "mode": sent.approval_mode_effective,
         "args": dict(sent.args),
-        "requester_chain": [one.to_json() for one in sent.principal_chain],
+        "requester_chain": [principal.to_json() for principal in sent.principal_chain],
         "idempotency_key": sent.idempotency_key,
         "happened": settled.happened,
         "output": settled.output,
@@ -44,13 +44,13 @@ def settlement_statement(tenant_id: str, sent: StatedCall, settled: Settled) -> 
 def settlement_text(statement: Mapping[str, Any]) -> list[str]:
     """Return a settlement as lines of text, escaped: everything in it that is not an id of the runtime."""
     call = question_line("call", f"{displayed(statement['capability_id'])} ({displayed(statement['mode'])})")
-    told = {
-        "asked by": ", ".join(displayed(principal_name(one)) for one in statement["requester_chain"]),
+    texts = {
+        "asked by": ", ".join(displayed(principal_name(principal)) for principal in statement["requester_chain"]),
         "happened": "yes" if statement["happened"] else "no",
     }
     if statement["happened"]:
-        told["output"] = displayed_json(statement["output"], None)
-        told["changed"] = ", ".join(map(displayed, statement["mutations"])) or "nothing is named"
-    told["evidence"] = displayed(statement["evidence_ref"])
-    told["signed by"] = displayed(statement["by"])
-    return [call, *argument_lines(statement["args"]), *(question_line(label, text) for label, text in told.items())]
+        texts["output"] = displayed_json(statement["output"], None)
+        texts["changed"] = ", ".join(map(displayed, statement["mutations"])) or "nothing is named"
+    texts["evidence"] = displayed(statement["evidence_ref"])
+    texts["signed by"] = displayed(statement["by"])
+    return [call, *argument_lines(statement["args"]), *(question_line(label, text) for label, text in texts.items())]

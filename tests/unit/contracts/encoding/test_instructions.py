@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.encoding.instructions import _SPEAKS, instructing, instructs
+from contextos.contracts.encoding.instructions import _PATTERN, instructing, instructs
 
 WORDS = (
     *("Ignore all", "ignore", "previous", " instructions", "system:", "\nsystem :", "you are", "now", "you are\nnow"),
@@ -36,7 +36,7 @@ def test_texts_are_searched_together_as_one_by_one(value: Any) -> None:
     texts, found = [value], False
     for one in texts:
         if isinstance(one, str):
-            found = found or any(_SPEAKS.search(text) for text in (one, " ".join(one.split())))
+            found = found or any(_PATTERN.search(text) for text in (one, " ".join(one.split())))
         elif isinstance(one, dict):
             texts += [*one, *one.values()]
         else:

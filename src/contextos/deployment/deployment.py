@@ -136,16 +136,16 @@ class Deployment:
         self, request: InvokeRequest, fields: dict[str, Any], named: Callable[[str], None] | None
     ) -> RunView:
         """Drive the run of a request until it ends, waits, or is suspended for at least `SOON_US`, and return it."""
-        counted, fingerprint = False, request_fingerprint(fields)
+        is_counted, fingerprint = False, request_fingerprint(fields)
         for _ in range(MAX_CONFLICTS):
-            known, correction = await self._run_of(request, fingerprint)
+            known, correction = await self._earlier_run(request, fingerprint)
             if known and request.mode == "long_running":
                 if named is not None:
                     named(known)
                 return await self.view(request.tenant_id, known)
-            if not (known or counted):
+            if not (known or is_counted):
                 self.ports.admission.begin(request.tenant_id)
-                counted = True
+                is_counted = True
             run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
             if named is not None:
                 named(run_id)
@@ -154,10 +154,10 @@ class Deployment:
                 state = await self._drive(request.tenant_id, run_id, fresh)
             except Conflict:
                 continue
-            return state.view if request.mode == "long_running" else (await self._drive_soon(state)).view
+            return state.view if request.mode == "long_running" else (await self._drive_through_pauses(state)).view
         raise Unavailable("store", "too many processes change this run at the same time")
 
-    async def _drive_soon(self, state: DrivenState) -> DrivenState:
+    async def _drive_through_pauses(self, state: DrivenState) -> DrivenState:
         """Drive a run on after each pause that is shorter than `SOON_US`."""
         for _ in range(MAX_CONFLICTS):
             view = state.view
@@ -179,7 +179,7 @@ class Deployment:
         A message whose kind and key are recorded already is not recorded again. With None the session goes on with the
         messages that were recorded before.
         """
-        return await self._drive_soon(await self._drive(tenant_id, run_id, None, message))
+        return await self._drive_through_pauses(await self._drive(tenant_id, run_id, None, message))
 
     async def send_heartbeats(self) -> None:
         """Record that this process still drives its `long_running` runs. An engine calls this often.
@@ -222,8 +222,8 @@ class Deployment:
 
     def graph(self, tenant_id: str, looked: ControlLines | None = None) -> ProvedGraph:
         """Return the graph of a tenant. It reads only the edges that a sealed act of their writer states."""
-        graph, lines = self.ports.stores.graph(tenant_id), looked or self.ports.stores.tenant(tenant_id)
-        return ProvedGraph(tenant_id, graph, lines, self.ports.keys, self._facts)
+        graph, control_lines = self.ports.stores.graph(tenant_id), looked or self.ports.stores.tenant(tenant_id)
+        return ProvedGraph(tenant_id, graph, control_lines, self.ports.keys, self._facts)
 
     async def promotion_refusal(self, tenant_id: str, proposal: MemoryProposal, reviewer: str) -> ReviewRefused | None:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
@@ -304,7 +304,7 @@ class Deployment:
                 signer=partial(signer, ports, tenant_id, looked=barrier.lines),
                 adapters=BreakerAdapters(adapters, outbound),
                 code={RUNTIME: ports.code.runtime(), **code},
-                packages={name: look for name, look in packages.items() if look is not None},
+                packages={name: source for name, source in packages.items() if source is not None},
                 credentials=ports.credentials,
                 concurrency=ports.concurrency,
                 models=ports.models,
@@ -334,8 +334,8 @@ class Deployment:
         )
 
     def _refuse_oversized(self, request: InvokeRequest, fields: Mapping[str, Any]) -> None:
-        most = self.config.limits.max_payload_bytes
-        allowed = min(most, request.runtime.max_payload_bytes or most)
+        limit = self.config.limits.max_payload_bytes
+        allowed = min(limit, request.runtime.max_payload_bytes or limit)
         if len(canonical(fields)) > allowed:
             detail = f"the request is larger than {allowed} bytes"
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))
@@ -347,33 +347,35 @@ class Deployment:
         request, fields = await with_hop(request, fields, self.ports.partners, self.ports.clock)
         return await redacted_request(request, fields, self.catalog(request.tenant_id), self.ports.directory)
 
-    async def _run_of(self, request: InvokeRequest, fingerprint: str) -> tuple[str | None, int]:
+    async def _earlier_run(self, request: InvokeRequest, fingerprint: str) -> tuple[str | None, int]:
         """Return the id of the run that this request made before, or None, and the count of requests with its id up to
         this one: a refused request can be sent again, corrected.
         """
         store = self.ports.stores.tenant(request.tenant_id)
-        claim, sent = await claimed_run(store, request.request_id, fingerprint)
+        claim, count = await claimed_run(store, request.request_id, fingerprint)
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
-            if (refused := await was_refused(store, claim.run_id)) and sent < MAX_REQUESTS_OF_AN_ID:
-                return None, sent + 1
-            again = f"this id had its {sent} requests: use a new one" if refused else "send that again, or use a new id"
-            found = await self._differing(request, claim.run_id)
-            raise conflict("/request_id", f"`{request.request_id}` was used last", found, again)
-        return claim.run_id, sent
+            if (refused := await was_refused(store, claim.run_id)) and count < MAX_REQUESTS_OF_AN_ID:
+                return None, count + 1
+            remedy = (
+                f"this id had its {count} requests: use a new one" if refused else "send that again, or use a new id"
+            )
+            changes = await self._differences(request, claim.run_id)
+            raise conflict("/request_id", f"`{request.request_id}` was used last", changes, remedy)
+        return claim.run_id, count
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the last request with the same id; an empty list if that one was erased."""
         request = parsed_request(raw)
         request, _ = await self.redacted(request, request.to_json())
         claim, _ = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
-        return await self._differing(request, claim.run_id) if claim else []
+        return await self._differences(request, claim.run_id) if claim else []
 
-    async def _differing(self, request: InvokeRequest, run_id: str) -> list[Difference]:
-        received = await self.ports.stores.tenant(request.tenant_id).read(run_id, limit=1)
-        before = read_body(received[0]) if received else None
-        return request_differences(before["request"], request.to_json()) if before else []
+    async def _differences(self, request: InvokeRequest, run_id: str) -> list[Difference]:
+        entries = await self.ports.stores.tenant(request.tenant_id).read(run_id, limit=1)
+        recorded = read_body(entries[0]) if entries else None
+        return request_differences(recorded["request"], request.to_json()) if recorded else []
 
     async def _drive(
         self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
@@ -402,7 +404,7 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
     A lease wakes its run when it expires, so a run of a dead process is due at most one lease from now.
     """
     ports, now_us = deployment.ports, deployment.ports.clock.now_us()
-    due = {run async for run in ports.stores.due(now_us, limit=limit)}
+    due_keys = {key async for key in ports.stores.due(now_us, limit=limit)}
     async for tenant_id, run_id in ports.stores.due(now_us + deployment.config.lease_ttl_us, limit=limit):
         store = ports.stores.tenant(tenant_id)
         lease = await LEASES.one(store, run_id)
@@ -410,7 +412,7 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
             continue
         # The lease was not released, and nobody holds it. A heartbeat can have moved its wake past the owner's silence.
         orphaned = lease is not None and lease.body.until_us > 0
-        if orphaned or (tenant_id, run_id) in due:
+        if orphaned or (tenant_id, run_id) in due_keys:
             yield tenant_id, run_id
 
 

@@ -81,7 +81,7 @@ async def _fully_witnessed(
     """Return the length of each stream at the witness, or None if the store differs from the witness or the witness has
     no heads.
 
-    `agreed_heads` are the heads of what the store and the witness agree on. A witness that was cut itself proves nothing.
+    `agreed_heads` are heads on which the store and the witness agree. A witness that was cut itself proves nothing.
     """
     try:
         heads = await publisher.witnessed_heads(tenant_id)

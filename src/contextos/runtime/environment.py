@@ -216,9 +216,9 @@ async def look_for_cancel(environment: RunEnvironment, before: str, *, again: bo
     """Look for a cancel request of the run, as `find_cancel` does. Without `again`, use what was found a moment ago."""
     if again:
         environment.barrier.forget()
-    found = await find_cancel(environment.journal, environment.barrier, cancels_of(environment), before)
+    cancel = await find_cancel(environment.journal, environment.barrier, cancels_of(environment), before)
     environment.barrier.forget()
-    return found
+    return cancel
 
 
 def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:

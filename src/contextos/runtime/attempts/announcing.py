@@ -29,15 +29,15 @@ def announce_steps(
     if not admitted.intent.parameters:
         return {}
     scope = admitted.scope
-    given_anew = {name for one in steps for name in one.capability.definition.produces}
-    evidence = nested_facts({name: fact.value for name, fact in facts.items() if name not in given_anew})
+    produced = {name for known in steps for name in known.capability.definition.produces}
+    evidence = nested_facts({name: fact.value for name, fact in facts.items() if name not in produced})
     return {
-        one.step.id: admitted.policy.decide_known(
+        known.step.id: admitted.policy.decide_known(
             scope.facts,
-            {"evidence": evidence, "args": without_secret_arguments(one.args)},
-            capability=one.capability.view,
-            granted=one.step.tool in scope.tools.granted,
+            {"evidence": evidence, "args": without_secret_arguments(known.args)},
+            capability=known.capability.view,
+            granted=known.step.tool in scope.tools.granted,
         )
-        for one in steps
-        if one.is_filled and not one.missing
+        for known in steps
+        if known.is_filled and not known.missing
     }

@@ -111,7 +111,7 @@ def ref_of(artifact: GovernedArtifact) -> str:
 def model_refs(artifact: GovernedArtifact) -> tuple[str, ...]:
     """Return the refs about models in an artifact: a pack names routing rules, and routing rules name profiles."""
     if isinstance(artifact, ContextPack):
-        return tuple(dict.fromkeys(one.rules for one in artifact.decision_layer.models))
+        return tuple(dict.fromkeys(use.rules for use in artifact.decision_layer.models))
     return artifact.profiles() if isinstance(artifact, RoutingRules) else ()
 
 

@@ -93,7 +93,7 @@ def score(
             "status": "pass" if value >= threshold else "fail",
         }
     if instructions:
-        card["safety"]["findings"] = [f"`{one}` speaks to an agent" for one in instructions]
+        card["safety"]["findings"] = [f"`{text}` speaks to an agent" for text in instructions]
     passed = not failures and all(card[axis]["status"] == "pass" for axis in axes)
     verdict: ScoreVerdict = "accept" if passed else ("replan" if codes and codes <= again and not acted else "escalate")
     card["verdict"] = verdict

@@ -141,8 +141,8 @@ class ArtifactRepository:
             version, act_digest = self._last_activation(found)
             if stored is None or version != stored.version:
                 raise self._altered_set_error()
-        known, active = self._active
-        if stored != known:
+        verified, active = self._active
+        if stored != verified:
             content = self._open_set(ACTIVE_SETS.read(stored).body, stored.version)
             if content_address(content.to_json()) != act_digest:
                 raise self._altered_set_error()
@@ -223,10 +223,10 @@ class ArtifactRepository:
         return None if pinned is None else pinned[1]
 
     async def _published_pin(self, ref: str) -> tuple[str, str] | None:
-        known = self._refs.get(ref)
-        if known is None and (pin := await PINS.one(self._store, ref)) is not None:
-            known = self._refs.keep(ref, (pin.body.digest, await self._read_publisher(ref, pin.body)))
-        return known
+        published = self._refs.get(ref)
+        if published is None and (pin := await PINS.one(self._store, ref)) is not None:
+            published = self._refs.keep(ref, (pin.body.digest, await self._read_publisher(ref, pin.body)))
+        return published
 
     async def _read_publisher(self, ref: str, pin: PublishedPin) -> str:
         """Return who published `ref` with this digest, as the act says that the runtime sealed. Raises `Integrity`."""
@@ -284,16 +284,16 @@ class ArtifactRepository:
 
     async def definition(self, name: str, digest: str) -> AdapterDefinition:
         """Read the stored adapter definition `name`. Raises `Integrity` if it is missing or its digest differs."""
-        known = self._definitions.get(digest)
-        if known is None:
+        cached = self._definitions.get(digest)
+        if cached is None:
             value = await self._document(name, digest)
             if content_address(value) != digest:
                 raise Integrity(f"the document stored as `{digest}` is not `{name}`; restore it")
             try:
-                known = self._definitions.keep(digest, AdapterDefinition.model_validate(value))
+                cached = self._definitions.keep(digest, AdapterDefinition.model_validate(value))
             except ValidationError:
                 raise Integrity(f"`{name}` with the digest `{digest}` is no adapter definition; restore it") from None
-        return known
+        return cached
 
     def address(self, definition: AdapterDefinition) -> str:
         """Return the content digest of an adapter definition. It is computed once per object: definitions never

@@ -89,9 +89,9 @@ def read_artifact(payload_type: str, payload: bytes) -> StoredArtifact:
     """
     model = MODELS.get(payload_type)
     if model is None:
-        known = ", ".join(sorted(MODELS))
+        kinds = ", ".join(sorted(MODELS))
         detail = f"`{payload_type[:80]}` is not an artifact type"
-        raise _invalid("/payloadType", "unknown_kind", detail, f"use one of {known}")
+        raise _invalid("/payloadType", "unknown_kind", detail, f"use one of {kinds}")
     artifact: GovernedArtifact = parse(model, payload)
     ref = ref_of(artifact)
     if not PIN.fits(ref):

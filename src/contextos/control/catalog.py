@@ -167,10 +167,10 @@ class Catalog:
         if len(packs) != 1:
             detail = f"`{', '.join(pin.refs)[:200]}` has {len(packs)} context packs"
             raise _invalid("/refs", "not_one_pack", detail, "name one pack, and the catalogs and policies beside it")
-        known = merge(packs[0], [stored.artifact for stored in artifacts if stored.artifact is not packs[0]]).intents
-        if undefined := sorted(set(pin.intents) - known.keys()):
+        defined = merge(packs[0], [stored.artifact for stored in artifacts if stored.artifact is not packs[0]]).intents
+        if undefined := sorted(set(pin.intents) - defined.keys()):
             detail = f"none of the refs defines the intent `{undefined[0][:80]}`"
-            remedy = name_remedy(undefined[0], sorted(known)) if known else "use another pack"
+            remedy = name_remedy(undefined[0], sorted(defined)) if defined else "use another pack"
             raise _invalid("/intents", "unknown_intent", detail, remedy)
         pins = (*without_pin(active.packs, pin), pin)
         return self._change_act("packs.pinned", pin.to_json(), replace(active, packs=pins), expected)
@@ -227,8 +227,8 @@ class Catalog:
                 artifacts = [result[ref].artifact for ref in refs]
                 pinned_for = active.intents(refs, environment)
                 result = [not_allowed(refs, artifacts, pinned_for, intent, environment)]
-            elif (known := active.intents(None, environment)) and intent not in known:
-                result.append(pinned_nowhere(known, intent, environment))
+            elif (pinned_intents := active.intents(None, environment)) and intent not in pinned_intents:
+                result.append(pinned_nowhere(pinned_intents, intent, environment))
             return pins_failure(*result)
         key = (tuple(refs), active.version)
         pinned, adapters = self._pinned.get(key) or (None, ())
@@ -250,15 +250,15 @@ class Catalog:
         """
         rules = set(self._lists[REDACTION_LIST])
         for ref in refs:
-            known = self._rules.get(ref)
-            if known is None:
+            pack_rules = self._rules.get(ref)
+            if pack_rules is None:
                 stored = await self.repository.published(ref)
                 if stored is None:
                     return None
                 pack = stored.artifact
                 names = pack.policy_layer.guardrails.redaction_rules if isinstance(pack, ContextPack) else ()
-                known = self._rules.keep(ref, frozenset(names))
-            rules |= known
+                pack_rules = self._rules.keep(ref, frozenset(names))
+            rules |= pack_rules
         return frozenset(rules)
 
     async def load(self, pin_set: Mapping[str, Any]) -> LoadedArtifacts:
@@ -270,8 +270,8 @@ class Catalog:
         """
         pins = pin_set["pins"]
         key = (pin_set["pack_ref"], tuple(pins.items()), *((row["ref"], row["level"]) for row in pin_set["policies"]))
-        if (known := self._loaded.get(key)) is not None:
-            return known
+        if (loaded := self._loaded.get(key)) is not None:
+            return loaded
         refs = pinned_refs(pins)
         artifacts = {ref: (await self.repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
         adapters = [name for name in pins if name.startswith(ADAPTER)]
@@ -287,9 +287,9 @@ class Catalog:
         tenant's lists that are in force now are included even if `names` lacks them.
         """
         active = await self.repository.active(looked)
-        known = self._now.get(key := (active.sealed_digest, *names))
-        digests = known or await self._published_now(names, active)
-        if known is None and None not in digests.values():
+        cached = self._now.get(key := (active.sealed_digest, *names))
+        digests = cached or await self._published_now(names, active)
+        if cached is None and None not in digests.values():
             self._now.keep(key, digests)
         adapters = {name: definitions.get(name.removeprefix(ADAPTER)) for name in names if name.startswith(ADAPTER)}
         addresses = {name: None if item is None else self.repository.address(item) for name, item in adapters.items()}
@@ -331,8 +331,8 @@ class Catalog:
                 return PinsRefused("unknown_ref", f"`{pin_set['pack_ref']}` cannot be used: {error}")
         return None
 
-    def _is_same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
-        return live is known or (live is not None and self.repository.address(live) == self.repository.address(known))
+    def _is_same(self, live: AdapterDefinition | None, pinned: AdapterDefinition) -> bool:
+        return live is pinned or (live is not None and self.repository.address(live) == self.repository.address(pinned))
 
     async def _find_artifacts(
         self, refs: Sequence[str], active: ActiveArtifacts

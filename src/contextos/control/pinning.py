@@ -73,12 +73,14 @@ def not_allowed(
     The code is `unknown_intent` if they are pinned in `environment` for other intents (`pinned`) and do not define this
     one; else it is `unpinned_ref`. `artifacts` are those that `refs` name.
     """
-    names, near = ", ".join(f"`{ref[:200]}`" for ref in refs), nearest_name(intent[:200], pinned)
-    pack = next((one for one in artifacts if isinstance(one, ContextPack)), None)
-    if pinned and pack and intent not in merge(pack, [one for one in artifacts if one is not pack]).intents:
-        remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(f'`{one}`' for one in pinned[:8])}"
+    names, nearest = ", ".join(f"`{ref[:200]}`" for ref in refs), nearest_name(intent[:200], pinned)
+    pack = next((artifact for artifact in artifacts if isinstance(artifact, ContextPack)), None)
+    if pinned and pack and intent not in merge(pack, [item for item in artifacts if item is not pack]).intents:
+        remedy = (
+            f"did you mean `{nearest}`?" if nearest else f"name one of {', '.join(f'`{name}`' for name in pinned[:8])}"
+        )
         return PinsRefused("unknown_intent", f"{names} defines no intent `{intent[:80]}`; {remedy}", "/input/intent")
-    remedy = f"did you mean `{near}`?" if near else "see `contextos pack list`"
+    remedy = f"did you mean `{nearest}`?" if nearest else "see `contextos pack list`"
     detail = f"{names} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
     return PinsRefused("unpinned_ref", detail)
 
@@ -129,9 +131,9 @@ def resolve_pins(
 
 def unmet_requirement(pack: ContextPack, runtime_version: str) -> str | None:
     """Return the first requirement of the pack that is not met, or None. An unknown requirement is not met."""
-    known = {"runtime": runtime_version, "ontology": pack.intelligence_refs.ontology.version}
+    versions = {"runtime": runtime_version, "ontology": pack.intelligence_refs.ontology.version}
     for name, bound in sorted(pack.contract_meta.compatibility.requires.items()):
-        minimum, actual = _BOUND.fullmatch(bound), _VERSION.fullmatch(known.get(name, ""))
+        minimum, actual = _BOUND.fullmatch(bound), _VERSION.fullmatch(versions.get(name, ""))
         if minimum is None or actual is None:
             return f"`{name[:80]} {bound[:80]}`, which cannot be checked; write `runtime` or `ontology` with `>=x.y.z`"
         if tuple(map(int, actual.groups())) < tuple(map(int, minimum.groups())):

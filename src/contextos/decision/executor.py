@@ -133,7 +133,7 @@ def _prepare_calls(
     counts: dict[tuple[str, str], int],
 ) -> tuple[list[ToolCall], Failure | None]:
     """Return the calls of a group up to the first step that cannot be called, and the failure of that step or None."""
-    calls, known = list[ToolCall](), tuple(facts)
+    calls, evidence = list[ToolCall](), tuple(facts)
     for step in group:
         tool, fault = tools.capabilities.get(step.tool), ""
         try:
@@ -145,7 +145,7 @@ def _prepare_calls(
             fault = f"argument `{missing[0]}` of `{step.tool}` does not resolve to a value" if missing else ""
         if fault:
             return calls, Failure(code="schema_mismatch", detail=fault, step_id=step.id, capability_id=step.tool)
-        call = ToolCall(f"{plan.revision or 0}/{step.id}", step, args, provenance, known, governing.get(step.id))
+        call = ToolCall(f"{plan.revision or 0}/{step.id}", step, args, provenance, evidence, governing.get(step.id))
         call.occurrence = counts.get((step.tool, call.args_digest), 0)
         counts[step.tool, call.args_digest] = call.occurrence + 1
         if call.occurrence + 1 >= LOOP_LIMIT:
@@ -206,7 +206,7 @@ def _step_failure(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
 
 
 def _check_after_step(
-    plan: Plan, specs: Mapping[str, DecisionSpec], call: ToolCall, known: Sequence[Fact], journal: Journal
+    plan: Plan, specs: Mapping[str, DecisionSpec], call: ToolCall, evidence: Sequence[Fact], journal: Journal
 ) -> Failure | None:
     """Check the decision checkpoints after this step; return the first failure, or None. Required evidence must exist
     before the next step runs. Evidence about another value of an argument of the step does not count.
@@ -216,17 +216,17 @@ def _check_after_step(
         if point.after_step != step.id:
             continue
         required = specs[point.decision_id].required_evidence
-        relevant = [fact for fact in known if fact.name in required and fact.agrees_with(call.args)]
+        relevant = [fact for fact in evidence if fact.name in required and fact.agrees_with(call.args)]
         if failure := _check_evidence(point, key, specs, relevant, journal):
             return failure
     return None
 
 
 def _check_evidence(
-    point: DecisionCheckpoint, key: str, specs: Mapping[str, DecisionSpec], known: Sequence[Fact], journal: Journal
+    point: DecisionCheckpoint, key: str, specs: Mapping[str, DecisionSpec], evidence: Sequence[Fact], journal: Journal
 ) -> Failure | None:
     """Record which evidence a decision requires and has. Returns a failure if any is missing."""
-    facts, required = _newest_by_name(known), specs[point.decision_id].required_evidence
+    facts, required = _newest_by_name(evidence), specs[point.decision_id].required_evidence
     satisfied = {name: facts[name].evidence_ref for name in required if name in facts}
     unresolved = [name for name in required if name not in facts]
     journal.derive(

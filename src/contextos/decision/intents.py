@@ -138,14 +138,14 @@ def build_run_context(
 
 
 def _budget_in_force(
-    hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: DeploymentCeilings
+    hints: RuntimeHints, pack: RunBudget | None, principals: Principals, limits: DeploymentCeilings
 ) -> BudgetInForce:
     limited_by, fields = dict[str, Any](), dict[str, Any]()
     of_hints, of_limits = _limits_in(hints), _limits_in(limits)
     of_pack = _limits_in(pack) if pack else of_limits
     for name, hint, pack_limit, ceiling in zip(_LIMITS, of_hints, of_pack, of_limits, strict=True):
         value = min(pack_limit, ceiling) if hint is None else min(hint, pack_limit, ceiling)
-        fields[name], owner = lowest_of(name, value, known)
+        fields[name], owner = lowest_of(name, value, principals)
         if owner:
             limited_by[name] = owner
     fields["bucket_tokens"] = pack.bucket_tokens if pack else _shares(fields["total_tokens"])

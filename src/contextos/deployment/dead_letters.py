@@ -80,8 +80,8 @@ async def add_lost(store: Store, run_id: str, at_us: int, *, lease_version: int)
 
     After a retry the deaths of its drivers are counted anew.
     """
-    stored, seen = await DEAD_LETTERS.one(store, run_id), await journal_length(store, run_id)
-    body = DeadLetterDocument(*WORKER_LOST, at_us, True, seen, stored.body.failures + 1 if stored else 1)
+    stored, length = await DEAD_LETTERS.one(store, run_id), await journal_length(store, run_id)
+    body = DeadLetterDocument(*WORKER_LOST, at_us, True, length, stored.body.failures + 1 if stored else 1)
     writes = (
         DEAD_LETTERS.write(run_id, stored.version if stored else 0, body),
         LEASES.write(run_id, lease_version, Lease("", 0)),

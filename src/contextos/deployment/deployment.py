@@ -138,20 +138,20 @@ class Deployment:
         """Drive the run of a request until it ends, waits, or is suspended for at least `SOON_US`, and return it."""
         is_counted, fingerprint = False, request_fingerprint(fields)
         for _ in range(MAX_CONFLICTS):
-            known, correction = await self._earlier_run(request, fingerprint)
-            if known and request.mode == "long_running":
+            earlier_id, correction = await self._earlier_run(request, fingerprint)
+            if earlier_id and request.mode == "long_running":
                 if named is not None:
-                    named(known)
-                return await self.view(request.tenant_id, known)
-            if not (known or is_counted):
+                    named(earlier_id)
+                return await self.view(request.tenant_id, earlier_id)
+            if not (earlier_id or is_counted):
                 self.ports.admission.begin(request.tenant_id)
                 is_counted = True
-            run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
+            run_id = earlier_id or f"run_{self.ports.entropy.take(8).hex()}"
             if named is not None:
                 named(run_id)
             try:
-                fresh = None if known else FreshRun(request, fields, fingerprint, correction)
-                state = await self._drive(request.tenant_id, run_id, fresh)
+                new_run = None if earlier_id else FreshRun(request, fields, fingerprint, correction)
+                state = await self._drive(request.tenant_id, run_id, new_run)
             except Conflict:
                 continue
             return state.view if request.mode == "long_running" else (await self._drive_through_pauses(state)).view
@@ -229,8 +229,8 @@ class Deployment:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
         entries = await self.ports.stores.tenant(tenant_id).read(proposal.run_id)
         definitions = {name: adapter.describe() for name, adapter in self.ports.adapters(tenant_id).items()}
-        known = await self.ports.directory.approver(tenant_id, reviewer)
-        roles = known.roles if known else ()
+        approver = await self.ports.directory.approver(tenant_id, reviewer)
+        roles = approver.roles if approver else ()
         return await promotion_refusal(proposal, entries, self.catalog(tenant_id), definitions, roles)
 
     def tenants(self) -> tuple[str, ...]:
@@ -378,10 +378,10 @@ class Deployment:
         return request_differences(recorded["request"], request.to_json()) if recorded else []
 
     async def _drive(
-        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
+        self, tenant_id: str, run_id: str, new_run: FreshRun | None, message: AgentMessage | None = None
     ) -> DrivenState:
         try:
-            return await self._driver.drive(tenant_id, run_id, fresh, message)
+            return await self._driver.drive(tenant_id, run_id, new_run, message)
         finally:
             # A run that was driven for long moved its stream heads only now.
             self._recent_tenants.note(tenant_id)

@@ -157,18 +157,18 @@ class RunDriver:
         raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
 
     async def _drive_once(
-        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None
+        self, tenant_id: str, run_id: str, new_run: FreshRun | None, message: AgentMessage | None
     ) -> DrivenState | None:
         """Drive a run once. Returns None if another process drives it or it waits for another run that lost drivers."""
         store = self._deployment.ports.stores.tenant(tenant_id)
         # Counted before the run is read, so that an operator's act that comes meanwhile is noticed at the next message.
         act_count = await store.length(CONTROL) if message else None
-        suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
+        suspended = None if new_run else self._suspended_runs.take((tenant_id, run_id))
         if suspended and message and self._is_unchanged(tenant_id, suspended, act_count, message):
             clock_behind_us = await behind_us(self._deployment.ports, tenant_id)
             suspended.journal.goes_on_unread(clock_behind_us)
         else:
-            run = await self._read_run(tenant_id, run_id, fresh, suspended)
+            run = await self._read_run(tenant_id, run_id, new_run, suspended)
             if not isinstance(run, SuspendedRun):
                 return run
             suspended = run
@@ -219,7 +219,7 @@ class RunDriver:
         return not _is_recorded(message, journal)
 
     async def _read_run(
-        self, tenant_id: str, run_id: str, fresh: FreshRun | None, suspended: SuspendedRun | None
+        self, tenant_id: str, run_id: str, new_run: FreshRun | None, suspended: SuspendedRun | None
     ) -> SuspendedRun | DrivenState | None:
         """Read a run and return the loop that drives it on: `suspended` if only people appended entries, or else a new
         loop from the start. Returns the run's state if nothing can drive it on, and None if another process drives it
@@ -227,9 +227,9 @@ class RunDriver:
         """
         store = self._deployment.ports.stores.tenant(tenant_id)
         # A driver that takes the run over after this read has a newer fencing token.
-        entries, heads, index_entries, lease_row = NEW_RUN if fresh else await store.read_run(run_id)
+        entries, heads, index_entries, lease_row = NEW_RUN if new_run else await store.read_run(run_id)
         lease = LEASES.read(lease_row) if lease_row else None
-        if not fresh and not entries:
+        if not new_run and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
         if entries:
             # Checked before anything is sent again: a run whose end was cut off would, for example, pay a second time.
@@ -257,7 +257,7 @@ class RunDriver:
             and suspended.inputs == self._loop_inputs(tenant_id)
             and suspended.journal.goes_on(entries, heads, version)
         ):
-            suspended = self._start_loop(tenant_id, run_id, fresh, entries, heads, version)
+            suspended = self._start_loop(tenant_id, run_id, new_run, entries, heads, version)
         suspended.journal.follows(deaths, free_at_us, clock_behind_us)
         return suspended
 
@@ -265,14 +265,14 @@ class RunDriver:
         self,
         tenant_id: str,
         run_id: str,
-        fresh: FreshRun | None,
+        new_run: FreshRun | None,
         entries: Sequence[Entry],
         heads: Sequence[SignedHead],
         lease_version: int,
     ) -> SuspendedRun:
         """Return the loop of a run from its start, over the stored journal."""
-        if fresh:
-            request, fields, fingerprint, correction = fresh
+        if new_run:
+            request, fields, fingerprint, correction = new_run
         else:
             verify_once(tenant_id, run_id, entries)
             # The last signed head covers all entries before it; only entries of people can come after it.

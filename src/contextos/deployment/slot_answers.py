@@ -99,8 +99,8 @@ async def _open_question(
     if by != question.actor.principal_id:
         raise ApprovalRefused("not_asked", f"only `{question.actor.principal_id}` can answer this run")
     request = parse(InvokeRequest, body["request"])
-    known = await look_up(app.ports.directory, request, await recorded_now_us(app.ports, tenant_id))
-    refreshed = refresh_question(request, question, known)
+    principals = await look_up(app.ports.directory, request, await recorded_now_us(app.ports, tenant_id))
+    refreshed = refresh_question(request, question, principals)
     if isinstance(refreshed, Failure):
         raise ApprovalRefused("identity_refused", refreshed.detail)
     return entries, refreshed, questions[-1].key, app.ports.slots(tenant_id)

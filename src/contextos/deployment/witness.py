@@ -341,18 +341,18 @@ def restorations(heads: Iterable[WitnessedHead], *, whole: bool = True) -> list[
     """Return the restores that these heads record, in order. Without `whole` the first heads can be missing, so a
     restore counts only if a head from before it is there.
     """
-    known: dict[str, dict[int, list[WitnessedHead]]] = {}
+    by_stream: dict[str, dict[int, list[WitnessedHead]]] = {}
     for head in heads:
         stream, number = _stream_and_number(head)
-        known.setdefault(stream, {}).setdefault(number, []).append(head)
+        by_stream.setdefault(stream, {}).setdefault(number, []).append(head)
     restores: list[Restoration] = []
-    for stream, by_number in known.items():
-        reach = 0
+    for stream, by_number in by_stream.items():
+        reached = 0
         for number, group in sorted(by_number.items()):
             first = min(group, key=lambda head: head.seq)
-            if number and (whole or reach):
-                restores.append(Restoration(number, stream, first.seq, reach, first.at_us))
-            reach = max(head.seq for head in group)
+            if number and (whole or reached):
+                restores.append(Restoration(number, stream, first.seq, reached, first.at_us))
+            reached = max(head.seq for head in group)
     return sorted(restores)
 
 

@@ -99,11 +99,11 @@ async def recheck_preconditions(
     admitted = scope.identity.principals
 
     async def look() -> dict[str, Any]:
-        known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
+        principals = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
         # If the policies get a later version, the commit before the sending fails.
         version, now = await pins_now(pins, environment, await environment.barrier.found(active=True))
         return {
-            "principals": admitted.looked_up_again(known),
+            "principals": admitted.looked_up_again(principals),
             "policies_version": version,
             "changed": [] if now == pins else sorted(pin for pin in {**pins, **now} if now.get(pin) != pins.get(pin)),
         }

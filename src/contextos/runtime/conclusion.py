@@ -94,10 +94,10 @@ def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, .
     """Return the decisions of a run in the order of its plan, or of its template if it has no plan. Each decision
     governs the steps above `read_only` after its checkpoint.
     """
-    known = plan or template
-    keys = list(dict.fromkeys(point.decision_id for point in known.decision_checkpoints))
-    governing = governing_decisions(known)
-    keys_by_step = {step.id: governing.get(step.id) for step in known.steps if step.approval_mode != "read_only"}
+    source = plan or template
+    keys = list(dict.fromkeys(point.decision_id for point in source.decision_checkpoints))
+    governing = governing_decisions(source)
+    keys_by_step = {step.id: governing.get(step.id) for step in source.steps if step.approval_mode != "read_only"}
     return tuple(
         Decision(key, frozenset(step for step, by in keys_by_step.items() if by == key), last=key == keys[-1])
         for key in keys

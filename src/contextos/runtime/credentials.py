@@ -56,10 +56,10 @@ async def exchange_credential(
     if port is None:
         return _failure("identity_refused", "this deployment has no issuer of credentials; name one in `[credentials]`")
     request, now_us = scope.received.request, environment.journal.time_us
-    known = await look_up(environment.ports.directory, request, now_us)
-    if known is None or not known.same_as(scope.identity.principals):
+    principals = await look_up(environment.ports.directory, request, now_us)
+    if principals is None or not principals.same_as(scope.identity.principals):
         return _failure("identity_refused", "since the run was admitted the user or the agent changed")
-    if known.agent.lifecycle != "active" or known.delegation is None or not known.user.delegation_live:
+    if principals.agent.lifecycle != "active" or principals.delegation is None or not principals.user.delegation_live:
         return _failure("identity_refused", "the user's delegation is not live; ask for it again")
     if not required or not required <= scope.identity.scopes:
         return _failure("identity_refused", "the user and the agent have not all scopes that the tool requires")
@@ -83,8 +83,8 @@ async def exchange_credential(
         return _failure("identity_refused", f"`{port.issuer}` issued a credential that is refused: {fault}")
     credential = {
         "issuer": port.issuer,
-        "subject": known.user.user_id,
-        "actor": known.agent.agent_urn,
+        "subject": principals.user.user_id,
+        "actor": principals.agent.agent_urn,
         "audience": credential_request.audience,
         "scopes": sorted(answer.scopes),
         "expires_at_us": answer.expires_at_us,

@@ -287,8 +287,8 @@ async def _make_attempt(
     plan = await propose(admitted, template, compiled, surface.gates, surface.facts, revision, faults, environment)  # 9
     if isinstance(plan, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (plan,), revision, environment)
-    known = tuple(surface.facts.values())
-    execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)  # 10, 11, 12
+    facts = tuple(surface.facts.values())
+    execution, failures = await try_plan(request, admitted, template, plan, surface, facts, environment)  # 10, 11, 12
     return await score_attempt(  # 13
         admitted, controls, plan, execution, failures, revision, environment, compiled=compiled
     )

@@ -72,5 +72,5 @@ def decide_model(
         "shown_class": shown,
         "cost_cents": cost_units / UNITS_PER_CENT,
     }
-    known = facts.also({"model": supplied("model", model_facts)})
-    return policy.decide("model", known, capability=None, granted=False, decision_id=decision_id)
+    all_facts = facts.also({"model": supplied("model", model_facts)})
+    return policy.decide("model", all_facts, capability=None, granted=False, decision_id=decision_id)

@@ -59,8 +59,8 @@ async def _without_unknown_references(
         delegation = {**fields["user"]["delegation"], "token_ref": REDACTED_TOKEN}
         fields = {**fields, "user": {**fields["user"], "delegation": delegation}}
     if request.agent.token_ref is not None:
-        known = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
-        if known is None or known.agent.token_ref != request.agent.token_ref:
+        principals = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+        if principals is None or principals.agent.token_ref != request.agent.token_ref:
             fields = {**fields, "agent": {**fields["agent"], "token_ref": UNKNOWN_AGENT_TOKEN}}
     return fields
 

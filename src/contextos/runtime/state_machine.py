@@ -57,8 +57,8 @@ def event_of(kind: str, body: Mapping[str, Any]) -> str:
 
 def events(kind: str) -> list[str]:
     """Return every event that an entry of this kind can cause."""
-    known = {name for row in TABLE.values() for name in row}
-    return sorted(name for name in known if name == kind or name.startswith(f"{kind}:"))
+    names = {name for row in TABLE.values() for name in row}
+    return sorted(name for name in names if name == kind or name.startswith(f"{kind}:"))
 
 
 def step(state: str, happened: str) -> str | None:

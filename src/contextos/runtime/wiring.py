@@ -64,8 +64,8 @@ AUDIENCE: Final = "contextos.tool_gateway"
 
 def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
     """Return what follows from the pin set alone, whose artifacts are `loaded`. It is made once for each pin set."""
-    known, address = environment.artifacts.prepared, content_address(pin_set)
-    return known.get(address) or known.keep(address, prepare(loaded, environment.artifacts.registry))
+    cache, address = environment.artifacts.prepared, content_address(pin_set)
+    return cache.get(address) or cache.keep(address, prepare(loaded, environment.artifacts.registry))
 
 
 def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
@@ -142,19 +142,19 @@ def decide_plan_steps(
     """
     reusable = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
 
-    def decide_step(known: KnownStep) -> PolicyDecision:
-        step = known.step
-        if known.parsed.is_bound and step.tool in reusable:
+    def decide_step(item: KnownStep) -> PolicyDecision:
+        step = item.step
+        if item.parsed.is_bound and step.tool in reusable:
             return reusable[step.tool]
         return policy.decide(
             "plan",
-            scope.facts if known.parsed.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
-            capability=known.capability.view,
+            scope.facts if item.parsed.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            capability=item.capability.view,
             granted=step.tool in scope.tools.granted,
             decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{revision}/{step.id}"),
         )
 
-    return {known.step.id: decide_step(known) for known in steps}
+    return {item.step.id: decide_step(item) for item in steps}
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:
@@ -304,14 +304,14 @@ async def _build_recheck(
             head.named,
             environment.journal.time_us,
         )
-        known = {item.name: item for item in items if item.name}
+        items_by_name = {item.name: item for item in items if item.name}
         for fact in action.evidence:
             is_tool_fact, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
             now[name], values[name] = (
                 await _repeat_read(environment, scope, fact, tokens, incidents, outside)
                 if is_tool_fact
                 else (_fact_digest(item), item.value)
-                if (item := known.get(fact.name))
+                if (item := items_by_name.get(fact.name))
                 else (None, None)
             )
             now[name] = {"digest": now[name], "value": values[name]} if fact.volatile and now[name] else now[name]

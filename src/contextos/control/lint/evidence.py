@@ -33,13 +33,13 @@ def lint_evidence(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Pr
 
 def _lint_evidence_args(permission: Permission, edges: BindingTargets, base: PointerPath) -> Iterator[Problem]:
     tool = f"{permission.adapter_id}.{permission.capability}"
-    known = edges.properties(tool)
+    arguments = edges.properties(tool)
     for name, names in permission.evidence_args.items():
         place = pointer((*base, name))
         if edges.produces is not None and name not in edges.available_evidence:
             yield _no_evidence((*base, name), name)
-        for argument in names.values() if known is not None else ():
-            if argument not in (known or ()):
+        for argument in names.values() if arguments is not None else ():
+            if argument not in (arguments or ()):
                 detail = f"there is no argument of `{tool}` `{argument}`"
                 yield Problem(place, "unknown_edge", detail, "name a property of its input schema")
 
@@ -52,8 +52,8 @@ def _no_evidence(path: PointerPath, name: str) -> Problem:
 def _lint_required(
     merged: MergedArtifacts, edges: BindingTargets, template: TaskTemplate, step: PlanStep, before: set[str]
 ) -> Iterator[Problem]:
-    known = edges.properties(step.tool)
-    if known is None:
+    arguments = edges.properties(step.tool)
+    if arguments is None:
         return
     adapter, _, capability = step.tool.partition(".")
     all_permissions = merged.pack.tooling_layer.permissions
@@ -63,7 +63,7 @@ def _lint_required(
     required = {name for key in keys if key in edges.specs for name in edges.specs[key].required_evidence}
     required |= {permission.consent for permission in permissions if permission.consent is not None}
     for name in sorted(required - mapped):
-        for argument in sorted(_evidence_arguments(merged, edges, name) - known.keys()):
+        for argument in sorted(_evidence_arguments(merged, edges, name) - arguments.keys()):
             detail = f"evidence `{name}` is about `{argument}`, and `{step.tool}` has no such argument"
             remedy = f"say in `evidence_args` of its permission which argument must be the same for `{name}`"
             yield Problem("/tooling_layer/permissions", "evidence_unbound", detail, remedy)

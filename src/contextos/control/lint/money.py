@@ -80,9 +80,9 @@ def _is_number(schema: Any) -> bool:
 
 def _summed_tools(bundles: Iterable[PolicyBundle]) -> Iterator[str]:
     """Yield the tools that are counted by a sum, if a rule about the tool reads the sum."""
-    known = list(bundles)
-    sums = {name: fact for bundle in known for name, fact in bundle.history.items() if fact.of is not None}
-    for bundle in known:
+    bundle_list = list(bundles)
+    sums = {name: fact for bundle in bundle_list for name, fact in bundle.history.items() if fact.of is not None}
+    for bundle in bundle_list:
         for rule in bundle.policy_dsl.rules:
             tool = rule.applies_to.capability or ""
             read = (path.partition(".")[2] for path in _read_paths(rule.condition) if path.startswith("history."))

@@ -246,10 +246,10 @@ def _lint_permissions(pack: ContextPack, edges: BindingTargets) -> Iterator[Prob
 
 
 def _lint_arguments(names: Iterable[str], edges: BindingTargets, path: PointerPath, tool: str) -> Iterator[Problem]:
-    known = edges.properties(tool)
+    fields = edges.properties(tool)
     for name in names:
-        if known is not None and name not in known:
-            yield no_such((*path, name), f"argument of `{tool}`", name, "name a property of its input schema", known)
+        if fields is not None and name not in fields:
+            yield no_such((*path, name), f"argument of `{tool}`", name, "name a property of its input schema", fields)
 
 
 def _lint_limits(names: Collection[str], edges: BindingTargets, path: PointerPath, tool: str) -> Iterator[Problem]:
@@ -338,9 +338,9 @@ def _lint_memory(pack: ContextPack) -> Iterator[Problem]:
             yield no_such(("memory_layer", "tier_ttls", name), "memory tier", name, _name_remedy(name, TIERS))
 
 
-def _name_remedy(name: str, known: Collection[str]) -> str:
-    nearest = nearest_name(name, known)
-    return f"write `{nearest}`" if nearest else f"use one of {', '.join(known)}"
+def _name_remedy(name: str, names: Collection[str]) -> str:
+    nearest = nearest_name(name, names)
+    return f"write `{nearest}`" if nearest else f"use one of {', '.join(names)}"
 
 
 def _lint_targets(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ def lint_parameters(merged: MergedArtifacts) -> Iterator[Problem]:
 
 
 def _lint_declared(merged: MergedArtifacts, intent: Intent, base: PointerPath) -> Iterator[Problem]:
-    known = {path.name for path in merged.pack.intelligence_refs.retrieval.evidence}
+    retrieved = {path.name for path in merged.pack.intelligence_refs.retrieval.evidence}
     names: set[str] = set()
     for index, parameter in enumerate(intent.parameters):
         if parameter.name in names:
@@ -42,7 +42,7 @@ def _lint_declared(merged: MergedArtifacts, intent: Intent, base: PointerPath) -
                     detail = "the pattern is not valid RE2, is too large, or has more than one group"
                     remedy = "use RE2 syntax without look-around, and `(?:…)` for groups that are not the value"
                     yield Problem(pointer((*source_path, "message")), "pattern_refused", detail, remedy)
-            elif source.evidence is not None and source.evidence not in known:
+            elif source.evidence is not None and source.evidence not in retrieved:
                 detail = f"there is no retrieved evidence `{source.evidence[:200]}`"
                 remedy = "add a path for it to `retrieval.evidence`; what a tool produces comes too late"
                 yield Problem(pointer((*source_path, "evidence")), "unknown_edge", detail, remedy)

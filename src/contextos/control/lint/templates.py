@@ -258,8 +258,8 @@ class _TemplateLint:
                 yield no_such((*base, "write_class"), "allowed write class", memory.write_class, remedy)
 
     def _lint_subject(self, subject: Subject, path: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
-        known = self.merged.pack.intelligence_refs.identity_layer.ceid_namespaces
-        if subject.type is not None and subject.type not in known:
+        namespaces = self.merged.pack.intelligence_refs.identity_layer.ceid_namespaces
+        if subject.type is not None and subject.type not in namespaces:
             yield no_such((*path, "type"), "CEID namespace", subject.type, "add it to `identity_layer.ceid_namespaces`")
         binding: Binding = subject.binding
         yield from self._lint_binding(binding.source, binding.pointer, (*path, "binding", "pointer"), steps)

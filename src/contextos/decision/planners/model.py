@@ -193,10 +193,10 @@ def _tool_description(tool: Capability) -> dict[str, Any]:
 
 def _step_schema(tool: Capability) -> dict[str, Any]:
     schema = tool.definition.input_schema
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     # A reference within the schema of a tool means nothing within another schema.
     text = canonical(schema)
-    arguments = {name: {} if b'"$ref"' in text else argument for name, argument in known.items()}
+    arguments = {name: {} if b'"$ref"' in text else argument for name, argument in properties.items()}
     params = {
         "type": "object",
         "additionalProperties": False,

@@ -24,8 +24,8 @@ async def refuse_blind_limits(catalog: Catalog, pin: PackPin) -> None:
         InvalidArtifact: a history is blind in this way; the error names both packs, the history and the tool.
     """
     added = await _merged_packs(catalog, pin)
-    known = [pack for other_pin in (await catalog.active()).packs for pack in await _merged_packs(catalog, other_pin)]
-    pairs = [(pack, other) for pack in added for other in (*known, *added)]
+    pinned = [pack for other_pin in (await catalog.active()).packs for pack in await _merged_packs(catalog, other_pin)]
+    pairs = [(pack, other) for pack in added for other in (*pinned, *added)]
     problems = [
         problem
         for pack, other in pairs

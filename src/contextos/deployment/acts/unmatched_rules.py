@@ -156,9 +156,9 @@ async def unmatched_in_force(deployment: Deployment, tenant_id: str) -> list[tup
     """Return the rules in force that cannot match now, as policy ref and problem. Raises as `tenant_names`."""
     problems: list[tuple[str, Problem]] = []
     if policies := await policies_in_force(deployment.catalog(tenant_id)):
-        known = await tenant_names(deployment, tenant_id)
+        names = await tenant_names(deployment, tenant_id)
         for ref, policy in policies.items():
-            result = unmatched_rules(policy.bundle, known)
+            result = unmatched_rules(policy.bundle, names)
             problems += [(ref, problem) for problem in (*result.never, *result.later)]
     return problems
 
@@ -166,8 +166,8 @@ async def unmatched_in_force(deployment: Deployment, tenant_id: str) -> list[tup
 async def refuse_unmatched(deployment: Deployment, tenant_id: str, artifact: object) -> None:
     """Refuse a policy bundle with a rule that can never match in this tenant. Raises `InvalidArtifact`."""
     if isinstance(artifact, PolicyArtifact):
-        known = replace(await tenant_names(deployment, tenant_id), held=None)
-        if problems := unmatched_rules(artifact.bundle, known).never:
+        names = replace(await tenant_names(deployment, tenant_id), held=None)
+        if problems := unmatched_rules(artifact.bundle, names).never:
             raise InvalidArtifact(*problems)
 
 

@@ -236,13 +236,14 @@ class CallGate:
     def _add_reads(self, reasons: Sequence[Reason], tools: Sequence[str]) -> list[Reason]:
         """Name the reads that provide missing evidence. For a call that policy denies, no remedy says to call again."""
         is_denied = any(reason.code == "policy_denied" for reason in reasons)
-        known = known_tools(self.deployment, self.tenant_id)
+        definitions = known_tools(self.deployment, self.tenant_id)
         remedied = []
         for reason in reasons:
             reads = [
                 name
                 for name in tools
-                if name in known and any(f"`{evidence}`" in reason.detail for evidence in known[name].produces)
+                if name in definitions
+                and any(f"`{evidence}`" in reason.detail for evidence in definitions[name].produces)
             ]
             remedy = reason.remedy
             if reason.code == "missing_evidence" and (is_denied or reads):
@@ -270,14 +271,14 @@ class Gate(CallGate):
 
     def described_tools(self) -> dict[str, CapabilityDefinition]:
         """Return the definitions of the tools of the session that this process has, by tool id."""
-        known = known_tools(self.deployment, self.tenant_id)
-        return {name: known[name] for name in self.tools if name in known}
+        definitions = known_tools(self.deployment, self.tenant_id)
+        return {name: definitions[name] for name in self.tools if name in definitions}
 
 
 def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
     """Return the tools of a session as it was opened last; None if the run is no session or that entry was erased."""
-    opened = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
-    return tuple(read_body(opened)["tools"]) if opened else None
+    opening = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
+    return tuple(read_body(opening)["tools"]) if opening else None
 
 
 def not_opened() -> InvalidInput:

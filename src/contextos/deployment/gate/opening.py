@@ -90,12 +90,12 @@ async def open_session(
         detail, remedy = f"the session `{session}` was opened", "open it with that, or open one of another name"
         raise conflict("/session", detail, await deployment.differing(request), remedy, named=_argument_path) from None
     entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
-    opened = opened_tools(entries)
-    if opened is None:
+    opened_ids = opened_tools(entries)
+    if opened_ids is None:
         raise _no_session_error(view, request["input"]["intent"])
-    if problems := _unknown_tools(tools or (), opened):
+    if problems := _unknown_tools(tools or (), opened_ids):
         raise InvalidInput(*problems)
-    return Gate(deployment, tenant_id, view.run_id, session, opened)
+    return Gate(deployment, tenant_id, view.run_id, session, opened_ids)
 
 
 async def find_session(deployment: Deployment, tenant_id: str, session: str) -> tuple[CallGate, InvokeRequest]:
@@ -109,8 +109,8 @@ async def find_session(deployment: Deployment, tenant_id: str, session: str) -> 
     recorded = await _recorded_run(deployment, tenant_id, session)
     if recorded is None:
         raise NotFound(f"there is no session `{session[:80]}` in this tenant")
-    run_id, known = recorded
-    return CallGate(deployment, tenant_id, run_id, session), known
+    run_id, request = recorded
+    return CallGate(deployment, tenant_id, run_id, session), request
 
 
 async def with_tools(calls: CallGate) -> Gate:
@@ -153,11 +153,11 @@ async def session_tools(
     """
     recorded = await _recorded_run(deployment, tenant_id, session)
     if recorded is not None:
-        run_id, known = recorded
-        _refuse_others(session, known, (user, agent))
-        opened = await with_tools(CallGate(deployment, tenant_id, run_id, session))
-        _refuse_other_token(session, known, token)
-        return opened.tools
+        run_id, opening = recorded
+        _refuse_others(session, opening, (user, agent))
+        gate = await with_tools(CallGate(deployment, tenant_id, run_id, session))
+        _refuse_other_token(session, opening, token)
+        return gate.tools
     with deployment.ports.admission.caller(tenant_id):
         request = await _session_request(
             deployment,
@@ -190,17 +190,17 @@ async def _refuse_model(deployment: Deployment, tenant_id: str, intent: str, pac
         raise InvalidInput(Problem("/intent", "no_session", detail, "send a request for it (`contextos invoke`)"))
 
 
-def _refuse_others(session: str, known: InvokeRequest, caller: tuple[str, str]) -> None:
+def _refuse_others(session: str, request: InvokeRequest, caller: tuple[str, str]) -> None:
     """Refuse a session of another user or agent."""
-    if (known.user.user_id, known.agent.agent_id) != caller:
-        differs = "user" if known.user.user_id != caller[0] else "agent"
+    if (request.user.user_id, request.agent.agent_id) != caller:
+        differs = "user" if request.user.user_id != caller[0] else "agent"
         detail = f"the session `{session}` is one of another user or agent: the {differs} was another one"
         raise ConflictingRequest(Problem(f"/{differs}", "conflicting_request", detail, "open one of another name"))
 
 
-def _refuse_other_token(session: str, known: InvokeRequest, token: str | None) -> None:
+def _refuse_other_token(session: str, request: InvokeRequest, token: str | None) -> None:
     """Refuse a session that was opened under another token of its user, or under none."""
-    if token != (known.user.delegation.token_ref if known.user.delegation else None):
+    if token != (request.user.delegation.token_ref if request.user.delegation else None):
         detail = f"the session `{session}` was opened with another `token`"
         remedy = "open it with that, or open one of another name"
         raise ConflictingRequest(Problem("/token", "conflicting_request", detail, remedy))
@@ -222,9 +222,9 @@ async def _session_request(
     trace: TraceContext | None = None,
 ) -> dict[str, Any]:
     """Return the request of the run that a session is. Raises `InvalidInput`."""
-    known = await recorded_request(deployment, tenant_id, session)
-    if known is not None:
-        intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
+    opening = await recorded_request(deployment, tenant_id, session)
+    if opening is not None:
+        intent, pack = intent or opening.input.intent, pack or opening.context_pack_refs[0]
     else:
         if not SESSION.fits(session):
             detail = f"`{session[:80]}` is not a name of a session"
@@ -234,8 +234,8 @@ async def _session_request(
     await _refuse_model(deployment, tenant_id, intent, pack)
     identity = await _agent_identity(deployment, tenant_id, user, agent)
     claims = await _user_claims(deployment, tenant_id, user, token)
-    if known is not None and claims.user_id == known.user.user_id:
-        _refuse_other_token(session, known, claims.delegation.token_ref if claims.delegation else None)
+    if opening is not None and claims.user_id == opening.user.user_id:
+        _refuse_other_token(session, opening, claims.delegation.token_ref if claims.delegation else None)
     entropy = deployment.ports.entropy
     trace = trace or TraceContext(trace_id=entropy.take(16).hex(), span_id=entropy.take(8).hex())
     return {
@@ -327,13 +327,13 @@ async def _agent_identity(
     if isinstance(agent, AgentIdentity):
         return agent
     user_id = user.user_id if isinstance(user, UserClaims) else user
-    known = await deployment.ports.directory.resolve(tenant_id, user_id, agent)
-    if known is None:
+    principals = await deployment.ports.directory.resolve(tenant_id, user_id, agent)
+    if principals is None:
         detail = (
             f"the directory of `{tenant_id[:64]}` does not know the user `{user_id[:64]}` and the agent `{agent[:64]}`"
         )
         raise InvalidInput(Problem("/agent", "unknown_identity", detail, "add both to the directory, or correct them"))
-    return AgentIdentity(agent_id=agent, workload_identity=known.agent.workload_identity)
+    return AgentIdentity(agent_id=agent, workload_identity=principals.agent.workload_identity)
 
 
 def _argument_path(place: str) -> str:

@@ -86,9 +86,9 @@ class Recording:
 
     def of_intents(self, names: Sequence[str]) -> Recording:
         """Return only the sessions of these intents; without names, all. Raises `InvalidInput` for an unknown one."""
-        known = sorted({session.intent for session in self.sessions})
-        if unknown := [name for name in names if name not in known]:
-            remedy = name_remedy(unknown[0], known) if known else "record sessions with a pack that observes"
+        intents = sorted({session.intent for session in self.sessions})
+        if unknown := [name for name in names if name not in intents]:
+            remedy = name_remedy(unknown[0], intents) if intents else "record sessions with a pack that observes"
             detail = f"no session of the intent `{unknown[0][:80]}` was read"
             raise InvalidInput(Problem("/intent", "unknown_intent", detail, remedy))
         sessions = [session for session in self.sessions if not names or session.intent in names]

@@ -138,10 +138,10 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
 
 def run_principals(entries: Sequence[Entry]) -> Principals | None:
     """Return the recorded user and agent of a run; None if they were never recorded or were erased."""
-    known = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
-    if known is None or known.body is None:
+    identity = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
+    if identity is None or identity.body is None:
         return None
-    fields = read_body(known)["principals"]
+    fields = read_body(identity)["principals"]
     return Principals.model_validate(fields) if fields else None
 
 

@@ -74,14 +74,14 @@ def explain(entries: Sequence[Entry], rules: PinnedRules = NO_RULES, tool: str |
     ]
     if tool is None:
         return tuple(reasons)
-    known = sorted({reason.tool for reason in reasons if reason.tool is not None})
-    if tool not in known:
-        nearest = nearest_name(tool, known)
+    tools = sorted({reason.tool for reason in reasons if reason.tool is not None})
+    if tool not in tools:
+        nearest = nearest_name(tool, tools)
         remedy = (
-            f"did you mean `{displayed(nearest)}`?" if nearest else f"name one of {', '.join(map(displayed, known))}"
+            f"did you mean `{displayed(nearest)}`?" if nearest else f"name one of {', '.join(map(displayed, tools))}"
         )
         detail = f"no entry of this run is about `{displayed(tool[:80])}`"
-        raise InvalidInput(Problem("/tool", "unknown_tool", detail, remedy if known else "leave the tool out"))
+        raise InvalidInput(Problem("/tool", "unknown_tool", detail, remedy if tools else "leave the tool out"))
     return tuple(reason for reason in reasons if reason.tool in (tool, None))
 
 

@@ -118,9 +118,9 @@ def _model_speaker(
     """Return the model that chooses the calls of a session; None if an agent at the gate chooses them."""
     if admitted.templates[0].chosen_by != "model":
         return None
-    opened = environment.journal.account.last("session.opened")
-    assert opened is not None, "a session was opened"
-    return ModelSpeaker(admitted, compiled, opened.body["tools"], progress.results, environment)
+    opening = environment.journal.account.last("session.opened")
+    assert opening is not None, "a session was opened"
+    return ModelSpeaker(admitted, compiled, opening.body["tools"], progress.results, environment)
 
 
 async def _record_opening(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
@@ -133,8 +133,8 @@ async def _record_opening(admitted: AdmittedRun, surface: Surface, revision: int
         place = (await environment.places.session(agent_id, environment.journal.run_id),)
     scope, template_tools = admitted.scope, {step.tool for step in admitted.templates[0].steps}
     assert scope.session is not None, "a session has a deadline"
-    known = scope.tools.capabilities
-    permitted = {tool for tool in template_tools if tool in known and not scope.withheld_by_others(known[tool])}
+    by_id = scope.tools.capabilities
+    permitted = {tool for tool in template_tools if tool in by_id and not scope.withheld_by_others(by_id[tool])}
     tools = sorted(permitted if scope.observes else template_tools & surface.tools)
     body = {"tools": tools, "deadline_us": scope.session.deadline_us}
     environment.journal.derive("session.opened", str(revision), body | ({"observed": True} if scope.observes else {}))
@@ -223,10 +223,10 @@ def _approval_contradictions(
             return ()
         if detail := _read_contradiction(environment):
             return (Failure(code="must_escalate", detail=detail),)
-    known = {fact.name for fact in progress.known(fresh_items(admitted, environment), scope)}
+    names_known = {fact.name for fact in progress.known(fresh_items(admitted, environment), scope)}
     failures = []
     for point in template.decision_checkpoints:
-        if missing := sorted(set(scope.pinned.specs[point.decision_id].required_evidence) - known):
+        if missing := sorted(set(scope.pinned.specs[point.decision_id].required_evidence) - names_known):
             names = ", ".join(f"`{name}`" for name in missing)
             detail = f"`{point.decision_id}` requires {names}, and the session has no such evidence"
             failures.append(Failure(code="missing_evidence", detail=detail))

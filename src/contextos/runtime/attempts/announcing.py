@@ -29,15 +29,15 @@ def announce_steps(
     if not admitted.intent.parameters:
         return {}
     scope = admitted.scope
-    produced = {name for known in steps for name in known.capability.definition.produces}
+    produced = {name for item in steps for name in item.capability.definition.produces}
     evidence = nested_facts({name: fact.value for name, fact in facts.items() if name not in produced})
     return {
-        known.step.id: admitted.policy.decide_known(
+        item.step.id: admitted.policy.decide_known(
             scope.facts,
-            {"evidence": evidence, "args": without_secret_arguments(known.args)},
-            capability=known.capability.view,
-            granted=known.step.tool in scope.tools.granted,
+            {"evidence": evidence, "args": without_secret_arguments(item.args)},
+            capability=item.capability.view,
+            granted=item.step.tool in scope.tools.granted,
         )
-        for known in steps
-        if known.is_filled and not known.missing
+        for item in steps
+        if item.is_filled and not item.missing
     }

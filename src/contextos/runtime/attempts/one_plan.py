@@ -162,8 +162,8 @@ async def try_plan(
         completed = plan_with_defaults(plan, tools, surface.steps)
     except InvalidInput as error:
         return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
-    known = {fact.name: fact for fact in facts}
-    sources = surface.sources if is_of_template and completed is plan else _binding_sources(admitted, known)
+    by_name = {fact.name: fact for fact in facts}
+    sources = surface.sources if is_of_template and completed is plan else _binding_sources(admitted, by_name)
     plan = completed
     steps = steps_of_plan(plan, tools, sources, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())
@@ -175,7 +175,7 @@ async def try_plan(
         tools=changed(admitted.scope.tools, surfaced=surface.tools),
         controls=surface.controls.with_planned(revision, decisions),
     )
-    verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(known), environment)  # 10
+    verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(by_name), environment)  # 10
     if plan.planner == MODEL_PLANNER and not template.is_session:
         verified = critic.sent_back(verified)
     if verified.verdict == "ok" and VERIFY in scope.pinned.models and not scope.observes:

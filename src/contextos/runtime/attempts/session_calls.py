@@ -86,9 +86,9 @@ async def make_call(
         changed, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
         if changed:
             return _record_answer(asked, "refused", None, (changed,), environment), None
-    known = progress.known(fresh_items(admitted, environment), admitted.scope)
-    execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
-    progress.facts += execution.facts[len(known) :]
+    evidence = progress.known(fresh_items(admitted, environment), admitted.scope)
+    execution, failures = await try_plan(request, admitted, template, plan, surface, evidence, environment)
+    progress.facts += execution.facts[len(evidence) :]
     if _has_objection(failures):
         progress.objected.add(_call_digest(asked))
     if is_asked_again(failures, revision, environment.journal):
@@ -161,10 +161,10 @@ async def make_reads(
             _record_answer(call, "refused", None, (refusals[call.key],), environment)
     calls = {call.key: call for call in asked}
     while steps:
-        known = progress.known(fresh_items(admitted, environment), admitted.scope)
+        evidence = progress.known(fresh_items(admitted, environment), admitted.scope)
         plan = _build_plan(run_id, template, tuple(steps.values()), (), revision, admitted.planner)
-        execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
-        progress.facts += execution.facts[len(known) :]
+        execution, failures = await try_plan(request, admitted, template, plan, surface, evidence, environment)
+        progress.facts += execution.facts[len(evidence) :]
         all_failures += failures
         if _has_objection(failures):
             progress.objected |= {_call_digest(calls[key]) for key in steps}

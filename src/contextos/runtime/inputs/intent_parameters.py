@@ -43,11 +43,11 @@ def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedR
 
 def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Take the parameters that a fact of the graph can still give, now that the evidence is there."""
-    taken = admitted.scope.parameters
+    parameters = admitted.scope.parameters
     remaining = [
         parameter
         for parameter in admitted.intent.parameters
-        if parameter.name not in taken and any(source.evidence is not None for source in parameter.sources)
+        if parameter.name not in parameters and any(source.evidence is not None for source in parameter.sources)
     ]
     if not remaining:
         return admitted

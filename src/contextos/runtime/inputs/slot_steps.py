@@ -121,11 +121,11 @@ async def _fill_slot(
         signed_answer = response
     answered_at = len(environment.journal.log())
     looked_up = await _look_up_people(request, key, environment, interactive=signed_answer is not None)
-    known = Principals.model_validate(looked_up["principals"]) if looked_up["principals"] else None
-    refreshed = refresh_question(request, question, known)
+    principals = Principals.model_validate(looked_up["principals"]) if looked_up["principals"] else None
+    refreshed = refresh_question(request, question, principals)
     if isinstance(refreshed, Failure):
         return refreshed
-    assert known is not None, "an unknown user is refused above"
+    assert principals is not None, "an unknown user is refused above"
 
     async def choose() -> dict[str, Any]:
         selection: SelectionAct | PickRefused | str = (
@@ -158,7 +158,7 @@ async def _fill_slot(
         return pinned
     items = [_evidence_item(slot.slot_id, content, scope.pinned.pack) for content in pinned]
     held = (slot, refreshed.project_id, act)
-    return _FilledSlot(items, sum(content.size_bytes for content in pinned), held, _with_memberships(scope, known))
+    return _FilledSlot(items, sum(content.size_bytes for content in pinned), held, _with_memberships(scope, principals))
 
 
 async def _pin_contents(
@@ -178,8 +178,8 @@ async def _pin_contents(
 
     async def pin() -> dict[str, Any]:
         if resumed:
-            known = await look_up(ports.directory, request, environment.journal.time_us)
-            refreshed = refresh_question(request, question, known)
+            principals = await look_up(ports.directory, request, environment.journal.time_us)
+            refreshed = refresh_question(request, question, principals)
             if isinstance(refreshed, Failure):
                 return {"refused": refreshed.detail}
             if names := await steps.withdrawn(slot, refreshed.actor, question.project_id, act):
@@ -209,8 +209,8 @@ async def _look_up_people(
 
     async def look() -> dict[str, Any]:
         directory = environment.ports.directory
-        known = await look_up(directory, request, environment.journal.time_us)
-        principals = known.to_json() if known else None
+        principals_now = await look_up(directory, request, environment.journal.time_us)
+        principals = principals_now.to_json() if principals_now else None
         if not interactive:
             return {"principals": principals}
         person = await environment.ports.signer(request.user.user_id)
@@ -246,9 +246,9 @@ def _withdrawn_reason(names: Sequence[str]) -> str:
     return f"of what was picked the user may not take `{'`, `'.join(names)}` any more"
 
 
-def _with_memberships(scope: RunScope, known: Principals) -> RunScope:
+def _with_memberships(scope: RunScope, current: Principals) -> RunScope:
     """Return the scope with the user's current memberships; the rest of the user stays as admitted."""
-    user = scope.identity.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
+    user = scope.identity.principals.user.model_copy(update={name: getattr(current.user, name) for name in MEMBERSHIPS})
     principals = scope.identity.principals.model_copy(update={"user": user})
     identity = replace(scope.identity, principals=principals)
     return replace(scope, identity=identity, facts=scope.facts.also({"user": supplied("user", user.to_json())}))

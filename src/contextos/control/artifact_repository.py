@@ -33,7 +33,7 @@ from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, Oth
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
 KINDS_OF_MODELS: Final = (ARTIFACT_KINDS[ModelProfile], ARTIFACT_KINDS[RoutingRules])
 Looked = FoundDocuments | None
-"""The documents that a look at the store found a moment ago (`ArtifactRepository.active_sought`); None: look now."""
+"""Documents that were read from the store a moment ago, as `ArtifactRepository.active_sought` says; None: read now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ class ArtifactRepository:
         return read_artifact(*self._verify(envelope))
 
     def active_sought(self) -> dict[str, Any]:
-        """Return the arguments of the look at the store whose result `active` can use."""
+        """Return the arguments with which the store is read, so that `active` can use the result."""
         return {"places": (ACTIVE_SETS.place(ACTIVE_SET_KEY),), "lines": ((ACTIVE_SET_KEY, self._activated[0]),)}
 
     async def active(self, found: Looked = None) -> ActiveArtifacts:
-        """Return the active set as of now, or as of the look `found`; version 0 if nobody has activated anything.
+        """Return the active set as of now, or as of the documents `found`; version 0 if nobody has activated anything.
 
         Raises:
             Integrity: the stored set is not one that this runtime sealed, or not the set that the last act left.

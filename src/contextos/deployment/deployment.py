@@ -118,8 +118,8 @@ class Deployment:
         return await self.invoke_parsed(parsed_request(raw), named=named)
 
     async def invoke_parsed(self, request: InvokeRequest, *, named: Callable[[str], None] | None = None) -> RunView:
-        """As `invoke`, for a request of `parsed_request` that nobody else holds. What was changed or made in another
-        way has not been validated: hand its JSON to `invoke`.
+        """Do as `invoke`, for a request that `parsed_request` returned and nobody has changed since. Any other request
+        object is not validated here: pass its JSON to `invoke`.
         """
         fields = request.to_json()
         self._refuse_oversized(request, fields)
@@ -135,7 +135,7 @@ class Deployment:
     async def _invoke_admitted(
         self, request: InvokeRequest, fields: dict[str, Any], named: Callable[[str], None] | None
     ) -> RunView:
-        """Drive the run of a request until it ends, waits, or is suspended for at least `SOON_US`, and return it."""
+        """Drive the run of a request until it ends, waits, or pauses for `SOON_US` or longer. Returns its state."""
         is_counted, fingerprint = False, request_fingerprint(fields)
         for _ in range(MAX_CONFLICTS):
             earlier_id, correction = await self._earlier_run(request, fingerprint)
@@ -173,8 +173,8 @@ class Deployment:
         return Advance(view.state, None if view.ended else view.wake_at_us or 0)
 
     async def say(self, tenant_id: str, run_id: str, message: AgentMessage | None) -> DrivenState:
-        """Drive a session on with what its agent says next, until it is open again, waits or has ended. A pause that is
-        shorter than `SOON_US` is waited for.
+        """Record the next message of a session's agent, and drive the session until it waits or has ended. A pause that
+        is shorter than `SOON_US` is waited for.
 
         A message whose kind and key are recorded already is not recorded again. With None the session goes on with the
         messages that were recorded before.

@@ -65,7 +65,7 @@ MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
 """The only key of `RunDriver._suspect`: the run that this process drives now although its last drivers died."""
 SUSPECT_DEATHS: Final = 2
-"""Of the runs that lost this many drivers in a row, a process drives one at a time. It drives all other runs beside."""
+"""Of the runs that lost this many drivers in a row, a process drives one at a time, beside all its other runs."""
 MAX_DEATHS: Final = 5
 """A run becomes a dead letter when this many drivers in a row died while they drove it and it made no progress."""
 

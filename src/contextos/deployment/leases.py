@@ -5,9 +5,9 @@ sends heartbeats states how long the driver can be silent, and each heartbeat ex
 driver counts as dead, even if its lease is not over; before that it counts as alive, even if its lease is over. Only
 the version of the lease decides who can append (ADR 0004), so a driver that wrongly counts as dead is fenced off.
 
-A run that another run's operation blocks looks again after growing waits. The process that settles the operation wakes
-the blocked run at once: the row that states what it waits for is committed only while the operation is claimed, so
-before it is settled.
+A run that is blocked by another run's operation is driven again after waits that grow. The process that settles the
+operation wakes the blocked run at once. It finds every blocked run, because a run can state what blocks it only while
+the operation is claimed and not settled.
 """
 
 from __future__ import annotations

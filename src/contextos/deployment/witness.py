@@ -78,7 +78,7 @@ class KnownHeads:
 class WitnessPublisher:
     """Publishes the heads (length and last hash, signed) of tenants' streams to a witness outside the database.
 
-    `place` names the witness in the `control` entry that records its beginning, and in the document of the heads that
+    `place` names the witness in the `control` entry that records its first use, and in the document of the heads that
     were published to it. Without `entropy` nothing is recorded, and a witness that was emptied or cut is taken for a
     whole one.
     """

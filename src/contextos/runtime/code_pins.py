@@ -49,7 +49,7 @@ def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str,
 
 
 def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, str | None]:
-    """Return the current digest of each pin in `names` that is about code, looked at anew. Other names are left out."""
+    """Return the current digest of each pin in `names` that is about code, read anew. Other names are left out."""
     code, packages = environment.ports.code, environment.ports.packages
     environment.looked.clear()
     return {
@@ -60,9 +60,8 @@ def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, s
 
 
 def _imports_digest(read_digest: Callable[[], str | None], environment: RunEnvironment) -> str | None:
-    """Return the digest that a look at files finds, or found since the last barrier and less than `LOOK_SHARED_US` ago.
-
-    Adapters of one file share what they import, so its files are read once.
+    """Return the digest that `read_digest` returns. A digest that was read since the last barrier and less than
+    `LOOK_SHARED_US` ago is used again, because adapters of one file share what they import.
     """
     barriers, now_us = environment.journal.barriers, environment.ports.clock.now_us()
     cached = environment.looked.get(read_digest)

@@ -43,9 +43,7 @@ def end_contradictions(
 
 
 def agreed(outcome: RunOutcome, scope: RunScope | None, journal: Journal, made: Set[str] = frozenset()) -> RunOutcome:
-    """Return `outcome` if it agrees with what the run did; else the same one as `escalated`, with the
-    contradictions.
-    """
+    """Return `outcome` if it agrees with what the run did; else the outcome as `escalated`, with the contradictions."""
     assert outcome.end is not None, "a run that ends has an end"
     failures = end_contradictions(outcome.end, scope, journal, made)
     return replace(outcome, end="escalated", failures=(*outcome.failures, *failures)) if failures else outcome

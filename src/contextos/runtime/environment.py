@@ -176,7 +176,7 @@ class RunEnvironment:
     that this process has in memory; None in a replay. `at_question` is called with the check of whether the open
     question still holds, before the run waits for its answer. `at_compiled` is called with each context in full and the
     key of its entry, after the entry. `places` limits open questions and sessions; None: nothing is counted. `looked`
-    has, for each look at files (`RunPorts.packages`), the number of barriers before it, its time and its result.
+    has, for each function of `RunPorts.packages`, the number of barriers before its last call, the time and the digest.
     """
 
     journal: Journal

@@ -78,7 +78,7 @@ class ActProposal(Generic[ResultT]):
         return await self.commit([self.by.vouch(statement) for statement in self.statements])
 
     def then(self, follow: Callable[[ResultT], Awaitable[NextT]]) -> ActProposal[NextT]:
-        """Return the same proposal; its result is what `follow` makes of the result of this one."""
+        """Return the same proposal with another result: what `follow` returns for the result of this proposal."""
 
         async def commit(assertions: Assertions) -> NextT:
             return await follow(await self.commit(assertions))

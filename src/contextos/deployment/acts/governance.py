@@ -161,7 +161,7 @@ async def initialise_tenant(
 
 
 def _publishing_rank(artifact: GovernedArtifact) -> int:
-    """Return the rank for publishing: profiles, then routing rules, which name profiles, then all that name rules."""
+    """Return the rank for publishing: profiles, then routing rules, which name profiles, then everything else."""
     return 0 if isinstance(artifact, ModelProfile) else 1 if isinstance(artifact, RoutingRules) else 2
 
 

@@ -1,8 +1,8 @@
-"""Resolve the names in rules above the packs against what a tenant has, and find rules that can never match, or not
-now.
+"""Resolve the names in rules above the packs against what a tenant has. Find the rules that can never match, and those
+that cannot match now.
 
-A rule that names something which does not exist denies nobody, and nobody notices. If no change of the tenant can
-remedy the name, the bundle is refused: a pattern for a name, a tool that its adapter does not declare, a fact that no
+A rule that names something which does not exist denies nobody, and nobody notices. If no change of the tenant can make
+the name exist, the bundle is refused: a pattern as a name, a tool that its adapter does not declare, a fact that no
 tool has. If the named thing can still come (an adapter, a pack, a role), the rule is listed with the reason until then.
 """
 
@@ -42,9 +42,9 @@ NAMES_OF_FACTS: Final = {
     "user.role": "role",
     "user.roles": "role",
 }
-"""By the path of a fact: what kind of name the texts are with which a condition compares the fact."""
+"""The kind of name with which a condition compares a fact, by the path of the fact."""
 _AGENT_MEMBERS: Final = {"agent_id": "agent_id", "agent_urn": "agent_urn", "agent_role": "role"}
-"""By the kind of a text: the member of an agent that it names."""
+"""The member of an agent that has a name of this kind, by the kind."""
 
 
 @dataclass(frozen=True, slots=True)

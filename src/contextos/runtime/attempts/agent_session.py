@@ -101,7 +101,7 @@ async def agent_session(
         if (
             isinstance(message, Failure)
             or any(failure.code in ENDING for failure in failures)
-            or _differs(progress, failures)
+            or _has_mismatched_write(progress, failures)
         ):
             return admitted, await _score_session(admitted, progress, failures, revision, environment)
         if is_asked_again(failures, revision, environment.journal):
@@ -244,7 +244,7 @@ def _read_contradiction(environment: RunEnvironment) -> str | None:
     return f"the last call of `{missed_call[0]}` was not done ({missed_call[1]})" if missed_call else None
 
 
-def _differs(progress: SessionProgress, failures: Sequence[Failure]) -> bool:
+def _has_mismatched_write(progress: SessionProgress, failures: Sequence[Failure]) -> bool:
     """Return whether the answer of a write differs from the request: then a person looks before anything else
     is done.
     """

@@ -64,8 +64,8 @@ def conflict(
     named: Callable[[str], str] = str,
     code: str = "conflicting_request",
 ) -> ConflictingRequest:
-    """Return the error that names each difference. `at_id` is the place of the id, `said` when it was used,
-    and `named` the place of a member in what this caller wrote.
+    """Return the error that names each difference. `at_id` is the place of the id, and `said` says when it was
+    used. `named` returns the place of a member in the caller's own input.
     """
     problems = []
     for place, before in found:

@@ -115,7 +115,7 @@ class ArtifactRepository:
         if not isinstance(envelope, dict) or not isinstance(envelope.get("payloadType"), str):
             raise SignatureInvalid("the artifact is not in a DSSE envelope; seal it first")
         if self._allow_unsigned and envelope.get("signatures") == []:
-            return read_artifact(envelope["payloadType"], _unsigned(envelope.get("payload")))
+            return read_artifact(envelope["payloadType"], _decode_unsigned(envelope.get("payload")))
         return read_artifact(*self._verify(envelope))
 
     def active_sought(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ class ArtifactRepository:
         """
         stored = self._stored.get(digest)
         if stored is None:
-            envelope = await self._document(ref, digest)
+            envelope = await self._read_document(ref, digest)
             try:
                 stored = self.opened(envelope)
             except InvalidInput as error:
@@ -286,7 +286,7 @@ class ArtifactRepository:
         """Read the stored adapter definition `name`. Raises `Integrity` if it is missing or its digest differs."""
         cached = self._definitions.get(digest)
         if cached is None:
-            value = await self._document(name, digest)
+            value = await self._read_document(name, digest)
             if content_address(value) != digest:
                 raise Integrity(f"the document stored as `{digest}` is not `{name}`; restore it")
             try:
@@ -322,14 +322,14 @@ class ArtifactRepository:
         for digest, definition in missing.items():
             self._definitions.keep(digest, definition)
 
-    async def _document(self, name: str, digest: str) -> dict[str, Any]:
+    async def _read_document(self, name: str, digest: str) -> dict[str, Any]:
         document = await ARTIFACTS.one(self._store, digest)
         if document is None:
             raise Integrity(f"`{name}` with the digest `{digest}` is missing from the catalog; restore it")
         return document.body
 
 
-def _unsigned(payload: Any) -> bytes:
+def _decode_unsigned(payload: Any) -> bytes:
     try:
         return base64.b64decode(payload, validate=True)
     except (TypeError, ValueError):

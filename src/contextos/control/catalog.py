@@ -233,7 +233,7 @@ class Catalog:
         key = (tuple(refs), active.version)
         pinned, adapters = self._pinned.get(key) or (None, ())
         if pinned is None or not all(self._is_same(definitions.get(item.adapter_id), item) for item in adapters):
-            resolved = await self._resolve(refs, active, definitions)
+            resolved = await self._resolve_refs(refs, active, definitions)
             if isinstance(resolved, list):
                 return pins_failure(*resolved)
             adapters = tuple(definitions[adapter_id] for adapter_id in resolved.adapters)
@@ -288,14 +288,14 @@ class Catalog:
         """
         active = await self.repository.active(looked)
         cached = self._now.get(key := (active.sealed_digest, *names))
-        digests = cached or await self._published_now(names, active)
+        digests = cached or await self._current_digests(names, active)
         if cached is None and None not in digests.values():
             self._now.keep(key, digests)
         adapters = {name: definitions.get(name.removeprefix(ADAPTER)) for name in names if name.startswith(ADAPTER)}
         addresses = {name: None if item is None else self.repository.address(item) for name, item in adapters.items()}
         return active.version, digests | addresses
 
-    async def _published_now(self, names: Iterable[str], active: ActiveArtifacts) -> dict[str, str | None]:
+    async def _current_digests(self, names: Iterable[str], active: ActiveArtifacts) -> dict[str, str | None]:
         """Return the digests of these names, except names of adapters, and the digests of the tenant's lists."""
         active_refs, digests = active.named(), dict[str, str | None]()
         for name in dict.fromkeys((*names, *(name for name, entries in self._lists.items() if entries))):
@@ -357,7 +357,7 @@ class Catalog:
                 all_refs += [name for name in model_refs(stored.artifact) if name not in all_refs]
         return refusals or artifacts
 
-    async def _resolve(
+    async def _resolve_refs(
         self, refs: Sequence[str], active: ActiveArtifacts, definitions: Definitions
     ) -> ResolvedPins | list[PinsRefused]:
         artifacts = await self._find_artifacts(refs, active)

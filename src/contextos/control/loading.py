@@ -73,11 +73,11 @@ def loaded_artifacts(
         merged.gates,
         tuple(merged.bundles.values()),
         definitions,
-        _routes(pack, artifacts),
+        _model_routes(pack, artifacts),
     )
 
 
-def _routes(pack: ContextPack, artifacts: Mapping[str, GovernedArtifact]) -> dict[str, ModelRoutes]:
+def _model_routes(pack: ContextPack, artifacts: Mapping[str, GovernedArtifact]) -> dict[str, ModelRoutes]:
     """Return the routes of each operation that a pack names. Raises `Integrity` if the pins lack a part of them."""
     routes = dict[str, ModelRoutes]()
     for use in pack.decision_layer.models:

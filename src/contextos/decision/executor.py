@@ -27,8 +27,8 @@ from contextos.errors import InvalidInput
 LOOP_LIMIT: Final = 3
 """The third identical (capability, arguments) step within one plan revision trips the loop guard."""
 
-_REFUSALS: Final[frozenset[str]] = frozenset(get_args(FailureCode))
-_OF_TOOL: Final = ("error", "paused")
+_FAILURE_CODES: Final[frozenset[str]] = frozenset(get_args(FailureCode))
+_TOOL_STATUSES: Final = ("error", "paused")
 """The failed statuses that a tool itself states. A write of unknown outcome is settled before it has a result here."""
 
 
@@ -196,10 +196,10 @@ def _step_failure(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
         return Failure(code=withheld_code, detail=result.withheld.detail, step_id=step.id, capability_id=step.tool)
     error = result.error
     assert error is not None, "a result that is not good says why"
-    if result.status in _OF_TOOL and step.approval_mode == "read_only":
+    if result.status in _TOOL_STATUSES and step.approval_mode == "read_only":
         return None
     # An adapter chooses the code of its error freely, so only the gateway's own codes are passed on.
-    is_gateway_code = result.status not in _OF_TOOL and error.code in _REFUSALS
+    is_gateway_code = result.status not in _TOOL_STATUSES and error.code in _FAILURE_CODES
     code: Any = error.code if is_gateway_code else "tool_failed"
     extra: Any = {"facts": error.facts} if is_gateway_code and error.facts else {}
     return Failure(code=code, detail=error.message, step_id=step.id, capability_id=step.tool, **extra)

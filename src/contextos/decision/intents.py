@@ -72,7 +72,7 @@ def resolve_intent(
     body = request.input
     intent = intents.get(body.intent)
     if intent is None:
-        return None, (_unknown("intent", f"`{body.intent}` is not in the catalog; name an intent of the pack"),)
+        return None, (_failure("intent", f"`{body.intent}` is not in the catalog; name an intent of the pack"),)
     faults = []
     for member, verb, supported in (
         ("channel", "accept", intent.accepted_channels),
@@ -81,14 +81,14 @@ def resolve_intent(
         value = getattr(body, member)
         if value and supported and value not in supported:
             remedy = f"; name one of {', '.join(f'`{option}`' for option in supported[:8])}, or none"
-            faults.append(_unknown(member, f"`{body.intent}` does not {verb} the {member} `{value}`{remedy}"))
+            faults.append(_failure(member, f"`{body.intent}` does not {verb} the {member} `{value}`{remedy}"))
     eligible = tuple(templates[name] for name in intent.eligible_task_templates if name in templates)
     if not eligible:
-        faults.append(_unknown("intent", f"`{body.intent}` has no task template; publish one"))
+        faults.append(_failure("intent", f"`{body.intent}` has no task template; publish one"))
     return ResolvedIntent(intent, eligible) if eligible else None, tuple(faults)
 
 
-def _unknown(member: str, detail: str) -> Failure:
+def _failure(member: str, detail: str) -> Failure:
     return Failure(code="unknown_intent", detail=detail, pointer=f"/input/{member}")
 
 

@@ -125,7 +125,7 @@ def _take_from_source(
 def _check_value(
     parameter: IntentParameter, value: Any, origin: Any, place: str, integrity: Any
 ) -> TakenParameter | str:
-    if not _FITS[parameter.type](value):
+    if not _TYPE_CHECKS[parameter.type](value):
         return f"`{parameter.name}` at `{place}` is not of the type `{parameter.type}`"
     return TakenParameter(name=parameter.name, value=value, origin=origin, place=place, integrity=integrity)
 
@@ -134,7 +134,7 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -MAX_INT <= value <= MAX_INT
 
 
-_FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
+_TYPE_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str) and bool(value),
     "integer": _is_integer,
     "number": lambda value: _is_integer(value) or isinstance(value, float),

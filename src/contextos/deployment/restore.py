@@ -58,7 +58,7 @@ async def record_restore(
     at_us = max([ports.clock.now_us(), *(entry.at_us for entries in streams.values() for entry in entries)])
     restore_id, lengths = ports.entropy.take(8).hex(), {name: len(entries) for name, entries in streams.items()}
     heads = await publisher.restored_heads(tenant_id) if publisher else []
-    lost_nothing = publisher is not None and lengths == await _fully_witnessed(publisher, tenant_id, heads)
+    lost_nothing = publisher is not None and lengths == await _full_lengths(publisher, tenant_id, heads)
     before = stored.body.id if stored else ""
     epoch_id = before if lost_nothing else restore_id
     arguments = {"epoch": epoch_id, "at_us": at_us, "left": lengths, "lost_nothing": lost_nothing}
@@ -75,7 +75,7 @@ async def record_restore(
     return RestoreReport(tenant_id, epoch_id, tuple(restored), lost_nothing)
 
 
-async def _fully_witnessed(
+async def _full_lengths(
     publisher: WitnessPublisher, tenant_id: str, agreed_heads: Sequence[WitnessedHead]
 ) -> dict[str, int] | None:
     """Return the length of each stream at the witness, or None if the store differs from the witness or the witness has

@@ -36,7 +36,7 @@ STREAMS: Final = (INDEX, CONTROL)
 MAX_KNOWN_TENANTS: Final = 16_384
 """Cache size in tenants (about 2 kB each). The heads of a tenant that is not cached are read from the witness again."""
 MAX_PLACE_CHARS: Final = 180
-_NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
+_STREAM_NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
 
 
 class Restoration(NamedTuple):
@@ -319,7 +319,7 @@ async def verify_witnessed(store: Store, tenant_id: str, heads: Sequence[Witness
         ChainBroken: an entry is missing or differs, or the runtime never signed a head; the error names the first one.
     """
     for head in heads:
-        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream):
+        if head.tenant != tenant_id or not _STREAM_NAME.fullmatch(head.stream):
             raise ChainBroken(head.stream[:64], head.seq, "was witnessed for another tenant or an unknown stream")
         _check_signature(head, keys)
     limits = _restore_limits(heads)
@@ -377,7 +377,7 @@ def _restore_limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
 
 def _stream_and_number(head: WitnessedHead) -> tuple[str, int]:
     """Return the stream of a head, and the number of the restore that the head comes after (0: no restore)."""
-    match = _NAME.fullmatch(head.stream)
+    match = _STREAM_NAME.fullmatch(head.stream)
     return (match[1], int(match[2] or 0)) if match else (head.stream, 0)
 
 
@@ -390,7 +390,7 @@ def _hash_at(tenant_id: str, stream: str, entries: Sequence[Entry], seq: int) ->
 
 
 def _check_signature(head: WitnessedHead, keys: Keys) -> None:
-    match = _NAME.fullmatch(head.stream)
+    match = _STREAM_NAME.fullmatch(head.stream)
     is_valid_name = match and head.seq >= (0 if match[2] else 1)
     signed = (head.seq, head.hash, head.kid, head.signature)
     if not is_valid_name or not is_signed(signed, head.tenant, head.stream, keys, at_us=head.at_us):

@@ -57,15 +57,15 @@ def lint_bounds(
         target = rule.applies_to.capability
         path: PointerPath = ("policy_dsl", "rules", index, "then", "arg_constraints")
         for tool in tools.values() if target is None else [tools[target]] if target in tools else ():
-            problems |= dict.fromkeys(_other_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if")))
+            problems |= dict.fromkeys(_lint_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if")))
             for limits in permitted.get(target, ()) or ({},) if target is not None and asks_nobody(rule, tool) else ():
-                problems |= dict.fromkeys(_open_arguments(rule, tool, limits, path))
+                problems |= dict.fromkeys(_lint_arguments(rule, tool, limits, path))
     for name, fact in bundle.history.items():
         for tool_id, count in fact.counted().items():
             if count.of is not None and tool_id in tools:
                 path = ("history", name, *(("of",) if tool_id == fact.capability else ("also", tool_id)))
                 for limits in permitted.get(tool_id, ()) or ({},):
-                    problems |= dict.fromkeys(_open_sum(count.of, tools[tool_id], limits.get(count.of, ()), path))
+                    problems |= dict.fromkeys(_lint_sum(count.of, tools[tool_id], limits.get(count.of, ()), path))
     yield from problems
 
 
@@ -78,8 +78,8 @@ def asks_nobody(rule: Rule, tool: CapabilityDefinition) -> bool:
     return then.allow and lowers_mode and then.requires_approval_gate is None
 
 
-def _open_arguments(rule: Rule, tool: CapabilityDefinition, permitted: Limits, path: PointerPath) -> Iterator[Problem]:
-    read_arguments = set(_arguments_read(rule.condition))
+def _lint_arguments(rule: Rule, tool: CapabilityDefinition, permitted: Limits, path: PointerPath) -> Iterator[Problem]:
+    read_arguments = set(_read_arguments(rule.condition))
     for argument, schema in tool.input_schema.get("properties", {}).items():
         bound = rule.then.arg_constraints.get(argument)
         limits = [*([bound] if bound is not None else []), *permitted.get(argument, ())]
@@ -132,17 +132,17 @@ def _listed_values(schema: Any) -> list[Any] | None:
     return [schema["const"]] if "const" in schema else schema.get("enum")
 
 
-def _arguments_read(node: Any) -> Iterator[str]:
+def _read_arguments(node: Any) -> Iterator[str]:
     """Yield the arguments that a condition reads, except below `!`: an excluded value does not limit the others."""
     if isinstance(node, Mapping) and node.keys() == {"!"}:
         return
     if isinstance(node, str) and node.startswith("args."):
         yield node.split(".")[1]
     for child in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
-        yield from _arguments_read(child)
+        yield from _read_arguments(child)
 
 
-def _other_defaults(node: Any, tool: CapabilityDefinition, path: PointerPath) -> Iterator[Problem]:
+def _lint_defaults(node: Any, tool: CapabilityDefinition, path: PointerPath) -> Iterator[Problem]:
     """Yield a problem for each default of a missing argument in a condition that is not the default of the tool."""
     read = node["var"] if isinstance(node, Mapping) and node.keys() == {"var"} else None
     if isinstance(read, list | tuple) and len(read) == 2 and str(read[0]).startswith("args."):
@@ -161,10 +161,10 @@ def _other_defaults(node: Any, tool: CapabilityDefinition, path: PointerPath) ->
                 yield Problem(pointer(path), "other_default", detail, f"write `{default}` as its default")
     children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
     for key, child in children:
-        yield from _other_defaults(child, tool, (*path, key))
+        yield from _lint_defaults(child, tool, (*path, key))
 
 
-def _open_sum(
+def _lint_sum(
     argument: str, tool: CapabilityDefinition, limits: Sequence[ArgConstraint], path: PointerPath
 ) -> Iterator[Problem]:
     schema = tool.input_schema.get("properties", {}).get(argument)

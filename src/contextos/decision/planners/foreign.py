@@ -21,7 +21,7 @@ from contextos.decision.planners.template import PLANNER
 from contextos.errors import InvalidInput, InvalidSettings, MalformedJson, Problem, Unavailable
 
 MAX_PLAN_BYTES: Final = 262_144
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9._-]{1,32}")
+_PLANNER_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9._-]{1,32}")
 
 
 def planner_name(planner: Planner | None) -> str:
@@ -32,7 +32,7 @@ def planner_name(planner: Planner | None) -> str:
     """
     if planner is None:
         return PLANNER
-    if not isinstance(planner.name, str) or planner.name == PLANNER or not _NAME.fullmatch(planner.name):
+    if not isinstance(planner.name, str) or planner.name == PLANNER or not _PLANNER_NAME.fullmatch(planner.name):
         detail = f"a planner has a name of its own such as `acme.planner@1.2.0`, not `{planner.name!s:.64}`"
         raise InvalidSettings(Problem("/planner", "planner_name", detail, "give it a name and a version"))
     return planner.name

@@ -39,7 +39,7 @@ from contextos.trust.recorded_time import recorded_now_us
 
 ResolvedStatus = Literal["DECIDED", "REJECTED"]
 
-_ERASED: Final = "the request was erased, so it cannot be checked who is barred from this act"
+_ERASED_DETAIL: Final = "the request was erased, so it cannot be checked who is barred from this act"
 
 
 @Act
@@ -175,7 +175,7 @@ def _barred_ids(entries: Sequence[Entry]) -> frozenset[str]:
         return barred_settlers(principals)
     body = read_body(entries[0])
     if body is None or any(entry.kind == "identity.resolved" and entry.body is None for entry in entries):
-        raise ApprovalRefused("not_waiting", _ERASED)
+        raise ApprovalRefused("not_waiting", _ERASED_DETAIL)
     request = body["request"]
     return frozenset({request["user"]["user_id"], request["agent"]["agent_id"]})
 

@@ -207,7 +207,7 @@ class CallGate:
         failures = [Failure.model_validate(failure) for failure in body["failures"]]
         if body["status"] == "refused":
             rules = [_denying_rule_ids(failure, body["step"], state.entries) for failure in failures]
-            rationales = await self._rationales(rules, state.entries)
+            rationales = await self._read_rationales(rules, state.entries)
             reasons = [
                 _reason(failure, tool, state.entries, [rationales[name] for name in rule_ids if name in rationales])
                 for failure, rule_ids in zip(failures, rules, strict=True)
@@ -253,7 +253,7 @@ class CallGate:
             remedied.append(replace(reason, remedy=remedy))
         return remedied
 
-    async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
+    async def _read_rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
         """Return, by rule, why it exists, from the pack and the policies that the session is pinned to."""
         if not any(rules):
             return {}

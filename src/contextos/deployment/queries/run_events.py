@@ -38,7 +38,7 @@ AwaitedAnswer = Literal["approval", "slot", "settlement"]
 PAGE_EVENTS: Final = 100
 """The most events that are read at once."""
 
-_NAMES: Final[dict[str, RunEventName]] = {"run.indexed": "run.began", "run.closed": "run.ended"}
+_EVENT_NAMES: Final[dict[str, RunEventName]] = {"run.indexed": "run.began", "run.closed": "run.ended"}
 """The names of events that differ from the kind of their line in the index."""
 _LAST_KINDS: Final = {"run.dispatched": "tool.dispatching", "run.waiting": "record.revised", "run.ended": "run.ended"}
 """By event, the kind of the entry at which its line says the run is. For other events it is the event's name."""
@@ -80,7 +80,7 @@ async def read_events(
 
 def event_of_line(line: Entry, run: CheckedRun) -> RunEvent:
     """Return the event of a line of the index. `run` is the run that it names, read after the line."""
-    name = _NAMES.get(line.kind, line.kind)
+    name = _EVENT_NAMES.get(line.kind, line.kind)
     body = read_body(line)
     length: int = body.get("entries", 0) if isinstance(body, dict) else 0
     fault = run.fault

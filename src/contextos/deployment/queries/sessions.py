@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
 
-_SESSION: Final = (term("mode", "long_running"),)
+_SESSION_TERMS: Final = (term("mode", "long_running"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ async def list_sessions(
     """
     sessions: list[ListedSession] = []
     read, last = 0, 0
-    sought = Sought([(LIVE,), _SESSION] if live_only else [_SESSION], after)
+    sought = Sought([(LIVE,), _SESSION_TERMS] if live_only else [_SESSION_TERMS], after)
     async for index_entry in found_runs(store, tenant_id, sought):
         if len(sessions) == limit or read == MAX_RUNS_READ:
             return SessionPage(sessions, last)

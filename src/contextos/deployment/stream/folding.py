@@ -27,12 +27,12 @@ Position = tuple[int, int]
 
 BEFORE_ALL: Final[Position] = (0, 0)
 _HASH_CHARS: Final = 16
-_ID: Final = re.compile(
+_EVENT_ID: Final = re.compile(
     r"(?P<run>run_[0-9a-z_]{1,64})\.(?P<seq>[1-9][0-9]{0,9})\.(?P<number>[0-9])\.(?P<hash>[0-9a-f]{16})"
 )
-_LEAVES, _STARTS, _ENTERS, _OWN = range(4)
-"""The numbers of the events of an entry. Its own events are numbered from `_OWN` on; an event that it does not have
-leaves a gap.
+_STEP_FINISHED, _RUN_STARTED, _STEP_STARTED, _FIRST_OWN = range(4)
+"""The numbers of the events of an entry. Its own events are numbered from `_FIRST_OWN` on; an event that the entry does
+not have leaves a gap.
 """
 
 
@@ -71,7 +71,7 @@ def position_of(run_id: str, entries: Sequence[Entry], after: str) -> Position:
     """
     if not after:
         return BEFORE_ALL
-    match = _ID.fullmatch(after) if isinstance(after, str) else None
+    match = _EVENT_ID.fullmatch(after) if isinstance(after, str) else None
     seq = int(match["seq"]) if match else 0
     if match and match["run"] == run_id and seq <= len(entries) and entries[seq - 1].hash.endswith(match["hash"]):
         return seq, int(match["number"])
@@ -98,20 +98,20 @@ class _Fold:
         state = next(iter(self.states)) if len(self.states) == 1 else self.open
         has_ended = entry.kind == "run.ended"
         if self.open is not None and (has_ended or state != self.open):
-            yield _LEAVES, step_event("STEP_FINISHED", self.open)
+            yield _STEP_FINISHED, step_event("STEP_FINISHED", self.open)
             self.open = None
         if entry.kind in ("run.received", "run.reopened"):
             start = started(entry.run, body if entry.kind == "run.received" else None)
             self.thread = self.thread or start.members["threadId"]
-            yield _STARTS, start._replace(members={**start.members, "threadId": self.thread})
+            yield _RUN_STARTED, start._replace(members={**start.members, "threadId": self.thread})
         if self.open is None and not has_ended and state is not None:
-            yield _ENTERS, step_event("STEP_STARTED", state)
+            yield _STEP_STARTED, step_event("STEP_STARTED", state)
             self.open = state
         if entry.kind == "record.revised":
             self.record = body
         if has_ended:
-            yield _OWN, ended(entry.run, self.thread, body["end"] if body else ERASED, self.record)
-        yield from enumerate(told(entry, body), _OWN)
+            yield _FIRST_OWN, ended(entry.run, self.thread, body["end"] if body else ERASED, self.record)
+        yield from enumerate(told(entry, body), _FIRST_OWN)
 
 
 def _states_after(states: frozenset[str], entry: Entry, body: Any) -> frozenset[str]:

@@ -40,7 +40,7 @@ ERASED_EVENT: Final = f"{CUSTOM_PREFIX}erased"
 """The name of the `CUSTOM` event of an entry whose body was erased."""
 
 
-_CALLS: Final = ("tool.dispatching", "tool.returned")
+_CALL_KINDS: Final = ("tool.dispatching", "tool.returned")
 """The kinds that have their own AG-UI events. The first and the last entry of a run have them too."""
 
 
@@ -56,7 +56,7 @@ def told(entry: Entry, body: Any) -> Iterator[Told]:
     end and steps.
     """
     render = KINDS[entry.kind].told
-    if render is None and entry.kind not in _CALLS:
+    if render is None and entry.kind not in _CALL_KINDS:
         return
     if body is None:
         yield _custom_event(ERASED_EVENT, {"kind": entry.kind, "key": entry.key})
@@ -74,7 +74,7 @@ def told(entry: Entry, body: Any) -> Iterator[Told]:
 def started(run_id: str, body: Any) -> Told:
     """Return the event with which a run starts, from the body of its `run.received` (None: erased, or it goes on)."""
     request = body["request"] if body else {}
-    metadata = _redacted({"requestId": request["request_id"], "intent": request["input"]["intent"]}) if body else {}
+    metadata = _redact({"requestId": request["request_id"], "intent": request["input"]["intent"]}) if body else {}
     thread = request.get("session_id") or run_id
     return Told("RUN_STARTED", {"threadId": thread, "runId": run_id, **({"metadata": metadata} if metadata else {})})
 
@@ -90,11 +90,11 @@ def ended(run_id: str, thread: str, end: str, record: Mapping[str, Any] | None) 
     if end == "cancelled":
         return Told("RUN_FINISHED", {**place, "outcome": {"type": "cancelled"}})
     if end == "completed":
-        return Told("RUN_FINISHED", {**place, "result": _redacted(result), "outcome": {"type": "success"}})
+        return Told("RUN_FINISHED", {**place, "result": _redact(result), "outcome": {"type": "success"}})
     failures = ((record or {}).get("rationale") or {}).get("failures") or ()
     reason = "; ".join(f"{failure['code']}: {failure['detail']}" for failure in failures)
     reason = reason or ("how the run ended was erased" if end == ERASED else f"the run ended as {end}")
-    return Told("RUN_ERROR", {"message": _redacted(reason), "code": end, "metadata": _redacted(result)})
+    return Told("RUN_ERROR", {"message": _redact(reason), "code": end, "metadata": _redact(result)})
 
 
 def step_event(kind: Literal["STEP_STARTED", "STEP_FINISHED"], state: str) -> Told:
@@ -125,8 +125,8 @@ def _result_event(entry: Entry, body: Mapping[str, Any]) -> Told:
             "metadata": {
                 "status": envelope["status"],
                 "outcome": body["outcome"],
-                "mutations": _redacted(list(envelope.get("mutations", ()))),
-                **({"artifacts": _redacted(artifacts)} if (artifacts := envelope.get("artifacts")) else {}),
+                "mutations": _redact(list(envelope.get("mutations", ()))),
+                **({"artifacts": _redact(artifacts)} if (artifacts := envelope.get("artifacts")) else {}),
             },
         },
     )
@@ -135,12 +135,12 @@ def _result_event(entry: Entry, body: Mapping[str, Any]) -> Told:
 def _custom_event(name: str, value: Mapping[str, Any]) -> Told:
     # A time in microseconds has as many digits as a card number, so redaction would take it for one.
     times = {key: time_us for key, time_us in value.items() if key.endswith("_us")}
-    return Told("CUSTOM", {"name": name, "value": {**_redacted({**value, **dict.fromkeys(times)}), **times}})
+    return Told("CUSTOM", {"name": name, "value": {**_redact({**value, **dict.fromkeys(times)}), **times}})
 
 
 def _redacted_json(value: Any) -> str:
-    return canonical(_redacted(value)).decode()
+    return canonical(_redact(value)).decode()
 
 
-def _redacted(value: Any) -> Any:
+def _redact(value: Any) -> Any:
     return redact(value, REDACTION_TARGETS)[0]

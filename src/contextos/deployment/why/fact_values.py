@@ -132,10 +132,10 @@ def _first_value(candidates: Iterator[tuple[Any, int]], path: str) -> FactValue 
     for value, seq in candidates:
         current = value
         for name in path.split(".") if path else ():
-            current = current.get(name, _NOTHING) if isinstance(current, Mapping) else _NOTHING
-        if current is not _NOTHING:
+            current = current.get(name, _MISSING) if isinstance(current, Mapping) else _MISSING
+        if current is not _MISSING:
             return FactValue(current, seq)
     return None
 
 
-_NOTHING = object()
+_MISSING = object()

@@ -103,7 +103,7 @@ async def _fill_slot(
     step: SlotStep,
     admitted: AdmittedRun,
     key: str,
-    before: Sequence[_SlotSelection],
+    earlier: Sequence[_SlotSelection],
     environment: RunEnvironment,
 ) -> _FilledSlot | Failure:
     scope, slot, steps = admitted.scope, step.slot, environment.sources.slots
@@ -119,7 +119,7 @@ async def _fill_slot(
         if isinstance(response, Failure):
             return response
         signed_answer = response
-    answered_at = len(environment.journal.log())
+    answer_seq = len(environment.journal.log())
     looked_up = await _look_up_people(request, key, environment, interactive=signed_answer is not None)
     principals = Principals.model_validate(looked_up["principals"]) if looked_up["principals"] else None
     refreshed = refresh_question(request, question, principals)
@@ -131,17 +131,17 @@ async def _fill_slot(
         selection: SelectionAct | PickRefused | str = (
             await steps.choose(slot, refreshed.actor, refreshed.project_id, refreshed.origin, None)
             if signed_answer is None
-            else _signed_selection(signed_answer, refreshed, scope, answered_at, looked_up)
+            else _signed_selection(signed_answer, refreshed, scope, answer_seq, looked_up)
         )
         if isinstance(selection, PickRefused):
             return {"refused": selection.detail, "code": selection.code}
         if isinstance(selection, str):
             return {"refused": selection}
-        own = [(slot, refreshed.project_id, selection)] if signed_answer is not None else []
-        held = [*(before if refreshed.actor != question.actor else ()), *own]
+        new = [(slot, refreshed.project_id, selection)] if signed_answer is not None else []
+        selections = [*(earlier if refreshed.actor != question.actor else ()), *new]
         names = [
             name
-            for held_slot, project, held_act in held
+            for held_slot, project, held_act in selections
             for name in await steps.withdrawn(held_slot, refreshed.actor, project, held_act)
         ]
         return {"refused": _withdrawn_reason(names)} if names else {"act": selection.to_json()}
@@ -227,7 +227,7 @@ async def _look_up_people(
 
 
 def _signed_selection(
-    body: Mapping[str, Any], question: SlotQuestion, scope: RunScope, answered_at: int, people: Mapping[str, Any]
+    body: Mapping[str, Any], question: SlotQuestion, scope: RunScope, answer_seq: int, people: Mapping[str, Any]
 ) -> SelectionAct | str:
     """Return the selection that the run's user signed, or a text that says why the selection does not count."""
     try:
@@ -235,7 +235,7 @@ def _signed_selection(
     except ValidationError:
         return "the answer holds no signed selection"
     selection, run = answer.selection, scope.run
-    expected = slot_answer_act(run.tenant_id, run.run_id, question.origin.principal_id, selection, answered_at)
+    expected = slot_answer_act(run.tenant_id, run.run_id, question.origin.principal_id, selection, answer_seq)
     person = Approver.model_validate(people["approver"]) if people["approver"] else None
     if fault := slot_answer_fault(person, answer.act, answer.assertion, expected, unsafe_local=people["unsafe_local"]):
         return fault

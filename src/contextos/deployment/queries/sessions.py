@@ -65,8 +65,8 @@ async def list_sessions(
     """
     sessions: list[ListedSession] = []
     read, last = 0, 0
-    sought = Sought([(LIVE,), _SESSION_TERMS] if live_only else [_SESSION_TERMS], after)
-    async for index_entry in found_runs(store, tenant_id, sought):
+    search = Sought([(LIVE,), _SESSION_TERMS] if live_only else [_SESSION_TERMS], after)
+    async for index_entry in found_runs(store, tenant_id, search):
         if len(sessions) == limit or read == MAX_RUNS_READ:
             return SessionPage(sessions, last)
         read, last = read + 1, index_entry.seq

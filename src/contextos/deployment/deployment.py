@@ -352,18 +352,16 @@ class Deployment:
         this one: a refused request can be sent again, corrected.
         """
         store = self.ports.stores.tenant(request.tenant_id)
-        claim, count = await claimed_run(store, request.request_id, fingerprint)
+        claim, uses = await claimed_run(store, request.request_id, fingerprint)
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
-            if (refused := await was_refused(store, claim.run_id)) and count < MAX_REQUESTS_OF_AN_ID:
-                return None, count + 1
-            remedy = (
-                f"this id had its {count} requests: use a new one" if refused else "send that again, or use a new id"
-            )
+            if (refused := await was_refused(store, claim.run_id)) and uses < MAX_REQUESTS_OF_AN_ID:
+                return None, uses + 1
+            hint = f"this id had its {uses} requests: use a new one" if refused else "send that again, or use a new id"
             changes = await self._differences(request, claim.run_id)
-            raise conflict("/request_id", f"`{request.request_id}` was used last", changes, remedy)
-        return claim.run_id, count
+            raise conflict("/request_id", f"`{request.request_id}` was used last", changes, hint)
+        return claim.run_id, uses
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the last request with the same id; an empty list if that one was erased."""

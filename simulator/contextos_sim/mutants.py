@@ -100,7 +100,7 @@ def _blind_recheck(stack: ExitStack) -> None:
 
         return Recheck(look, [], {name: fact.value for name, fact in recorded.items()})
 
-    stack.enter_context(patch.object(wiring, wiring._recheck.__name__, recheck))
+    stack.enter_context(patch.object(wiring, wiring._build_recheck.__name__, recheck))
 
 
 def _take_any_answer(stack: ExitStack) -> None:

@@ -67,7 +67,7 @@ def test_a_record_without_the_word_does_not_replay(tmp_path: Path, monkeypatch: 
         await read_first(gate, 900)
         with monkeypatch.context() as patched:
             # A runtime that leaves the word out signs such a record; an honest one derives another.
-            patched.setattr("contextos.runtime.wiring._unsafe_of", lambda scope: ())
+            patched.setattr("contextos.runtime.wiring._unsafe_lineage", lambda scope: ())
             view = await gate.finish("denied")
         assert "unsafe_observed" not in view.record["lineage"]["unsafe"]
         with pytest.raises(ReplayMismatch):

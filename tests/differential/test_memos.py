@@ -73,7 +73,7 @@ def files_anew(patched: Patched) -> None:
 
 def of_call_anew(patched: Patched) -> None:
     """The pins that a call uses, and what they are about, its digest among facts, and what a session retrieved."""
-    patched.setattr(code_pins, "_parted", code_pins._parted.__wrapped__)
+    patched.setattr(code_pins, "_split_pins", code_pins._split_pins.__wrapped__)
     also: Callable[..., Any] = KnownFacts.also
     patched.setattr(KnownFacts, "also", lambda self, facts, *_: also(self, facts))
     used_by, known = PinnedInputs.used_by, session_calls.SessionProgress.known

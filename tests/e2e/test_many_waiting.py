@@ -95,7 +95,7 @@ def test_runs_that_wait_cost_nothing_and_each_goes_on_when_it_is_answered(
         await asyncio.gather(*(world.deployment.view(TENANT, first) for _ in range(AT_ONCE)))
         before = await idle_cost(stores, relay)
         runs = await asked(world, count)
-        kept = world.deployment._driver._suspended_runs._kept
+        kept = world.deployment._driver._suspended_runs._suspended
         assert len(kept) <= MAX_SUSPENDED < count
         assert sum(size for _, size in kept.values()) <= MAX_SUSPENDED_BYTES
         after = await idle_cost(stores, relay)

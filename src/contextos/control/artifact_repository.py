@@ -33,7 +33,7 @@ from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, Oth
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
 KINDS_OF_MODELS: Final = (ARTIFACT_KINDS[ModelProfile], ARTIFACT_KINDS[RoutingRules])
 Looked = FoundDocuments | None
-"""The documents that a look at the store found a moment ago (`ArtifactRepository.active_sought`); None: look now."""
+"""Documents that were read from the store a moment ago, as `ArtifactRepository.active_sought` says; None: read now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,67 +115,67 @@ class ArtifactRepository:
         if not isinstance(envelope, dict) or not isinstance(envelope.get("payloadType"), str):
             raise SignatureInvalid("the artifact is not in a DSSE envelope; seal it first")
         if self._allow_unsigned and envelope.get("signatures") == []:
-            return read_artifact(envelope["payloadType"], _unsigned(envelope.get("payload")))
+            return read_artifact(envelope["payloadType"], _decode_unsigned(envelope.get("payload")))
         return read_artifact(*self._verify(envelope))
 
     def active_sought(self) -> dict[str, Any]:
-        """Return the arguments of the look at the store whose result `active` can use."""
+        """Return the arguments with which the store is read, so that `active` can use the result."""
         return {"places": (ACTIVE_SETS.place(ACTIVE_SET_KEY),), "lines": ((ACTIVE_SET_KEY, self._activated[0]),)}
 
     async def active(self, found: Looked = None) -> ActiveArtifacts:
-        """Return the active set as of now, or as of the look `found`; version 0 if nobody has activated anything.
+        """Return the active set as of now, or as of the documents `found`; version 0 if nobody has activated anything.
 
         Raises:
             Integrity: the stored set is not one that this runtime sealed, or not the set that the last act left.
             OtherEnvironment: the set has a pin of another environment than this deployment serves.
         """
-        found = found or await self._look()
+        found = found or await self._read_documents()
         stored = found.stored(ACTIVE_SETS, ACTIVE_SET_KEY)
         if stored is None:
             return ActiveArtifacts()
-        version, left = self._last_activated(found)
+        version, act_digest = self._last_activation(found)
         if version != stored.version:
             # An operator can have acted between the two reads.
-            found = await self._look()
+            found = await self._read_documents()
             stored = found.stored(ACTIVE_SETS, ACTIVE_SET_KEY)
-            version, left = self._last_activated(found)
+            version, act_digest = self._last_activation(found)
             if stored is None or version != stored.version:
-                raise self._not_left()
-        known, active = self._active
-        if stored != known:
-            content = self._opened_set(ACTIVE_SETS.read(stored).body, stored.version)
-            if content_address(content.to_json()) != left:
-                raise self._not_left()
-            digest = content_address([list(one) for one in content.policies])
+                raise self._altered_set_error()
+        verified, active = self._active
+        if stored != verified:
+            content = self._open_set(ACTIVE_SETS.read(stored).body, stored.version)
+            if content_address(content.to_json()) != act_digest:
+                raise self._altered_set_error()
+            digest = content_address([list(item) for item in content.policies])
             # Return the local value: another thread can have stored an older set in `self._active` meanwhile.
             active = ActiveArtifacts(
-                stored.version, content.policies, content.packs, frozenset(content.withdrawn), digest, left
+                stored.version, content.policies, content.packs, frozenset(content.withdrawn), digest, act_digest
             )
             self._active = stored, active
         return active
 
-    def _not_left(self) -> Integrity:
+    def _altered_set_error(self) -> Integrity:
         detail = "is not what the last operator act left"
         return Integrity(f"the active set of `{self._tenant}` {detail}; run `contextos verify`")
 
-    async def _look(self) -> FoundDocuments:
-        sought = self.active_sought()
-        return await find_documents(self._store, *sought["places"], lines=sought["lines"])
+    async def _read_documents(self) -> FoundDocuments:
+        query = self.active_sought()
+        return await find_documents(self._store, *query["places"], lines=query["lines"])
 
-    def _last_activated(self, found: FoundDocuments) -> tuple[int, str]:
+    def _last_activation(self, found: FoundDocuments) -> tuple[int, str]:
         """Return the version and the digest of the active set that the last act left. Raises `Integrity`."""
         assert self._active_seal is not None, "a catalog without a seal only loads"
-        seen, version, left = self._activated
-        lines = [line for line in found.lines if line.key == ACTIVE_SET_KEY and line.seq > seen]
+        last_seq, version, digest = self._activated
+        entries = [entry for entry in found.lines if entry.key == ACTIVE_SET_KEY and entry.seq > last_seq]
         try:
-            for line in lines if seen else lines[-1:]:
-                act = self._active_seal.read_act(line).act
-                seen, version, left = line.seq, act.expected + 1, str(act.arguments.get("active_digest"))
+            for entry in entries if last_seq else entries[-1:]:
+                act = self._active_seal.read_act(entry).act
+                last_seq, version, digest = entry.seq, act.expected + 1, str(act.arguments.get("active_digest"))
         except ChainBroken as error:
             detail = f"the last act on the active set of `{self._tenant}` does not count"
             raise Integrity(f"{detail}: {error}; run `contextos verify`") from None
-        self._activated = seen, version, left
-        return version, left
+        self._activated = last_seq, version, digest
+        return version, digest
 
     def active_change(self, after: ActiveArtifacts, expected: int) -> tuple[Write, str]:
         """Return the write that replaces the active set at version `expected`, sealed by the runtime, and the digest
@@ -192,7 +192,7 @@ class ArtifactRepository:
         sealed = self._active_seal.seal(canonical(content.to_json()))
         return ACTIVE_SETS.write(ACTIVE_SET_KEY, expected, sealed), content_address(content.to_json())
 
-    def _opened_set(self, sealed: dict[str, Any], version: int) -> ActiveSet:
+    def _open_set(self, sealed: dict[str, Any], version: int) -> ActiveSet:
         assert self._active_seal is not None, "a catalog without a seal only loads"
         try:
             content = parse(ActiveSet, self._active_seal.open(sealed))
@@ -202,40 +202,40 @@ class ArtifactRepository:
             raise Integrity(
                 f"the active set of `{self._tenant}` is another tenant's or another version; restore a backup"
             )
-        served = self._active_seal.environment
+        own = self._active_seal.environment
         pinned_for = {pin.environment for pin in content.packs}
-        if others := sorted(pinned_for.intersection(ENVIRONMENTS) - {served}):
-            raise OtherEnvironment(f"what is active in `{self._tenant}`", others[0], served)
+        if foreign := sorted(pinned_for.intersection(ENVIRONMENTS) - {own}):
+            raise OtherEnvironment(f"what is active in `{self._tenant}`", foreign[0], own)
         return content
 
     async def digest_of(self, ref: str) -> str | None:
         """Return the content digest of a published reference (`<id>@<x.y.z>`); None if it is not published in this
         tenant.
         """
-        pinned = await self._pinned(ref)
+        pinned = await self._published_pin(ref)
         return None if pinned is None else pinned[0]
 
     async def publisher_of(self, ref: str) -> str | None:
         """Return the id of the person who published a reference, or None. Publishers may not approve runs that use
         their artifacts.
         """
-        pinned = await self._pinned(ref)
+        pinned = await self._published_pin(ref)
         return None if pinned is None else pinned[1]
 
-    async def _pinned(self, ref: str) -> tuple[str, str] | None:
-        known = self._refs.get(ref)
-        if known is None and (pin := await PINS.one(self._store, ref)) is not None:
-            known = self._refs.keep(ref, (pin.body.digest, await self._published_by(ref, pin.body)))
-        return known
+    async def _published_pin(self, ref: str) -> tuple[str, str] | None:
+        published = self._refs.get(ref)
+        if published is None and (pin := await PINS.one(self._store, ref)) is not None:
+            published = self._refs.keep(ref, (pin.body.digest, await self._read_publisher(ref, pin.body)))
+        return published
 
-    async def _published_by(self, ref: str, pin: PublishedPin) -> str:
+    async def _read_publisher(self, ref: str, pin: PublishedPin) -> str:
         """Return who published `ref` with this digest, as the act says that the runtime sealed. Raises `Integrity`."""
         assert self._active_seal is not None, "a catalog without a seal only loads"
-        for line in await self._store.lines(CONTROL, ref):
-            if line.kind != "artifact.published":
+        for entry in await self._store.lines(CONTROL, ref):
+            if entry.kind != "artifact.published":
                 continue
             try:
-                act = self._active_seal.read_act(line).act
+                act = self._active_seal.read_act(entry).act
             except ChainBroken:
                 continue
             if act.arguments == {"ref": ref, **pin.to_json()}:
@@ -251,15 +251,15 @@ class ArtifactRepository:
 
     async def models(self, withdrawn: AbstractSet[str]) -> list[ModelProfile | RoutingRules]:
         """Return every published profile and all routing rules that are not withdrawn. Raises as `published`."""
-        found, after = list[ModelProfile | RoutingRules](), ""
+        artifacts, after = list[ModelProfile | RoutingRules](), ""
         while page := await PINS.page(self._store, after=after):
             after = page[-1].key
             for pin in page:
                 if pin.body.kind in KINDS_OF_MODELS and pin.key not in withdrawn:
                     stored = await self.published(pin.key)
                     if stored is not None and isinstance(stored.artifact, ModelProfile | RoutingRules):
-                        found.append(stored.artifact)
-        return found
+                        artifacts.append(stored.artifact)
+        return artifacts
 
     async def artifact(self, ref: str, digest: str) -> StoredArtifact:
         """Read the artifact `ref`, and check that its content has this digest.
@@ -270,7 +270,7 @@ class ArtifactRepository:
         """
         stored = self._stored.get(digest)
         if stored is None:
-            envelope = await self._document(ref, digest)
+            envelope = await self._read_document(ref, digest)
             try:
                 stored = self.opened(envelope)
             except InvalidInput as error:
@@ -284,16 +284,16 @@ class ArtifactRepository:
 
     async def definition(self, name: str, digest: str) -> AdapterDefinition:
         """Read the stored adapter definition `name`. Raises `Integrity` if it is missing or its digest differs."""
-        known = self._definitions.get(digest)
-        if known is None:
-            value = await self._document(name, digest)
+        cached = self._definitions.get(digest)
+        if cached is None:
+            value = await self._read_document(name, digest)
             if content_address(value) != digest:
                 raise Integrity(f"the document stored as `{digest}` is not `{name}`; restore it")
             try:
-                known = self._definitions.keep(digest, AdapterDefinition.model_validate(value))
+                cached = self._definitions.keep(digest, AdapterDefinition.model_validate(value))
             except ValidationError:
                 raise Integrity(f"`{name}` with the digest `{digest}` is no adapter definition; restore it") from None
-        return known
+        return cached
 
     def address(self, definition: AdapterDefinition) -> str:
         """Return the content digest of an adapter definition. It is computed once per object: definitions never
@@ -307,7 +307,7 @@ class ArtifactRepository:
     async def store_definitions(self, definitions: Sequence[AdapterDefinition]) -> None:
         """Store adapter definitions that are not stored yet, in one commit, so that a later replay finds them."""
         by_digest = {self.address(definition): definition for definition in definitions}
-        missing = {one: definition for one, definition in by_digest.items() if self._definitions.get(one) is None}
+        missing = {key: definition for key, definition in by_digest.items() if self._definitions.get(key) is None}
         stored = {digest for digest in missing if await ARTIFACTS.one(self._store, digest)}
         writes = tuple(
             ARTIFACTS.write(digest, 0, definition.to_json())
@@ -322,14 +322,14 @@ class ArtifactRepository:
         for digest, definition in missing.items():
             self._definitions.keep(digest, definition)
 
-    async def _document(self, name: str, digest: str) -> dict[str, Any]:
+    async def _read_document(self, name: str, digest: str) -> dict[str, Any]:
         document = await ARTIFACTS.one(self._store, digest)
         if document is None:
             raise Integrity(f"`{name}` with the digest `{digest}` is missing from the catalog; restore it")
         return document.body
 
 
-def _unsigned(payload: Any) -> bytes:
+def _decode_unsigned(payload: Any) -> bytes:
     try:
         return base64.b64decode(payload, validate=True)
     except (TypeError, ValueError):

@@ -89,9 +89,9 @@ def read_artifact(payload_type: str, payload: bytes) -> StoredArtifact:
     """
     model = MODELS.get(payload_type)
     if model is None:
-        known = ", ".join(sorted(MODELS))
+        kinds = ", ".join(sorted(MODELS))
         detail = f"`{payload_type[:80]}` is not an artifact type"
-        raise _invalid("/payloadType", "unknown_kind", detail, f"use one of {known}")
+        raise _invalid("/payloadType", "unknown_kind", detail, f"use one of {kinds}")
     artifact: GovernedArtifact = parse(model, payload)
     ref = ref_of(artifact)
     if not PIN.fits(ref):
@@ -111,7 +111,7 @@ def ref_of(artifact: GovernedArtifact) -> str:
 def model_refs(artifact: GovernedArtifact) -> tuple[str, ...]:
     """Return the refs about models in an artifact: a pack names routing rules, and routing rules name profiles."""
     if isinstance(artifact, ContextPack):
-        return tuple(dict.fromkeys(one.rules for one in artifact.decision_layer.models))
+        return tuple(dict.fromkeys(use.rules for use in artifact.decision_layer.models))
     return artifact.profiles() if isinstance(artifact, RoutingRules) else ()
 
 

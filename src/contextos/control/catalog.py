@@ -124,8 +124,8 @@ class Catalog:
         if published_digest is not None:
             detail = f"`{stored.ref}` is published with different content already, and a version never changes"
             raise _invalid("", "ref_taken", detail, "publish it under a new version")
-        there = await self.models() if model_refs(stored.artifact) else ()
-        if problems := tuple(lint_models(stored.artifact, there, self._lists[EGRESS_LIST])):
+        models = await self.models() if model_refs(stored.artifact) else ()
+        if problems := tuple(lint_models(stored.artifact, models, self._lists[EGRESS_LIST])):
             raise InvalidArtifact(*problems)
         pin = PublishedPin(stored.digest, ARTIFACT_KINDS[type(stored.artifact)])
         writes = (PINS.write(stored.ref, 0, pin), ARTIFACTS.write(stored.digest, 0, envelope))
@@ -142,16 +142,16 @@ class Catalog:
             InvalidArtifact: the active set has another version than `expected`; a ref is not a policy bundle, is listed
                 twice, or is a tenant's policy at level `platform`.
         """
-        active = await self._expected(expected)
+        active = await self._expected_active(expected)
         for level, ref in level_refs:
-            _refuse_level(level, await self._usable(ref, active))
+            _refuse_level(level, await self._usable_artifact(ref, active))
         if len({ref for _, ref in level_refs}) != len(level_refs):
             raise _invalid("/policies", "duplicate", "a policy is listed twice", "list it once, at its strongest level")
         policies = tuple(sorted(level_refs, key=lambda entry: entry[0] != "platform"))
         if policies == active.policies and expected:
             return None
         arguments = {"policies": [[level, ref] for level, ref in policies]}
-        return self._change("policies.activated", arguments, replace(active, policies=policies), expected)
+        return self._change_act("policies.activated", arguments, replace(active, policies=policies), expected)
 
     async def pinning(self, pin: PackPin, *, expected: int) -> ProposedAct:
         """Return the act that allows requests with exactly the refs of `pin`, for its intents in its environment.
@@ -161,19 +161,19 @@ class Catalog:
             InvalidArtifact: the active set has another version than `expected`; the refs do not include exactly one
                 context pack; or none of them defines one of the intents.
         """
-        active = await self._expected(expected)
-        found = [await self._usable(ref, active) for ref in pin.refs]
-        packs = [stored.artifact for stored in found if isinstance(stored.artifact, ContextPack)]
+        active = await self._expected_active(expected)
+        artifacts = [await self._usable_artifact(ref, active) for ref in pin.refs]
+        packs = [stored.artifact for stored in artifacts if isinstance(stored.artifact, ContextPack)]
         if len(packs) != 1:
             detail = f"`{', '.join(pin.refs)[:200]}` has {len(packs)} context packs"
             raise _invalid("/refs", "not_one_pack", detail, "name one pack, and the catalogs and policies beside it")
-        known = merge(packs[0], [stored.artifact for stored in found if stored.artifact is not packs[0]]).intents
-        if unknown := sorted(set(pin.intents) - known.keys()):
-            detail = f"none of the refs defines the intent `{unknown[0][:80]}`"
-            remedy = name_remedy(unknown[0], sorted(known)) if known else "use another pack"
+        defined = merge(packs[0], [stored.artifact for stored in artifacts if stored.artifact is not packs[0]]).intents
+        if undefined := sorted(set(pin.intents) - defined.keys()):
+            detail = f"none of the refs defines the intent `{undefined[0][:80]}`"
+            remedy = name_remedy(undefined[0], sorted(defined)) if defined else "use another pack"
             raise _invalid("/intents", "unknown_intent", detail, remedy)
         pins = (*without_pin(active.packs, pin), pin)
-        return self._change("packs.pinned", pin.to_json(), replace(active, packs=pins), expected)
+        return self._change_act("packs.pinned", pin.to_json(), replace(active, packs=pins), expected)
 
     async def unpinning(self, pin: PackPin, *, expected: int) -> ProposedAct:
         """Return the act after which no tenant pin allows the requests that `pin` allows.
@@ -182,12 +182,12 @@ class Catalog:
             NotFound: for one of the intents of `pin`, no tenant pin allows its refs now.
             InvalidArtifact: the active set has another version than `expected`.
         """
-        active = await self._expected(expected)
-        if missing := [one for one in pin.intents if not active.allows(pin.refs, one, pin.environment)]:
+        active = await self._expected_active(expected)
+        if missing := [intent for intent in pin.intents if not active.allows(pin.refs, intent, pin.environment)]:
             detail = f"`{', '.join(pin.refs)[:200]}` is not pinned for `{missing[0][:80]}` in `{pin.environment[:80]}`"
             raise NotFound(f"{detail}; list the pins with `contextos pack list`")
         pins = without_pin(active.packs, pin)
-        return self._change("packs.withdrawn", pin.to_json(), replace(active, packs=pins), expected)
+        return self._change_act("packs.withdrawn", pin.to_json(), replace(active, packs=pins), expected)
 
     async def withdrawal(self, ref: str, *, reason: str, expected: int) -> ProposedAct:
         """Return the act that withdraws `ref`: new runs can no longer pin it, and approvals that depend on it are void.
@@ -199,7 +199,7 @@ class Catalog:
             InvalidArtifact: the active set has another version than `expected`, or `ref` is an active policy. Activate
                 the other policies first, so that no rule ends unnoticed.
         """
-        active = await self._expected(expected)
+        active = await self._expected_active(expected)
         if await self.repository.digest_of(ref) is None:
             raise NotFound(f"`{ref[:200]}` is not published; nothing was withdrawn")
         if any(ref == name for _, name in active.policies):
@@ -207,7 +207,7 @@ class Catalog:
             raise _invalid("/policies", "still_active", f"`{ref}` is an active policy", remedy)
         pins = tuple(pin for pin in active.packs if ref not in pin.refs)
         after = replace(active, packs=pins, withdrawn=active.withdrawn | {ref})
-        return self._change("artifact.withdrawn", {"ref": ref, "reason": reason}, after, expected)
+        return self._change_act("artifact.withdrawn", {"ref": ref, "reason": reason}, after, expected)
 
     async def pin(
         self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str, looked: Looked = None
@@ -222,26 +222,26 @@ class Catalog:
         """
         active = await self.repository.active(looked)
         if not active.allows(refs, intent, environment):
-            found = await self._found(refs, active) if active.version else [NOTHING_ACTIVE]
-            if not isinstance(found, list):
-                artifacts = [found[ref].artifact for ref in refs]
+            result = await self._find_artifacts(refs, active) if active.version else [NOTHING_ACTIVE]
+            if not isinstance(result, list):
+                artifacts = [result[ref].artifact for ref in refs]
                 pinned_for = active.intents(refs, environment)
-                found = [not_allowed(refs, artifacts, pinned_for, intent, environment)]
-            elif (known := active.intents(None, environment)) and intent not in known:
-                found.append(pinned_nowhere(known, intent, environment))
-            return pins_failure(*found)
+                result = [not_allowed(refs, artifacts, pinned_for, intent, environment)]
+            elif (pinned_intents := active.intents(None, environment)) and intent not in pinned_intents:
+                result.append(pinned_nowhere(pinned_intents, intent, environment))
+            return pins_failure(*result)
         key = (tuple(refs), active.version)
-        pinned, used = self._pinned.get(key) or (None, ())
-        if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
-            resolved = await self._resolve(refs, active, definitions)
+        pinned, adapters = self._pinned.get(key) or (None, ())
+        if pinned is None or not all(self._is_same(definitions.get(item.adapter_id), item) for item in adapters):
+            resolved = await self._resolve_refs(refs, active, definitions)
             if isinstance(resolved, list):
                 return pins_failure(*resolved)
-            used = tuple(definitions[adapter_id] for adapter_id in resolved.adapters)
-            await self.repository.store_definitions(used)
-            refused = await self._refused(self._pin_set(resolved, active, definitions))
-            if refused:
-                return pins_failure(refused)
-            pinned, _ = self._pinned.keep(key, (resolved, used))
+            adapters = tuple(definitions[adapter_id] for adapter_id in resolved.adapters)
+            await self.repository.store_definitions(adapters)
+            refusal = await self._usage_refusal(self._pin_set(resolved, active, definitions))
+            if refusal:
+                return pins_failure(refusal)
+            pinned, _ = self._pinned.keep(key, (resolved, adapters))
         return self._pin_set(pinned, active, definitions)
 
     async def redaction_rules(self, refs: Sequence[str]) -> frozenset[str] | None:
@@ -250,15 +250,15 @@ class Catalog:
         """
         rules = set(self._lists[REDACTION_LIST])
         for ref in refs:
-            known = self._rules.get(ref)
-            if known is None:
+            pack_rules = self._rules.get(ref)
+            if pack_rules is None:
                 stored = await self.repository.published(ref)
                 if stored is None:
                     return None
                 pack = stored.artifact
-                own = pack.policy_layer.guardrails.redaction_rules if isinstance(pack, ContextPack) else ()
-                known = self._rules.keep(ref, frozenset(own))
-            rules |= known
+                names = pack.policy_layer.guardrails.redaction_rules if isinstance(pack, ContextPack) else ()
+                pack_rules = self._rules.keep(ref, frozenset(names))
+            rules |= pack_rules
         return frozenset(rules)
 
     async def load(self, pin_set: Mapping[str, Any]) -> LoadedArtifacts:
@@ -269,9 +269,9 @@ class Catalog:
             SignatureInvalid: the signature of an artifact is missing or not valid.
         """
         pins = pin_set["pins"]
-        key = (pin_set["pack_ref"], tuple(pins.items()), *((one["ref"], one["level"]) for one in pin_set["policies"]))
-        if (known := self._loaded.get(key)) is not None:
-            return known
+        key = (pin_set["pack_ref"], tuple(pins.items()), *((row["ref"], row["level"]) for row in pin_set["policies"]))
+        if (loaded := self._loaded.get(key)) is not None:
+            return loaded
         refs = pinned_refs(pins)
         artifacts = {ref: (await self.repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
         adapters = [name for name in pins if name.startswith(ADAPTER)]
@@ -287,24 +287,24 @@ class Catalog:
         tenant's lists that are in force now are included even if `names` lacks them.
         """
         active = await self.repository.active(looked)
-        known = self._now.get(key := (active.sealed_digest, *names))
-        digests = known or await self._published_now(names, active)
-        if known is None and None not in digests.values():
+        cached = self._now.get(key := (active.sealed_digest, *names))
+        digests = cached or await self._current_digests(names, active)
+        if cached is None and None not in digests.values():
             self._now.keep(key, digests)
-        used = {name: definitions.get(name.removeprefix(ADAPTER)) for name in names if name.startswith(ADAPTER)}
-        of_adapters = {name: None if one is None else self.repository.address(one) for name, one in used.items()}
-        return active.version, digests | of_adapters
+        adapters = {name: definitions.get(name.removeprefix(ADAPTER)) for name in names if name.startswith(ADAPTER)}
+        addresses = {name: None if item is None else self.repository.address(item) for name, item in adapters.items()}
+        return active.version, digests | addresses
 
-    async def _published_now(self, names: Iterable[str], active: ActiveArtifacts) -> dict[str, str | None]:
+    async def _current_digests(self, names: Iterable[str], active: ActiveArtifacts) -> dict[str, str | None]:
         """Return the digests of these names, except names of adapters, and the digests of the tenant's lists."""
-        named, digests = active.named(), dict[str, str | None]()
-        for name in dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed))):
+        active_refs, digests = active.named(), dict[str, str | None]()
+        for name in dict.fromkeys((*names, *(name for name, entries in self._lists.items() if entries))):
             if name == ACTIVE_POLICIES:
                 digests[name] = active.digest
             elif name in self._lists:
                 digests[name] = content_address(self._lists[name])
             elif not name.startswith(ADAPTER):
-                in_use = name in named or await self._is_of_models(name, active)
+                in_use = name in active_refs or await self._is_of_models(name, active)
                 digests[name] = await self.repository.digest_of(name) if in_use else None
         return digests
 
@@ -316,13 +316,13 @@ class Catalog:
     def _pin_set(self, pinned: ResolvedPins, active: ActiveArtifacts, definitions: Definitions) -> dict[str, Any]:
         addresses = {ADAPTER + name: self.repository.address(definitions[name]) for name in pinned.adapters}
         pin_set = pinned.pin_set({**addresses, ACTIVE_POLICIES: active.digest})
-        for name, listed in self._lists.items():
-            if listed:
-                pin_set["pins"][name] = content_address(listed)
-                pin_set[name] = listed
+        for name, entries in self._lists.items():
+            if entries:
+                pin_set["pins"][name] = content_address(entries)
+                pin_set[name] = entries
         return pin_set
 
-    async def _refused(self, pin_set: dict[str, Any]) -> PinsRefused | None:
+    async def _usage_refusal(self, pin_set: dict[str, Any]) -> PinsRefused | None:
         """Return why another plane cannot use a set, or None. Checked before a run starts, not halfway through."""
         if self._check_pins is not None:
             try:
@@ -331,47 +331,47 @@ class Catalog:
                 return PinsRefused("unknown_ref", f"`{pin_set['pack_ref']}` cannot be used: {error}")
         return None
 
-    def _same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
-        return live is known or (live is not None and self.repository.address(live) == self.repository.address(known))
+    def _is_same(self, live: AdapterDefinition | None, pinned: AdapterDefinition) -> bool:
+        return live is pinned or (live is not None and self.repository.address(live) == self.repository.address(pinned))
 
-    async def _found(
+    async def _find_artifacts(
         self, refs: Sequence[str], active: ActiveArtifacts
     ) -> dict[str, StoredArtifact] | list[PinsRefused]:
         """Return, by ref, the artifacts of a request, the policies in force, and the profiles and routing rules of
         models that the packs name; or, if some are missing, why each of them is.
         """
-        found, refused = dict[str, StoredArtifact](), list[PinsRefused]()
-        sought = [*refs, *(name for _, name in active.policies)]
-        for number, ref in enumerate(sought):
+        artifacts, refusals = dict[str, StoredArtifact](), list[PinsRefused]()
+        all_refs = [*refs, *(name for _, name in active.policies)]
+        for number, ref in enumerate(all_refs):
             place = f"/context_pack_refs/{number}" if number < len(refs) else ""
             if place and not PIN.fits(ref):
                 detail = f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`"
-                refused.append(PinsRefused("unpinned_ref", detail, place))
+                refusals.append(PinsRefused("unpinned_ref", detail, place))
                 continue
             stored = await self.repository.published(ref)
             if stored is None or ref in active.withdrawn:
                 detail = f"`{ref[:200]}` is not published in this tenant or is withdrawn; publish it"
-                refused.append(PinsRefused("unknown_ref", detail, place))
+                refusals.append(PinsRefused("unknown_ref", detail, place))
             else:
-                found[ref] = stored
-                sought += [one for one in model_refs(stored.artifact) if one not in sought]
-        return refused or found
+                artifacts[ref] = stored
+                all_refs += [name for name in model_refs(stored.artifact) if name not in all_refs]
+        return refusals or artifacts
 
-    async def _resolve(
+    async def _resolve_refs(
         self, refs: Sequence[str], active: ActiveArtifacts, definitions: Definitions
     ) -> ResolvedPins | list[PinsRefused]:
-        found = await self._found(refs, active)
-        if isinstance(found, list):
-            return found
-        above = [(level, found[ref]) for level, ref in active.policies]
-        requested = [stored for ref, stored in found.items() if ref not in {name for _, name in active.policies}]
-        pinned = resolve_pins(requested, above, definitions, self._runtime_version)
+        artifacts = await self._find_artifacts(refs, active)
+        if isinstance(artifacts, list):
+            return artifacts
+        policies = [(level, artifacts[ref]) for level, ref in active.policies]
+        requested = [stored for ref, stored in artifacts.items() if ref not in {name for _, name in active.policies}]
+        pinned = resolve_pins(requested, policies, definitions, self._runtime_version)
         if isinstance(pinned, PinsRefused):
             return [pinned]
-        publishers = {await self.repository.publisher_of(ref) for ref in found}
-        return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
+        publishers = {await self.repository.publisher_of(ref) for ref in artifacts}
+        return replace(pinned, publishers=tuple(sorted(publisher for publisher in publishers if publisher is not None)))
 
-    async def _expected(self, expected: int) -> ActiveArtifacts:
+    async def _expected_active(self, expected: int) -> ActiveArtifacts:
         """Return the active set. Raises `InvalidArtifact` if its version is not the one that the actor saw."""
         active = await self.repository.active()
         if active.version != expected:
@@ -379,14 +379,14 @@ class Catalog:
             raise _invalid("/expected", "stale_version", detail, "look at what is active now, and decide again")
         return active
 
-    async def _usable(self, ref: str, active: ActiveArtifacts) -> StoredArtifact:
+    async def _usable_artifact(self, ref: str, active: ActiveArtifacts) -> StoredArtifact:
         """Return a published artifact that is not withdrawn. Raises `NotFound`."""
         stored = await self.repository.published(ref)
         if stored is None or ref in active.withdrawn:
             raise NotFound(f"`{ref[:200]}` is not published or is withdrawn; publish it first")
         return stored
 
-    def _change(self, kind: str, arguments: dict[str, Any], after: ActiveArtifacts, expected: int) -> ProposedAct:
+    def _change_act(self, kind: str, arguments: dict[str, Any], after: ActiveArtifacts, expected: int) -> ProposedAct:
         """Return an act on the active set. It states the digest of the set that it leaves. Its key is the key of the
         set's document, so that the last act is found at once.
         """

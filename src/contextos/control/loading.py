@@ -41,8 +41,8 @@ class LoadedArtifacts:
 
 def pinned_refs(pins: Mapping[str, str]) -> dict[str, str]:
     """Return the pins of a run that are artifacts: the digest of each, by reference."""
-    others = (ACTIVE_POLICIES, EGRESS_LIST, REDACTION_LIST, RUNTIME)
-    return {name: pin for name, pin in pins.items() if not name.startswith(PINS_OF_ADAPTERS) and name not in others}
+    excluded = (ACTIVE_POLICIES, EGRESS_LIST, REDACTION_LIST, RUNTIME)
+    return {name: pin for name, pin in pins.items() if not name.startswith(PINS_OF_ADAPTERS) and name not in excluded}
 
 
 def loaded_artifacts(
@@ -57,13 +57,13 @@ def loaded_artifacts(
     pack_ref = pin_set["pack_ref"]
     levels = {policy["ref"]: policy["level"] for policy in pin_set["policies"]}
     pack = artifacts.get(pack_ref)
-    above = [(level, artifacts.get(ref)) for ref, level in levels.items() if level != "pack"]
+    governing = [(level, artifacts.get(ref)) for ref, level in levels.items() if level != "pack"]
     if not isinstance(pack, ContextPack):
         raise Integrity(f"the pack `{pack_ref}` is not among the pins; pass a set that `pin` returned")
-    policies = [(level, artifact) for level, artifact in above if isinstance(artifact, PolicyArtifact)]
-    if len(policies) != len(above):
+    policies = [(level, artifact) for level, artifact in governing if isinstance(artifact, PolicyArtifact)]
+    if len(policies) != len(governing):
         raise Integrity("a policy in force is not among the pins; pass a set that `pin` returned")
-    additional = [one for ref, one in artifacts.items() if ref != pack_ref and levels.get(ref, "pack") == "pack"]
+    additional = [item for ref, item in artifacts.items() if ref != pack_ref and levels.get(ref, "pack") == "pack"]
     merged = merge(pack, additional, policies)
     return LoadedArtifacts(
         _with_rules(pack, pin_set.get(REDACTION_LIST, ())),
@@ -73,20 +73,20 @@ def loaded_artifacts(
         merged.gates,
         tuple(merged.bundles.values()),
         definitions,
-        _routes(pack, artifacts),
+        _model_routes(pack, artifacts),
     )
 
 
-def _routes(pack: ContextPack, artifacts: Mapping[str, GovernedArtifact]) -> dict[str, ModelRoutes]:
+def _model_routes(pack: ContextPack, artifacts: Mapping[str, GovernedArtifact]) -> dict[str, ModelRoutes]:
     """Return the routes of each operation that a pack names. Raises `Integrity` if the pins lack a part of them."""
     routes = dict[str, ModelRoutes]()
     for use in pack.decision_layer.models:
         rules = artifacts.get(use.rules)
         if not isinstance(rules, RoutingRules):
             raise Integrity(f"the routing rules `{use.rules}` are not among the pins; pass a set that `pin` returned")
-        named = {ref: artifacts.get(ref) for ref in rules.profiles()}
-        profiles = {ref: one for ref, one in named.items() if isinstance(one, ModelProfile)}
-        if len(profiles) < len(named):
+        candidates = {ref: artifacts.get(ref) for ref in rules.profiles()}
+        profiles = {ref: profile for ref, profile in candidates.items() if isinstance(profile, ModelProfile)}
+        if len(profiles) < len(candidates):
             raise Integrity(f"a profile of `{use.rules}` is not among the pins; pass a set that `pin` returned")
         routes[use.operation] = ModelRoutes(rules, profiles, use.prompt_fragment)
     return routes
@@ -95,6 +95,6 @@ def _routes(pack: ContextPack, artifacts: Mapping[str, GovernedArtifact]) -> dic
 def _with_rules(pack: ContextPack, rules: Sequence[str]) -> ContextPack:
     """Return the pack with these redaction rules beside its own."""
     layer = pack.policy_layer
-    together = tuple(dict.fromkeys((*layer.guardrails.redaction_rules, *rules)))
-    guardrails = layer.guardrails.model_copy(update={"redaction_rules": together})
+    all_rules = tuple(dict.fromkeys((*layer.guardrails.redaction_rules, *rules)))
+    guardrails = layer.guardrails.model_copy(update={"redaction_rules": all_rules})
     return pack.model_copy(update={"policy_layer": layer.model_copy(update={"guardrails": guardrails})})

@@ -73,13 +73,15 @@ def not_allowed(
     The code is `unknown_intent` if they are pinned in `environment` for other intents (`pinned`) and do not define this
     one; else it is `unpinned_ref`. `artifacts` are those that `refs` name.
     """
-    named, near = ", ".join(f"`{ref[:200]}`" for ref in refs), nearest_name(intent[:200], pinned)
-    pack = next((one for one in artifacts if isinstance(one, ContextPack)), None)
-    if pinned and pack and intent not in merge(pack, [one for one in artifacts if one is not pack]).intents:
-        remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(f'`{one}`' for one in pinned[:8])}"
-        return PinsRefused("unknown_intent", f"{named} defines no intent `{intent[:80]}`; {remedy}", "/input/intent")
-    remedy = f"did you mean `{near}`?" if near else "see `contextos pack list`"
-    detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
+    names, nearest = ", ".join(f"`{ref[:200]}`" for ref in refs), nearest_name(intent[:200], pinned)
+    pack = next((artifact for artifact in artifacts if isinstance(artifact, ContextPack)), None)
+    if pinned and pack and intent not in merge(pack, [item for item in artifacts if item is not pack]).intents:
+        remedy = (
+            f"did you mean `{nearest}`?" if nearest else f"name one of {', '.join(f'`{name}`' for name in pinned[:8])}"
+        )
+        return PinsRefused("unknown_intent", f"{names} defines no intent `{intent[:80]}`; {remedy}", "/input/intent")
+    remedy = f"did you mean `{nearest}`?" if nearest else "see `contextos pack list`"
+    detail = f"{names} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
     return PinsRefused("unpinned_ref", detail)
 
 
@@ -111,46 +113,46 @@ def resolve_pins(
     merged = merge(pack, [stored.artifact for stored in additional], policies)
     if merged.clashes:
         return PinsRefused("unknown_ref", f"`{merged.clashes[0]}` has two different definitions; name only one of them")
-    if unmet := unmet_requirement(pack, runtime_version):
-        return PinsRefused("unknown_ref", f"`{packs[0].ref}` requires {unmet}")
+    if requirement := unmet_requirement(pack, runtime_version):
+        return PinsRefused("unknown_ref", f"`{packs[0].ref}` requires {requirement}")
     adapters = tuple(dict.fromkeys(entry.adapter_id for entry in pack.tooling_layer.adapter_registry))
     if absent := [name for name in adapters if name not in definitions]:
         detail = f"`{packs[0].ref}` requires the adapter `{absent[0]}`; add it to the settings"
         return PinsRefused("unknown_ref", detail)
     if problems := lint_merged(merged, definitions):
         return PinsRefused("unknown_ref", f"lint refuses `{packs[0].ref}`: {problems[0]}")
-    own = [("pack", stored.ref) for stored in additional if isinstance(stored.artifact, PolicyArtifact)]
+    pack_policies = [("pack", stored.ref) for stored in additional if isinstance(stored.artifact, PolicyArtifact)]
     levels: list[tuple[Level, str]] = [*((level, stored.ref) for level, stored in above)]
-    listed = {ref for _, ref in levels}
-    levels += [("pack", ref) for _, ref in own if ref not in listed]
+    known_refs = {ref for _, ref in levels}
+    levels += [("pack", ref) for _, ref in pack_policies if ref not in known_refs]
     pins = {stored.ref: stored.digest for stored in (*found, *(stored for _, stored in above))}
     return ResolvedPins(packs[0].ref, pins, tuple(levels), adapters)
 
 
 def unmet_requirement(pack: ContextPack, runtime_version: str) -> str | None:
     """Return the first requirement of the pack that is not met, or None. An unknown requirement is not met."""
-    known = {"runtime": runtime_version, "ontology": pack.intelligence_refs.ontology.version}
+    versions = {"runtime": runtime_version, "ontology": pack.intelligence_refs.ontology.version}
     for name, bound in sorted(pack.contract_meta.compatibility.requires.items()):
-        least, have = _BOUND.fullmatch(bound), _VERSION.fullmatch(known.get(name, ""))
-        if least is None or have is None:
+        minimum, actual = _BOUND.fullmatch(bound), _VERSION.fullmatch(versions.get(name, ""))
+        if minimum is None or actual is None:
             return f"`{name[:80]} {bound[:80]}`, which cannot be checked; write `runtime` or `ontology` with `>=x.y.z`"
-        if tuple(map(int, have.groups())) < tuple(map(int, least.groups())):
-            return f"`{name} {bound}`, and the version is {have[0]}; use another version of either"
+        if tuple(map(int, actual.groups())) < tuple(map(int, minimum.groups())):
+            return f"`{name} {bound}`, and the version is {actual[0]}; use another version of either"
     return None
 
 
 def pins_failure(*refused: PinsRefused) -> dict[str, Any]:
     """Return the body of `run.pinned` for references that are refused: the first, and under `further` the others."""
-    first, *others = (asdict(one) for one in refused)
+    first, *others = (asdict(refusal) for refusal in refused)
     return {"failure": first, "further": others} if others else {"failure": first}
 
 
 def without_pin(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:
     """Return the pins without the intents that `gone` allows for the same refs and environment."""
-    left = []
+    remaining = []
     for pin in pins:
-        same = set(pin.refs) == set(gone.refs) and pin.environment == gone.environment
-        intents = tuple(one for one in pin.intents if not (same and one in gone.intents))
+        is_same = set(pin.refs) == set(gone.refs) and pin.environment == gone.environment
+        intents = tuple(intent for intent in pin.intents if not (is_same and intent in gone.intents))
         if intents:
-            left.append(pin.model_copy(update={"intents": intents}))
-    return tuple(left)
+            remaining.append(pin.model_copy(update={"intents": intents}))
+    return tuple(remaining)

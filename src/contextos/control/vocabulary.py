@@ -21,14 +21,14 @@ def pack_vocabulary(
     if definitions is None:
         required = [name for spec in specs.values() for name in spec.required_evidence]
         return Vocabulary(evidence=dict.fromkeys([*retrieved, *required]))
-    listed = {f"{one.adapter_id}.{name}" for one in pack.tooling_layer.adapter_registry for name in one.capabilities}
+    names = {f"{item.adapter_id}.{name}" for item in pack.tooling_layer.adapter_registry for name in item.capabilities}
     registered = {
         name: capability
         for adapter in definitions
         for capability in adapter.capabilities
-        if (name := capability_id(adapter, capability)) in listed
+        if (name := capability_id(adapter, capability)) in names
     }
-    produced = {name: one.output_schema for one in registered.values() for name in one.produces}
-    arguments = {name: one.input_schema for name, one in registered.items()}
+    produced = {name: tool.output_schema for tool in registered.values() for name in tool.produces}
+    arguments = {name: tool.input_schema for name, tool in registered.items()}
     evidence = {**produced, **dict.fromkeys(retrieved)}
     return Vocabulary(arguments, evidence, complete=True)

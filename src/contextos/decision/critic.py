@@ -46,11 +46,11 @@ class Proposal:
 
     def lacking(self, required: Collection[str], done: Collection[str]) -> list[str]:
         """Return the names of required evidence that is neither available nor produced by one of the steps `done`."""
-        lacking = frozenset(required) - self.evidence
-        if not lacking:
+        missing = frozenset(required) - self.evidence
+        if not missing:
             return []
-        made = {name for one in self.known if one.step.id in done for name in one.capability.definition.produces}
-        return sorted(lacking - made)
+        produced = {name for item in self.known if item.step.id in done for name in item.capability.definition.produces}
+        return sorted(missing - produced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,9 @@ def governing_decisions(plan: Plan | TaskTemplate) -> Mapping[str, str]:
     """Return the decision key that applies to each step, by step id: the key of the last checkpoint before the step. A
     step without a checkpoint before it is left out.
     """
-    return _governing(_depends(plan), tuple([(one.decision_id, one.after_step) for one in plan.decision_checkpoints]))
+    return _governing(
+        _depends(plan), tuple([(point.decision_id, point.after_step) for point in plan.decision_checkpoints])
+    )
 
 
 def ancestors(plan: Plan | TaskTemplate) -> Mapping[str, frozenset[str]]:
@@ -146,25 +148,25 @@ def _ancestors(depends: Depends) -> Mapping[str, frozenset[str]]:
 
 
 def _closure(depends: Mapping[str, Sequence[str]], step_id: str) -> frozenset[str]:
-    found: set[str] = set()
-    waiting = list(depends.get(step_id, ()))
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(depends.get(name, ()))
-    return frozenset(found)
+    visited: set[str] = set()
+    pending = list(depends.get(step_id, ()))
+    while pending:
+        name = pending.pop()
+        if name not in visited:
+            visited.add(name)
+            pending.extend(depends.get(name, ()))
+    return frozenset(visited)
 
 
 def well_ordered(proposal: Proposal) -> Sequence[Failure]:
     """Return a failure for each duplicate step id, and for each step that depends on a step that is not before it."""
-    failures, seen = [], set()
+    failures, earlier = [], set()
     for step in proposal.plan.steps:
-        unknown = [name for name in step.depends_on if name not in seen]
-        if step.id in seen or unknown:
+        unknown = [name for name in step.depends_on if name not in earlier]
+        if step.id in earlier or unknown:
             fault = f"depends on `{unknown[0]}`, which is no earlier step" if unknown else "has the id of another step"
             failures.append(_failure("schema_mismatch", step, f"step `{step.id}` {fault}"))
-        seen.add(step.id)
+        earlier.add(step.id)
     return failures
 
 
@@ -177,17 +179,17 @@ def in_manifest(proposal: Proposal) -> Sequence[Failure]:
         if step.tool in proposal.scope.tools.surfaced:
             continue
         hidden = step.tool in proposal.scope.tools.granted
-        exposed = proposal.exposure.get(step.tool)
-        if hidden and exposed is not None and not exposed.allowed:
-            failures.append(_denial(step, exposed, f"`{step.tool}` is hidden from this run"))
+        decision = proposal.exposure.get(step.tool)
+        if hidden and decision is not None and not decision.allowed:
+            failures.append(_denial(step, decision, f"`{step.tool}` is hidden from this run"))
             continue
         if not hidden and (missing := proposal.scope.platform_scope_missing(step.tool)):
             failures.append(_failure("platform_scope_missing", step, missing))
             continue
         code: FailureCode = "policy_denied" if hidden else "tool_not_in_manifest"
-        said = f"`{step.tool}` is not in the tool manifest"
-        why = proposal.scope.why_not_in_manifest(step.tool, said)
-        failures.append(_failure(code, step, f"`{step.tool}` is hidden from this run by policy" if hidden else why))
+        fallback = f"`{step.tool}` is not in the tool manifest"
+        detail = proposal.scope.why_not_in_manifest(step.tool, fallback)
+        failures.append(_failure(code, step, f"`{step.tool}` is hidden from this run by policy" if hidden else detail))
     return failures
 
 
@@ -216,16 +218,16 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
     failures = []
     for step, capability, args, missing, *_ in proposal.known:
         before = proposal.before[step.id]
-        later = []
+        deferred = []
         for name in missing:
             binding = binding_of(step.params[name])
             if binding and binding.source == "step" and binding.pointer.split("/")[1] in before:
-                later.append(name)
+                deferred.append(name)
             else:
                 failures.append(
                     _failure("schema_mismatch", step, f"argument `{name}` of `{step.tool}` does not resolve")
                 )
-        if later or len(later) != len(missing):
+        if deferred or len(deferred) != len(missing):
             continue
         problem = proposal.check_input(capability, args)
         if problem:
@@ -298,11 +300,11 @@ def policy_permits(proposal: Proposal) -> Sequence[Failure]:
     return failures
 
 
-def _denial(step: PlanStep, decision: PolicyDecision, what: str) -> Failure:
+def _denial(step: PlanStep, decision: PolicyDecision, subject: str) -> Failure:
     """Return a failure that names what policy denied, with the rules and the missing facts."""
     return Failure(
         code="policy_eval_error" if decision.reason == "indeterminate" else "policy_denied",
-        detail=f"{what}: {decision.why_denied}",
+        detail=f"{subject}: {decision.why_denied}",
         step_id=step.id,
         capability_id=step.tool,
         rule_ids=decision.denying_rule_ids,
@@ -318,26 +320,26 @@ def controls_hold(proposal: Proposal) -> Sequence[Failure]:
     failures = []
     if escalating:
         failures.append(Failure(code="must_escalate", detail="a guardrail escalates: " + ", ".join(escalating)))
-    for step, capability, args, later, *_ in proposal.known:
-        raised = proposal.scope.controls.on_call(step.tool, f"{proposal.plan.revision}/{step.id}")
-        gates = sorted({*raised.gates, *step.requires}) if raised.gates or step.requires else []
-        if gates and (unaskable := _unaskable(gates, capability, proposal)):
-            failures.append(_failure("policy_denied", step, unaskable))
-        lacking = proposal.lacking(required_of(capability.definition, raised.requires), proposal.before[step.id])
-        if lacking:
-            names = proposal.scope.lacking(lacking)
+    for step, capability, args, unresolved, *_ in proposal.known:
+        controls = proposal.scope.controls.on_call(step.tool, f"{proposal.plan.revision}/{step.id}")
+        gates = sorted({*controls.gates, *step.requires}) if controls.gates or step.requires else []
+        if gates and (reason := _gate_fault(gates, capability, proposal)):
+            failures.append(_failure("policy_denied", step, reason))
+        missing = proposal.lacking(required_of(capability.definition, controls.requires), proposal.before[step.id])
+        if missing:
+            names = proposal.scope.lacking(missing)
             failures.append(_failure("missing_evidence", step, f"policy requires {names} for `{step.tool}`"))
-        bounds = {name: bound for name, bound in raised.arg_constraints.items() if name not in later}
+        bounds = {name: bound for name, bound in controls.arg_constraints.items() if name not in unresolved}
         if not bounds:
             continue
-        given = without_null_defaults(capability.definition.input_schema, args)
-        for problem in proposal.check_args(bounds, given, bool(gates)):
+        final_args = without_null_defaults(capability.definition.input_schema, args)
+        for problem in proposal.check_args(bounds, final_args, bool(gates)):
             detail = f"`{step.tool}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
             failures.append(_failure("argument_out_of_bounds", step, detail))
     return failures
 
 
-def _unaskable(gates: Sequence[str], capability: Capability, proposal: Proposal) -> str | None:
+def _gate_fault(gates: Sequence[str], capability: Capability, proposal: Proposal) -> str | None:
     """Return why nobody can be asked for an approval by these gates, or None if a person can be asked."""
     if capability.definition.kind == "read":
         return f"`{capability.capability_id}` is a read, and a gate is only for writes"

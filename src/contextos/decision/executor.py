@@ -27,8 +27,8 @@ from contextos.errors import InvalidInput
 LOOP_LIMIT: Final = 3
 """The third identical (capability, arguments) step within one plan revision trips the loop guard."""
 
-_REFUSALS: Final[frozenset[str]] = frozenset(get_args(FailureCode))
-_OF_TOOL: Final = ("error", "paused")
+_FAILURE_CODES: Final[frozenset[str]] = frozenset(get_args(FailureCode))
+_TOOL_STATUSES: Final = ("error", "paused")
 """The failed statuses that a tool itself states. A write of unknown outcome is settled before it has a result here."""
 
 
@@ -49,7 +49,7 @@ class Execution:
     @property
     def evidence(self) -> Mapping[str, Fact]:
         """Return the newest evidence of each name."""
-        return _by_name(self.facts)
+        return _newest_by_name(self.facts)
 
 
 async def execute_plan(
@@ -69,45 +69,45 @@ async def execute_plan(
     `known` holds the arguments of the steps as they were resolved for the Critic. Arguments that an earlier step can
     change are resolved again.
     """
-    facts, results, seen = list(evidence), dict[str, ToolResultEnvelope](), dict[tuple[str, str], int]()
+    facts, results, counts = list(evidence), dict[str, ToolResultEnvelope](), dict[tuple[str, str], int]()
     specs = scope.pinned.specs
     for point in plan.decision_checkpoints:
-        if point.after_step is None and (failure := _check(point, f"{plan.revision}", specs, facts, journal)):
+        if point.after_step is None and (failure := _check_evidence(point, f"{plan.revision}", specs, facts, journal)):
             if not scope.observes:
                 return Execution(results, facts, failure)
             observe_failures((failure,), f"{plan.revision}/{plan.steps[0].id}", "checkpoint", journal)
-    final = {one.step.id: (one.args, one.provenance, one.missing) for one in known if one.is_final}
+    known_args = {item.step.id: (item.args, item.provenance, item.missing) for item in known if item.is_final}
     outputs, produced = dict[str, Any](), dict(sources.get("evidence", {}))
     views = {**sources, "evidence": produced, "step": outputs}
     governing = {step_id: (key, specs[key]) for step_id, key in governing_decisions(plan).items() if key in specs}
-    at = 0
-    while at < len(plan.steps):
-        group = independent_reads(plan, scope.tools, at, results)
+    position = 0
+    while position < len(plan.steps):
+        group = independent_reads(plan, scope.tools, position, results)
         group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
-        calls, unprepared = _prepare(plan, scope.tools, final, governing, group, facts, views, seen)
+        calls, fault = _prepare_calls(plan, scope.tools, known_args, governing, group, facts, views, counts)
         answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
         for call, result in zip(calls, answers, strict=False):
             results[call.step.id] = result
             if result.output is not None:
                 outputs[call.step.id] = result.output
-            if made := produced_evidence(scope.tools, call, result, journal.now_us):
-                facts += made
-                produced.update(evidence_view(_by_name(made)))
+            if new_facts := produced_evidence(scope.tools, call, result, journal.now_us):
+                facts += new_facts
+                produced.update(evidence_view(_newest_by_name(new_facts)))
             failure = (
-                _refused(call.step, result)
-                or _overrun(call.step, scope, tools.overrun())
-                or _failed(call.step, result)
-                or _checkpoint(plan, specs, call, facts, journal)
+                _refusal(call.step, result)
+                or _overrun_failure(call.step, scope, tools.overrun())
+                or _step_failure(call.step, result)
+                or _check_after_step(plan, specs, call, facts, journal)
             )
             if failure:
                 return Execution(results, facts, failure)
-        if unprepared:
-            return Execution(results, facts, unprepared)
-        at += len(group)
+        if fault:
+            return Execution(results, facts, fault)
+        position += len(group)
     return Execution(results, facts, None)
 
 
-def _by_name(facts: Sequence[Fact]) -> dict[str, Fact]:
+def _newest_by_name(facts: Sequence[Fact]) -> dict[str, Fact]:
     """Return the newest evidence of each name."""
     return {fact.name: fact for fact in facts}
 
@@ -122,32 +122,32 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
     }
 
 
-def _prepare(
+def _prepare_calls(
     plan: Plan,
     tools: ToolAccess,
-    final: Mapping[str, Arguments],
+    known_args: Mapping[str, Arguments],
     governing: Mapping[str, tuple[str, DecisionSpec]],
     group: Sequence[PlanStep],
     facts: Sequence[Fact],
     sources: Mapping[str, Any],
-    seen: dict[tuple[str, str], int],
+    counts: dict[tuple[str, str], int],
 ) -> tuple[list[ToolCall], Failure | None]:
     """Return the calls of a group up to the first step that cannot be called, and the failure of that step or None."""
-    calls, known = list[ToolCall](), tuple(facts)
+    calls, evidence = list[ToolCall](), tuple(facts)
     for step in group:
         tool, fault = tools.capabilities.get(step.tool), ""
         try:
             schema = tool.definition.input_schema if tool else {}
-            args, provenance, missing = final.get(step.id) or resolve_params(step.params, sources, schema)
+            args, provenance, missing = known_args.get(step.id) or resolve_params(step.params, sources, schema)
         except InvalidInput as error:
             fault = f"`{step.tool}` at {error.problems[0]}"
         else:
             fault = f"argument `{missing[0]}` of `{step.tool}` does not resolve to a value" if missing else ""
         if fault:
             return calls, Failure(code="schema_mismatch", detail=fault, step_id=step.id, capability_id=step.tool)
-        call = ToolCall(f"{plan.revision or 0}/{step.id}", step, args, provenance, known, governing.get(step.id))
-        call.occurrence = seen.get((step.tool, call.args_digest), 0)
-        seen[step.tool, call.args_digest] = call.occurrence + 1
+        call = ToolCall(f"{plan.revision or 0}/{step.id}", step, args, provenance, evidence, governing.get(step.id))
+        call.occurrence = counts.get((step.tool, call.args_digest), 0)
+        counts[step.tool, call.args_digest] = call.occurrence + 1
         if call.occurrence + 1 >= LOOP_LIMIT:
             detail = f"`{step.tool}` is called {LOOP_LIMIT} times with the same arguments"
             return calls, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
@@ -160,22 +160,22 @@ def produced_evidence(tools: ToolAccess, call: ToolCall, result: ToolResultEnvel
     tool = call.step.tool
     if result.status not in ("ok", "completed") or result.withheld or tool not in tools.capabilities:
         return []
-    made = result.metadata.get("made_by", {}).get("tool_call_id", result.tool_call_id)
+    call_id = result.metadata.get("made_by", {}).get("tool_call_id", result.tool_call_id)
     definition = tools.capabilities[tool].definition
     if not definition.produces:
         return []
-    ref, digest = tool_ref(result.capability_id, made), content_address(result.output)
-    about = without_null_defaults(definition.input_schema, call.args)
-    by_default = frozenset(about.keys() - without_defaults(definition.input_schema, about).keys())
-    told = (ref, tool, result.output, digest, now_us, about, by_default, definition.volatile)
-    return [Fact(name, *told) for name in definition.produces]
+    ref, digest = tool_ref(result.capability_id, call_id), content_address(result.output)
+    args = without_null_defaults(definition.input_schema, call.args)
+    by_default = frozenset(args.keys() - without_defaults(definition.input_schema, args).keys())
+    common = (ref, tool, result.output, digest, now_us, args, by_default, definition.volatile)
+    return [Fact(name, *common) for name in definition.produces]
 
 
-def _refused(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
-    return _failed(step, result) if result.status in ("blocked", "rejected") else None
+def _refusal(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
+    return _step_failure(step, result) if result.status in ("blocked", "rejected") else None
 
 
-def _overrun(step: PlanStep, scope: RunScope, limit: str | None) -> Failure | None:
+def _overrun_failure(step: PlanStep, scope: RunScope, limit: str | None) -> Failure | None:
     """Return the failure of a run whose last call broke a limit, whatever the call answered: its effect is recorded."""
     if limit is None:
         return None
@@ -183,7 +183,7 @@ def _overrun(step: PlanStep, scope: RunScope, limit: str | None) -> Failure | No
     return Failure(code="budget_exhausted", detail=detail, step_id=step.id, capability_id=step.tool, facts=(limit,))
 
 
-def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
+def _step_failure(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
     """Return why the run stops after this result, or None. An error that a read-only tool states does not stop it: the
     next checkpoint notices the missing evidence.
 
@@ -192,21 +192,21 @@ def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
     if result.status in ("ok", "completed"):
         if result.withheld is None:
             return None
-        of_answer: Any = result.withheld.code
-        return Failure(code=of_answer, detail=result.withheld.detail, step_id=step.id, capability_id=step.tool)
+        withheld_code: Any = result.withheld.code
+        return Failure(code=withheld_code, detail=result.withheld.detail, step_id=step.id, capability_id=step.tool)
     error = result.error
     assert error is not None, "a result that is not good says why"
-    if result.status in _OF_TOOL and step.approval_mode == "read_only":
+    if result.status in _TOOL_STATUSES and step.approval_mode == "read_only":
         return None
     # An adapter chooses the code of its error freely, so only the gateway's own codes are passed on.
-    of_gateway = result.status not in _OF_TOOL and error.code in _REFUSALS
-    code: Any = error.code if of_gateway else "tool_failed"
-    lacking: Any = {"facts": error.facts} if of_gateway and error.facts else {}
-    return Failure(code=code, detail=error.message, step_id=step.id, capability_id=step.tool, **lacking)
+    is_gateway_code = result.status not in _TOOL_STATUSES and error.code in _FAILURE_CODES
+    code: Any = error.code if is_gateway_code else "tool_failed"
+    extra: Any = {"facts": error.facts} if is_gateway_code and error.facts else {}
+    return Failure(code=code, detail=error.message, step_id=step.id, capability_id=step.tool, **extra)
 
 
-def _checkpoint(
-    plan: Plan, specs: Mapping[str, DecisionSpec], call: ToolCall, known: Sequence[Fact], journal: Journal
+def _check_after_step(
+    plan: Plan, specs: Mapping[str, DecisionSpec], call: ToolCall, evidence: Sequence[Fact], journal: Journal
 ) -> Failure | None:
     """Check the decision checkpoints after this step; return the first failure, or None. Required evidence must exist
     before the next step runs. Evidence about another value of an argument of the step does not count.
@@ -216,17 +216,17 @@ def _checkpoint(
         if point.after_step != step.id:
             continue
         required = specs[point.decision_id].required_evidence
-        about = [fact for fact in known if fact.name in required and fact.agrees_with(call.args)]
-        if failure := _check(point, key, specs, about, journal):
+        relevant = [fact for fact in evidence if fact.name in required and fact.agrees_with(call.args)]
+        if failure := _check_evidence(point, key, specs, relevant, journal):
             return failure
     return None
 
 
-def _check(
-    point: DecisionCheckpoint, key: str, specs: Mapping[str, DecisionSpec], known: Sequence[Fact], journal: Journal
+def _check_evidence(
+    point: DecisionCheckpoint, key: str, specs: Mapping[str, DecisionSpec], evidence: Sequence[Fact], journal: Journal
 ) -> Failure | None:
     """Record which evidence a decision requires and has. Returns a failure if any is missing."""
-    facts, required = _by_name(known), specs[point.decision_id].required_evidence
+    facts, required = _newest_by_name(evidence), specs[point.decision_id].required_evidence
     satisfied = {name: facts[name].evidence_ref for name in required if name in facts}
     unresolved = [name for name in required if name not in facts]
     journal.derive(
@@ -242,6 +242,6 @@ def _check(
     if not unresolved:
         return None
     names = ", ".join(f"`{name}`" for name in unresolved)
-    about = f" about what `{point.after_step}` is about" if point.after_step else ""
-    detail = f"`{point.decision_id}` lacks {names}{about}"
+    suffix = f" about what `{point.after_step}` is about" if point.after_step else ""
+    detail = f"`{point.decision_id}` lacks {names}{suffix}"
     return Failure(code="missing_evidence", detail=detail, step_id=point.after_step)

@@ -69,26 +69,26 @@ def resolve_intent(
     Returns the intent, or None if it is unknown or has no task template, and the failures. Each has the code
     `unknown_intent`: for such an intent, and for a channel or locale that the intent does not support.
     """
-    named = request.input
-    intent = intents.get(named.intent)
+    body = request.input
+    intent = intents.get(body.intent)
     if intent is None:
-        return None, (_unknown("intent", f"`{named.intent}` is not in the catalog; name an intent of the pack"),)
+        return None, (_failure("intent", f"`{body.intent}` is not in the catalog; name an intent of the pack"),)
     faults = []
-    for member, does, supported in (
+    for member, verb, supported in (
         ("channel", "accept", intent.accepted_channels),
         ("locale", "support", intent.locale_support),
     ):
-        stated = getattr(named, member)
-        if stated and supported and stated not in supported:
-            remedy = f"; name one of {', '.join(f'`{one}`' for one in supported[:8])}, or none"
-            faults.append(_unknown(member, f"`{named.intent}` does not {does} the {member} `{stated}`{remedy}"))
+        value = getattr(body, member)
+        if value and supported and value not in supported:
+            remedy = f"; name one of {', '.join(f'`{option}`' for option in supported[:8])}, or none"
+            faults.append(_failure(member, f"`{body.intent}` does not {verb} the {member} `{value}`{remedy}"))
     eligible = tuple(templates[name] for name in intent.eligible_task_templates if name in templates)
     if not eligible:
-        faults.append(_unknown("intent", f"`{named.intent}` has no task template; publish one"))
+        faults.append(_failure("intent", f"`{body.intent}` has no task template; publish one"))
     return ResolvedIntent(intent, eligible) if eligible else None, tuple(faults)
 
 
-def _unknown(member: str, detail: str) -> Failure:
+def _failure(member: str, detail: str) -> Failure:
     return Failure(code="unknown_intent", detail=detail, pointer=f"/input/{member}")
 
 
@@ -131,21 +131,21 @@ def build_run_context(
             "intent": intent.intent_id,
             "locale": request.input.locale,
             "safety_mode": lowest_mode([*modes, hints.safety_mode] if hints.safety_mode else modes),
-            "run_budget": _budget(hints, meta.run_budget, known, limits),
+            "run_budget": _budget_in_force(hints, meta.run_budget, known, limits),
             "metadata": {},
         }
     )
 
 
-def _budget(
-    hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: DeploymentCeilings
+def _budget_in_force(
+    hints: RuntimeHints, pack: RunBudget | None, principals: Principals, limits: DeploymentCeilings
 ) -> BudgetInForce:
     limited_by, fields = dict[str, Any](), dict[str, Any]()
     of_hints, of_limits = _limits_in(hints), _limits_in(limits)
     of_pack = _limits_in(pack) if pack else of_limits
-    for name, hint, own, most in zip(_LIMITS, of_hints, of_pack, of_limits, strict=True):
-        value = min(own, most) if hint is None else min(hint, own, most)
-        fields[name], owner = lowest_of(name, value, known)
+    for name, hint, pack_limit, ceiling in zip(_LIMITS, of_hints, of_pack, of_limits, strict=True):
+        value = min(pack_limit, ceiling) if hint is None else min(hint, pack_limit, ceiling)
+        fields[name], owner = lowest_of(name, value, principals)
         if owner:
             limited_by[name] = owner
     fields["bucket_tokens"] = pack.bucket_tokens if pack else _shares(fields["total_tokens"])

@@ -66,9 +66,12 @@ def judge_messages(
     system = ModelMessage("system", f"{first.text}\n\nRubric: {rubric}")
     lines = block_lines(compiled)
     if plan is not None:
-        lines.append(data_line("plan", [{"id": one.id, "tool": one.tool, "params": one.params} for one in plan.steps]))
+        lines.append(
+            data_line("plan", [{"id": step.id, "tool": step.tool, "params": step.params} for step in plan.steps])
+        )
     lines += [
-        data_line("result", {"step": step, "status": one.status, "output": one.output}) for step, one in results.items()
+        data_line("result", {"step": step, "status": item.status, "output": item.output})
+        for step, item in results.items()
     ]
     return system, ModelMessage("user", "\n".join([*lines, _TASKS[operation]]))
 
@@ -76,14 +79,14 @@ def judge_messages(
 def judgement_of(text: str) -> Judgement | str:
     """Return the judgement in an answer, or what is wrong with it."""
     try:
-        found = parse(Judgement, loads(text, max_bytes=MAX_JUDGEMENT_BYTES))
+        parsed = parse(Judgement, loads(text, max_bytes=MAX_JUDGEMENT_BYTES))
     except MalformedJson as error:
         return f"it is not one JSON object: {error}"
     except InvalidInput as error:
         return str(error.problems[0])
-    if len(found.findings) > MAX_FINDINGS or any(len(one) > MAX_FINDING_CHARS for one in found.findings):
+    if len(parsed.findings) > MAX_FINDINGS or any(len(item) > MAX_FINDING_CHARS for item in parsed.findings):
         return f"it has more than {MAX_FINDINGS} findings, or one has more than {MAX_FINDING_CHARS} characters"
-    return "a verdict that is not `ok` needs a finding" if found.verdict != "ok" and not found.findings else found
+    return "a verdict that is not `ok` needs a finding" if parsed.verdict != "ok" and not parsed.findings else parsed
 
 
 def objections(judged: Judgement) -> tuple[Failure, ...]:
@@ -92,4 +95,4 @@ def objections(judged: Judgement) -> tuple[Failure, ...]:
         return ()
     code: Any = "must_escalate" if judged.verdict == "escalate" else "judge_objects"
     findings: Sequence[str] = judged.findings
-    return tuple(Failure(code=code, detail=f"`{VERIFY}` objects: {one}") for one in findings)
+    return tuple(Failure(code=code, detail=f"`{VERIFY}` objects: {finding}") for finding in findings)

@@ -29,16 +29,16 @@ def observe_plan(
     rule above the pack stays a failure.
     """
     tools = {step.tool for step in plan.steps}
-    denied = {one.capability_id for one in decisions if one.capability_id in tools and above.deny(one)}
-    policed = ("policy_denied", "policy_eval_error")
-    kept = tuple(
-        one
-        for one in verified.failures
-        if one.code in ALWAYS_ENFORCED or (one.code in policed and one.capability_id in denied)
+    denied = {item.capability_id for item in decisions if item.capability_id in tools and above.deny(item)}
+    policy_codes = ("policy_denied", "policy_eval_error")
+    enforced = tuple(
+        failure
+        for failure in verified.failures
+        if failure.code in ALWAYS_ENFORCED or (failure.code in policy_codes and failure.capability_id in denied)
     )
-    passed = [one for one in verified.failures if one not in kept]
-    observe_failures(passed, f"{plan.revision}/{plan.steps[0].id}", "critic", journal)
-    return verdict_on(kept)
+    observed = [failure for failure in verified.failures if failure not in enforced]
+    observe_failures(observed, f"{plan.revision}/{plan.steps[0].id}", "critic", journal)
+    return verdict_on(enforced)
 
 
 def observe_failures(failures: Sequence[Failure], at: str, by: str, journal: Journal) -> None:
@@ -47,8 +47,8 @@ def observe_failures(failures: Sequence[Failure], at: str, by: str, journal: Jou
         return
     findings = tuple(
         ObservedFinding(
-            verdict="deny", code=one.code, detail=one.detail, rule_ids=tuple(one.rule_ids), facts=tuple(one.facts)
+            verdict="deny", code=item.code, detail=item.detail, rule_ids=tuple(item.rule_ids), facts=tuple(item.facts)
         )
-        for one in failures
+        for item in failures
     )
     journal.derive("call.observed", f"{at}/{by}", ObservedCall(by=by, findings=findings).to_json())

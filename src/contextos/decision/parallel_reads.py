@@ -18,17 +18,17 @@ def independent_reads(plan: Plan, tools: ToolAccess, first: int, done: Collectio
     If there are several, each is a read, depends only on steps in `done` and binds no output of the others, and only
     the last can have a decision checkpoint.
     """
-    checked = {point.after_step for point in plan.decision_checkpoints}
+    checkpoint_steps = {point.after_step for point in plan.decision_checkpoints}
     group: list[PlanStep] = []
     produced: set[str] = set()
     for step in plan.steps[first : first + MAX_PARALLEL_READS]:
-        if not _is_read(tools, step) or not all(one in done for one in step.depends_on):
+        if not _is_read(tools, step) or not all(step_id in done for step_id in step.depends_on):
             break
         if group and _binds(step, group, produced):
             break
         group.append(step)
         produced.update(tools.capabilities[step.tool].definition.produces)
-        if step.id in checked:
+        if step.id in checkpoint_steps:
             break
     return tuple(group) or (plan.steps[first],)
 

@@ -49,7 +49,7 @@ class ParameterValues:
         """Return the failure that names the parameters without a value, and how to give it; None if all have one."""
         if not self.faults:
             return None
-        detail = "; ".join(one.detail for one in self.faults.values())
+        detail = "; ".join(fault.detail for fault in self.faults.values())
         return Failure(code="parameter_missing", detail=detail, facts=tuple(self.faults))
 
 
@@ -64,72 +64,77 @@ def take_parameters(
     later. A value of another type, and a message with several values, end the search: no later source is asked.
     """
     taken, later, faults = list[TakenParameter](), list[IntentParameter](), dict[str, Failure]()
-    for one in declared:
-        for source in one.sources:
+    for parameter in declared:
+        for source in parameter.sources:
             if source.evidence is not None and facts is None:
-                later.append(one)
+                later.append(parameter)
                 break
-            found = _look(one, source, request_fields, facts or {})
-            if isinstance(found, str):
-                faults[one.name] = _missing(one, found)
+            result = _take_from_source(parameter, source, request_fields, facts or {})
+            if isinstance(result, str):
+                faults[parameter.name] = _missing_failure(parameter, result)
                 break
-            if found is not None:
-                taken.append(found)
+            if result is not None:
+                taken.append(result)
                 break
         else:
-            faults[one.name] = _missing(one, f"nothing says what `{one.name}` is")
+            faults[parameter.name] = _missing_failure(parameter, f"nothing says what `{parameter.name}` is")
     return ParameterValues(tuple(taken), tuple(later), faults)
 
 
 @lru_cache(1024)
-def _place(name: str) -> str:
+def _pointer_of(name: str) -> str:
     """Return the JSON Pointer of a member of the request's context."""
     return pointer(("input", "context", name))
 
 
-def _missing(one: IntentParameter, why: str) -> Failure:
+def _missing_failure(parameter: IntentParameter, reason: str) -> Failure:
     """Return the failure of a parameter without a value, with the pointer of the first request member for it."""
-    places = [_place(source.context) for source in one.sources if source.context is not None]
-    places += ["/input/message" for source in one.sources if source.message is not None]
-    detail = f"{why}; {_how_to_give(one)}"
-    return Failure(code="parameter_missing", detail=detail, facts=(one.name,), pointer=next(iter(places), ""))
+    places = [_pointer_of(source.context) for source in parameter.sources if source.context is not None]
+    places += ["/input/message" for source in parameter.sources if source.message is not None]
+    detail = f"{reason}; {_give_remedy(parameter)}"
+    return Failure(code="parameter_missing", detail=detail, facts=(parameter.name,), pointer=next(iter(places), ""))
 
 
-def _look(
-    one: IntentParameter, source: ParameterSource, request_fields: Mapping[str, Any], facts: Mapping[str, EvidenceItem]
+def _take_from_source(
+    parameter: IntentParameter,
+    source: ParameterSource,
+    request_fields: Mapping[str, Any],
+    facts: Mapping[str, EvidenceItem],
 ) -> TakenParameter | str | None:
     """Return the parameter taken from a source, why the value of the source cannot be used, or None if it has none."""
-    asked = request_fields["input"]
+    body = request_fields["input"]
     if source.context is not None:
-        stated = asked.get("context", {})
-        if source.context not in stated:
+        context = body.get("context", {})
+        if source.context not in context:
             return None
-        return _checked(one, stated[source.context], "context", _place(source.context), "asserted")
+        return _check_value(parameter, context[source.context], "context", _pointer_of(source.context), "asserted")
     if source.message is not None:
-        words = _words(source.message, asked["message"])
-        if len(words) > 1:
-            return f"the message has several values of `{one.name}`"
-        value = _read(one.type, words[0]) if words else None
-        if words and value is None:
-            return f"`{one.name}` in the message is not of the type `{one.type}`"
-        return _checked(one, value, "message", "/input/message", "asserted") if words else None
+        values = _message_values(source.message, body["message"])
+        if len(values) > 1:
+            return f"the message has several values of `{parameter.name}`"
+        value = _parse_value(parameter.type, values[0]) if values else None
+        if values and value is None:
+            return f"`{parameter.name}` in the message is not of the type `{parameter.type}`"
+        return _check_value(parameter, value, "message", "/input/message", "asserted") if values else None
     item = facts.get(source.evidence or "")
     if item is None or item.value is None:
         return None
-    return _checked(one, item.value, "evidence", item.evidence_ref, item.integrity)
+    return _check_value(parameter, item.value, "evidence", item.evidence_ref, item.integrity)
 
 
-def _checked(one: IntentParameter, value: Any, origin: Any, place: str, integrity: Any) -> TakenParameter | str:
-    if not _FITS[one.type](value):
-        return f"`{one.name}` at `{place}` is not of the type `{one.type}`"
-    return TakenParameter(name=one.name, value=value, origin=origin, place=place, integrity=integrity)
+def _check_value(
+    parameter: IntentParameter, value: Any, origin: Any, place: str, integrity: Any
+) -> TakenParameter | str:
+    if not _TYPE_CHECKS[parameter.type](value):
+        return f"`{parameter.name}` at `{place}` is not of the type `{parameter.type}`"
+    return TakenParameter(name=parameter.name, value=value, origin=origin, place=place, integrity=integrity)
 
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -MAX_INT <= value <= MAX_INT
 
 
-_FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
+_TYPE_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str) and bool(value),
     "integer": _is_integer,
     "number": lambda value: _is_integer(value) or isinstance(value, float),
@@ -137,21 +142,21 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 
 
-def _words(pattern: str, message: str) -> list[str]:
+def _message_values(pattern: str, message: str) -> list[str]:
     """Return the different texts that a pattern finds in a message, at most two: two mean that no value is taken."""
     compiled = safe_pattern(pattern)
     if compiled is None:
         return []
     try:
-        places = list(islice(compiled.finditer(message), MAX_PLACES + 1))
+        matches = list(islice(compiled.finditer(message), MAX_PLACES + 1))
     except UnicodeEncodeError:  # a lone surrogate has no UTF-8
         return []
-    found = [one.group(1 if compiled.groups else 0) for one in places]
-    words = list(dict.fromkeys(one for one in found if one))
-    return words[:2] if len(places) <= MAX_PLACES else ["", " "]
+    texts = [match.group(1 if compiled.groups else 0) for match in matches]
+    values = list(dict.fromkeys(text for text in texts if text))
+    return values[:2] if len(matches) <= MAX_PLACES else ["", " "]
 
 
-def _read(kind: str, text: str) -> Any:
+def _parse_value(kind: str, text: str) -> Any:
     """Return the value of the parameter type `kind` that a text states, or None if it states none."""
     if kind == "string":
         return text
@@ -162,10 +167,10 @@ def _read(kind: str, text: str) -> Any:
     return float(text) if kind == "number" and _DECIMAL.fullmatch(text) else None
 
 
-def _how_to_give(one: IntentParameter) -> str:
-    ways = [f"send `input.context.{source.context}`" for source in one.sources if source.context is not None]
-    if any(source.message is not None for source in one.sources):
+def _give_remedy(parameter: IntentParameter) -> str:
+    ways = [f"send `input.context.{source.context}`" for source in parameter.sources if source.context is not None]
+    if any(source.message is not None for source in parameter.sources):
         ways.append("write it once in the message")
-    ways += [f"record the fact `{source.evidence}`" for source in one.sources if source.evidence is not None]
-    about = f" ({one.description})" if one.description else ""
-    return f"{' or '.join(ways)}{about}"
+    ways += [f"record the fact `{source.evidence}`" for source in parameter.sources if source.evidence is not None]
+    suffix = f" ({parameter.description})" if parameter.description else ""
+    return f"{' or '.join(ways)}{suffix}"

@@ -35,11 +35,11 @@ END_OF: Final[dict[FailureCode, End]] = {
 }
 """The end of a run by failure code. Any other code escalates to a person."""
 
-_POLICY: Final = frozenset(
+_POLICY_CODES: Final = frozenset(
     {"policy_denied", "policy_eval_error", "approval_denied", "approval_void", "tool_not_in_manifest"}
 )
 
-_SAFETY: Final = frozenset({"unsafe_output", "output_disagrees"})
+_SAFETY_CODES: Final = frozenset({"unsafe_output", "output_disagrees"})
 
 
 REPLANNED: Final[frozenset[FailureCode]] = frozenset({"missing_evidence"})
@@ -77,10 +77,10 @@ def score(
     codes = {failure.code for failure in failures}
     wall_limit_us = budget.wall_clock_ms * 1_000
     axes = {
-        "policy": 0 if codes & _POLICY else 1,
+        "policy": 0 if codes & _POLICY_CODES else 1,
         "utility": _share(done / steps) if steps else 0,
         "latency": _share(1 - wall_clock_us / wall_limit_us),
-        "safety": 0 if codes & _SAFETY else 1,
+        "safety": 0 if codes & _SAFETY_CODES else 1,
         "economics": _share(1 - cost_cents / budget.max_cost_cents) if budget.max_cost_cents else 0,
     }
     card: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def score(
             "status": "pass" if value >= threshold else "fail",
         }
     if instructions:
-        card["safety"]["findings"] = [f"`{one}` speaks to an agent" for one in instructions]
+        card["safety"]["findings"] = [f"`{text}` speaks to an agent" for text in instructions]
     passed = not failures and all(card[axis]["status"] == "pass" for axis in axes)
     verdict: ScoreVerdict = "accept" if passed else ("replan" if codes and codes <= again and not acted else "escalate")
     card["verdict"] = verdict

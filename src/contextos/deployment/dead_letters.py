@@ -63,11 +63,11 @@ async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, 
     """
     if not seen or await store.length(run_id) > seen:
         return False
-    known = await DEAD_LETTERS.one(store, run_id)
+    stored = await DEAD_LETTERS.one(store, run_id)
     code, detail = (text.encode("utf-8", "replace").decode() for text in cause)
-    failures = known.body.failures + 1 if known else 1
+    failures = stored.body.failures + 1 if stored else 1
     body = DeadLetterDocument(code, detail[:MAX_DETAIL_CHARS], at_us, True, seen, failures)
-    dead_letter = DEAD_LETTERS.write(run_id, known.version if known else 0, body)
+    dead_letter = DEAD_LETTERS.write(run_id, stored.version if stored else 0, body)
     try:
         await store.commit(Batch(run_id, writes=(dead_letter,)))
     except Conflict:
@@ -80,10 +80,10 @@ async def add_lost(store: Store, run_id: str, at_us: int, *, lease_version: int)
 
     After a retry the deaths of its drivers are counted anew.
     """
-    known, seen = await DEAD_LETTERS.one(store, run_id), await journal_length(store, run_id)
-    body = DeadLetterDocument(*WORKER_LOST, at_us, True, seen, known.body.failures + 1 if known else 1)
+    stored, length = await DEAD_LETTERS.one(store, run_id), await journal_length(store, run_id)
+    body = DeadLetterDocument(*WORKER_LOST, at_us, True, length, stored.body.failures + 1 if stored else 1)
     writes = (
-        DEAD_LETTERS.write(run_id, known.version if known else 0, body),
+        DEAD_LETTERS.write(run_id, stored.version if stored else 0, body),
         LEASES.write(run_id, lease_version, Lease("", 0)),
     )
     await store.commit(Batch(run_id, writes=writes))
@@ -91,29 +91,29 @@ async def add_lost(store: Store, run_id: str, at_us: int, *, lease_version: int)
 
 async def listed_run_ids(store: Store) -> set[str]:
     """Return the ids of all runs on the dead-letter list of the store's tenant."""
-    return {document.key async for document in _listed(store)}
+    return {document.key async for document in _read_documents(store)}
 
 
 async def list_dead_letters(store: Store, *, after: str = "", limit: int = 1000) -> Sequence[DeadLetter]:
     """Return at most `limit` dead letters (runs that are no longer driven) of a tenant, ordered by run id, behind
     `after`.
     """
-    listed: list[DeadLetter] = []
-    async for document in _listed(store, after):
+    letters: list[DeadLetter] = []
+    async for document in _read_documents(store, after):
         body = document.body
-        listed.append(DeadLetter(document.key, body.code, body.detail, body.failed_at_us, body.failures))
-        if len(listed) >= limit:
+        letters.append(DeadLetter(document.key, body.code, body.detail, body.failed_at_us, body.failures))
+        if len(letters) >= limit:
             break
-    return listed
+    return letters
 
 
 async def dead_letter(store: Store, run_id: str) -> StoredDocument[DeadLetterDocument]:
     """Return the dead letter of a run that is on the list now. Raises `NotFound`."""
-    known = await DEAD_LETTERS.one(store, run_id)
-    if not known or not await _is_dead(store, known):
+    stored = await DEAD_LETTERS.one(store, run_id)
+    if not stored or not await _is_dead(store, stored):
         detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos runs dead-letters`"
         raise NotFound(detail)
-    return known
+    return stored
 
 
 def removal(known: StoredDocument[DeadLetterDocument]) -> Write:
@@ -121,7 +121,7 @@ def removal(known: StoredDocument[DeadLetterDocument]) -> Write:
     return DEAD_LETTERS.write(known.key, known.version, replace(known.body, rests=False))
 
 
-async def _listed(store: Store, after: str = "") -> AsyncIterator[StoredDocument[DeadLetterDocument]]:
+async def _read_documents(store: Store, after: str = "") -> AsyncIterator[StoredDocument[DeadLetterDocument]]:
     while page := await DEAD_LETTERS.page(store, after=after):
         after = page[-1].key
         for document in page:

@@ -118,8 +118,8 @@ class Deployment:
         return await self.invoke_parsed(parsed_request(raw), named=named)
 
     async def invoke_parsed(self, request: InvokeRequest, *, named: Callable[[str], None] | None = None) -> RunView:
-        """As `invoke`, for a request of `parsed_request` that nobody else holds. What was changed or made in another
-        way has not been validated: hand its JSON to `invoke`.
+        """Do as `invoke`, for a request that `parsed_request` returned and nobody has changed since. Any other request
+        object is not validated here: pass its JSON to `invoke`.
         """
         fields = request.to_json()
         self._refuse_oversized(request, fields)
@@ -135,29 +135,29 @@ class Deployment:
     async def _invoke_admitted(
         self, request: InvokeRequest, fields: dict[str, Any], named: Callable[[str], None] | None
     ) -> RunView:
-        """Drive the run of a request until it ends, waits, or is suspended for at least `SOON_US`, and return it."""
-        counted, fingerprint = False, request_fingerprint(fields)
+        """Drive the run of a request until it ends, waits, or pauses for `SOON_US` or longer. Returns its state."""
+        is_counted, fingerprint = False, request_fingerprint(fields)
         for _ in range(MAX_CONFLICTS):
-            known, correction = await self._run_of(request, fingerprint)
-            if known and request.mode == "long_running":
+            earlier_id, correction = await self._earlier_run(request, fingerprint)
+            if earlier_id and request.mode == "long_running":
                 if named is not None:
-                    named(known)
-                return await self.view(request.tenant_id, known)
-            if not (known or counted):
+                    named(earlier_id)
+                return await self.view(request.tenant_id, earlier_id)
+            if not (earlier_id or is_counted):
                 self.ports.admission.begin(request.tenant_id)
-                counted = True
-            run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
+                is_counted = True
+            run_id = earlier_id or f"run_{self.ports.entropy.take(8).hex()}"
             if named is not None:
                 named(run_id)
             try:
-                fresh = None if known else FreshRun(request, fields, fingerprint, correction)
-                state = await self._drive(request.tenant_id, run_id, fresh)
+                new_run = None if earlier_id else FreshRun(request, fields, fingerprint, correction)
+                state = await self._drive(request.tenant_id, run_id, new_run)
             except Conflict:
                 continue
-            return state.view if request.mode == "long_running" else (await self._drive_soon(state)).view
+            return state.view if request.mode == "long_running" else (await self._drive_through_pauses(state)).view
         raise Unavailable("store", "too many processes change this run at the same time")
 
-    async def _drive_soon(self, state: DrivenState) -> DrivenState:
+    async def _drive_through_pauses(self, state: DrivenState) -> DrivenState:
         """Drive a run on after each pause that is shorter than `SOON_US`."""
         for _ in range(MAX_CONFLICTS):
             view = state.view
@@ -173,13 +173,13 @@ class Deployment:
         return Advance(view.state, None if view.ended else view.wake_at_us or 0)
 
     async def say(self, tenant_id: str, run_id: str, message: AgentMessage | None) -> DrivenState:
-        """Drive a session on with what its agent says next, until it is open again, waits or has ended. A pause that is
-        shorter than `SOON_US` is waited for.
+        """Record the next message of a session's agent, and drive the session until it waits or has ended. A pause that
+        is shorter than `SOON_US` is waited for.
 
         A message whose kind and key are recorded already is not recorded again. With None the session goes on with the
         messages that were recorded before.
         """
-        return await self._drive_soon(await self._drive(tenant_id, run_id, None, message))
+        return await self._drive_through_pauses(await self._drive(tenant_id, run_id, None, message))
 
     async def send_heartbeats(self) -> None:
         """Record that this process still drives its `long_running` runs. An engine calls this often.
@@ -222,15 +222,15 @@ class Deployment:
 
     def graph(self, tenant_id: str, looked: ControlLines | None = None) -> ProvedGraph:
         """Return the graph of a tenant. It reads only the edges that a sealed act of their writer states."""
-        graph, lines = self.ports.stores.graph(tenant_id), looked or self.ports.stores.tenant(tenant_id)
-        return ProvedGraph(tenant_id, graph, lines, self.ports.keys, self._facts)
+        graph, control_lines = self.ports.stores.graph(tenant_id), looked or self.ports.stores.tenant(tenant_id)
+        return ProvedGraph(tenant_id, graph, control_lines, self.ports.keys, self._facts)
 
     async def promotion_refusal(self, tenant_id: str, proposal: MemoryProposal, reviewer: str) -> ReviewRefused | None:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
         entries = await self.ports.stores.tenant(tenant_id).read(proposal.run_id)
         definitions = {name: adapter.describe() for name, adapter in self.ports.adapters(tenant_id).items()}
-        known = await self.ports.directory.approver(tenant_id, reviewer)
-        roles = known.roles if known else ()
+        approver = await self.ports.directory.approver(tenant_id, reviewer)
+        roles = approver.roles if approver else ()
         return await promotion_refusal(proposal, entries, self.catalog(tenant_id), definitions, roles)
 
     def tenants(self) -> tuple[str, ...]:
@@ -304,7 +304,7 @@ class Deployment:
                 signer=partial(signer, ports, tenant_id, looked=barrier.lines),
                 adapters=BreakerAdapters(adapters, outbound),
                 code={RUNTIME: ports.code.runtime(), **code},
-                packages={name: look for name, look in packages.items() if look is not None},
+                packages={name: source for name, source in packages.items() if source is not None},
                 credentials=ports.credentials,
                 concurrency=ports.concurrency,
                 models=ports.models,
@@ -334,8 +334,8 @@ class Deployment:
         )
 
     def _refuse_oversized(self, request: InvokeRequest, fields: Mapping[str, Any]) -> None:
-        most = self.config.limits.max_payload_bytes
-        allowed = min(most, request.runtime.max_payload_bytes or most)
+        limit = self.config.limits.max_payload_bytes
+        allowed = min(limit, request.runtime.max_payload_bytes or limit)
         if len(canonical(fields)) > allowed:
             detail = f"the request is larger than {allowed} bytes"
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))
@@ -347,39 +347,39 @@ class Deployment:
         request, fields = await with_hop(request, fields, self.ports.partners, self.ports.clock)
         return await redacted_request(request, fields, self.catalog(request.tenant_id), self.ports.directory)
 
-    async def _run_of(self, request: InvokeRequest, fingerprint: str) -> tuple[str | None, int]:
+    async def _earlier_run(self, request: InvokeRequest, fingerprint: str) -> tuple[str | None, int]:
         """Return the id of the run that this request made before, or None, and the count of requests with its id up to
         this one: a refused request can be sent again, corrected.
         """
         store = self.ports.stores.tenant(request.tenant_id)
-        claim, sent = await claimed_run(store, request.request_id, fingerprint)
+        claim, uses = await claimed_run(store, request.request_id, fingerprint)
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
-            if (refused := await was_refused(store, claim.run_id)) and sent < MAX_REQUESTS_OF_AN_ID:
-                return None, sent + 1
-            again = f"this id had its {sent} requests: use a new one" if refused else "send that again, or use a new id"
-            found = await self._differing(request, claim.run_id)
-            raise conflict("/request_id", f"`{request.request_id}` was used last", found, again)
-        return claim.run_id, sent
+            if (refused := await was_refused(store, claim.run_id)) and uses < MAX_REQUESTS_OF_AN_ID:
+                return None, uses + 1
+            hint = f"this id had its {uses} requests: use a new one" if refused else "send that again, or use a new id"
+            changes = await self._differences(request, claim.run_id)
+            raise conflict("/request_id", f"`{request.request_id}` was used last", changes, hint)
+        return claim.run_id, uses
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the last request with the same id; an empty list if that one was erased."""
         request = parsed_request(raw)
         request, _ = await self.redacted(request, request.to_json())
         claim, _ = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
-        return await self._differing(request, claim.run_id) if claim else []
+        return await self._differences(request, claim.run_id) if claim else []
 
-    async def _differing(self, request: InvokeRequest, run_id: str) -> list[Difference]:
-        received = await self.ports.stores.tenant(request.tenant_id).read(run_id, limit=1)
-        before = read_body(received[0]) if received else None
-        return request_differences(before["request"], request.to_json()) if before else []
+    async def _differences(self, request: InvokeRequest, run_id: str) -> list[Difference]:
+        entries = await self.ports.stores.tenant(request.tenant_id).read(run_id, limit=1)
+        recorded = read_body(entries[0]) if entries else None
+        return request_differences(recorded["request"], request.to_json()) if recorded else []
 
     async def _drive(
-        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None = None
+        self, tenant_id: str, run_id: str, new_run: FreshRun | None, message: AgentMessage | None = None
     ) -> DrivenState:
         try:
-            return await self._driver.drive(tenant_id, run_id, fresh, message)
+            return await self._driver.drive(tenant_id, run_id, new_run, message)
         finally:
             # A run that was driven for long moved its stream heads only now.
             self._recent_tenants.note(tenant_id)
@@ -402,7 +402,7 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
     A lease wakes its run when it expires, so a run of a dead process is due at most one lease from now.
     """
     ports, now_us = deployment.ports, deployment.ports.clock.now_us()
-    due = {run async for run in ports.stores.due(now_us, limit=limit)}
+    due_keys = {key async for key in ports.stores.due(now_us, limit=limit)}
     async for tenant_id, run_id in ports.stores.due(now_us + deployment.config.lease_ttl_us, limit=limit):
         store = ports.stores.tenant(tenant_id)
         lease = await LEASES.one(store, run_id)
@@ -410,7 +410,7 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
             continue
         # The lease was not released, and nobody holds it. A heartbeat can have moved its wake past the owner's silence.
         orphaned = lease is not None and lease.body.until_us > 0
-        if orphaned or (tenant_id, run_id) in due:
+        if orphaned or (tenant_id, run_id) in due_keys:
             yield tenant_id, run_id
 
 

@@ -52,7 +52,7 @@ from contextos.trust.recorded_time import behind_us
 
 
 class FreshRun(NamedTuple):
-    """The request of a new run, its wire form, its digest, and how many requests with its id there are up to it."""
+    """A new run's request, its JSON fields and their digest; `correction` counts the requests with this id so far."""
 
     request: InvokeRequest
     fields: dict[str, Any]
@@ -63,9 +63,9 @@ class FreshRun(NamedTuple):
 NEW_RUN: Final = StoredRun((), (), (), None)
 MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
-"""The key of the run that this process drives although its last drivers died."""
+"""The only key of `RunDriver._suspect`: the run that this process drives now although its last drivers died."""
 SUSPECT_DEATHS: Final = 2
-"""A process drives runs that lost this many drivers in a row one by one. A single death delays no other run."""
+"""Of the runs that lost this many drivers in a row, a process drives one at a time, beside all its other runs."""
 MAX_DEATHS: Final = 5
 """A run becomes a dead letter when this many drivers in a row died while they drove it and it made no progress."""
 
@@ -115,8 +115,8 @@ class RunDriver:
     ) -> DrivenState:
         """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
 
-        `message` is what the agent of a session says next; it is recorded if the session is open for it and has not
-        recorded it before. Otherwise it is dropped.
+        `message` is the next message of a session's agent. It is recorded if the session waits for its agent and has
+        not recorded it before; otherwise it is dropped.
 
         Raises:
             Conflict: another process began the `fresh` run at the same moment.
@@ -124,13 +124,14 @@ class RunDriver:
             ClockOff: this machine's clock is too far from the store's.
             OtherEnvironment: the run was begun in another environment than this deployment serves.
             Unavailable: another process drives the run, or a dependency did not answer.
-            Integrity: the streams of the tenant lack entries that were witnessed.
+            Integrity: the streams of the tenant lack entries that were witnessed, or an entry or a head of the run was
+                altered.
         """
         await self._deployment.ports.ask_witness(tenant_id)
-        mine = object()
+        token = object()
         for _ in range(MAX_CONFLICTS):
             pause_us = 2_000
-            while self._driving.setdefault((tenant_id, run_id), mine) is not mine:
+            while self._driving.setdefault((tenant_id, run_id), token) is not token:
                 await self._deployment.ports.pause(pause_us)
                 # Many callers can wait for one drive; polling at full speed would slow it down.
                 pause_us = min(2 * pause_us, 50_000)
@@ -156,20 +157,21 @@ class RunDriver:
         raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
 
     async def _drive_once(
-        self, tenant_id: str, run_id: str, fresh: FreshRun | None, message: AgentMessage | None
+        self, tenant_id: str, run_id: str, new_run: FreshRun | None, message: AgentMessage | None
     ) -> DrivenState | None:
+        """Drive a run once. Returns None if another process drives it or it waits for another run that lost drivers."""
         store = self._deployment.ports.stores.tenant(tenant_id)
         # Counted before the run is read, so that an operator's act that comes meanwhile is noticed at the next message.
-        acts = await store.length(CONTROL) if message else None
-        suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
-        if suspended and message and self._is_as_left(tenant_id, suspended, acts, message):
-            behind = await behind_us(self._deployment.ports, tenant_id)
-            suspended.journal.goes_on_unread(behind)
+        act_count = await store.length(CONTROL) if message else None
+        suspended = None if new_run else self._suspended_runs.take((tenant_id, run_id))
+        if suspended and message and self._is_unchanged(tenant_id, suspended, act_count, message):
+            clock_behind_us = await behind_us(self._deployment.ports, tenant_id)
+            suspended.journal.goes_on_unread(clock_behind_us)
         else:
-            read = await self._read(tenant_id, run_id, fresh, suspended)
-            if not isinstance(read, SuspendedRun):
-                return read
-            suspended = read
+            run = await self._read_run(tenant_id, run_id, new_run, suspended)
+            if not isinstance(run, SuspendedRun):
+                return run
+            suspended = run
             message = None if message and _is_recorded(message, suspended.journal) else message
         journal, wake_at_us = suspended.journal, None
         journal.deliver(message)
@@ -178,33 +180,33 @@ class RunDriver:
         logged = LoggedRun(run_id, suspended.trace_id)
         LOGGED_RUN.set(logged)
         try:
-            async with _LetGo(journal, self._deployment.ports.clock):
-                rest = await suspended.drive
+            async with _ReleaseOnStop(journal, self._deployment.ports.clock):
+                result = await suspended.drive
         except Parked as parked:
-            rest = parked
+            result = parked
         finally:
             logged.is_driven = False
             self._heartbeats.ends((tenant_id, run_id))
-        if isinstance(rest, Rest | Parked):
-            wake_at_us = rest.wake_at_us
-            blocked = await blocking_writes(store, run_id, rest) if isinstance(rest, Parked) else None
-            keeps = not isinstance(rest, Parked) or rest.keeps
+        if isinstance(result, Rest | Parked):
+            wake_at_us = result.wake_at_us
+            blocked = await blocking_writes(store, run_id, result) if isinstance(result, Parked) else None
+            keeps = not isinstance(result, Parked) or result.keeps
             await journal.commit(wake_at_us=wake_at_us, blocked=blocked, keeps=keeps)
         else:
             # The exporter can be foreign code; whatever it raises, the committed run does not change.
             with suppress(Exception):
                 self._deployment.ports.telemetry.run_ended(tenant_id, journal.account)
-        if not isinstance(rest, Rest):
+        if not isinstance(result, Rest):
             # The checks and the environment of the run refer to each other; this breaks the cycle.
             suspended.checks.clear()
         else:
-            suspended.acts = acts
+            suspended.acts = act_count
             self._suspended_runs.keep((tenant_id, run_id), suspended)
         record = last_record(journal.entries) if journal.account.last("record.revised") else None
         view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
         return DrivenState(view, journal.entries)
 
-    def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
+    def _is_unchanged(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
         """Return whether a run that waits in memory for its agent can go on without being read again.
 
         If another process drove the run meanwhile, the lease changed, so the next commit of this process would fail. An
@@ -212,12 +214,12 @@ class RunDriver:
         message that is recorded already is answered from the journal.
         """
         journal = suspended.journal
-        if journal.state != "open" or acts != suspended.acts or suspended.inputs != self._inputs(tenant_id):
+        if journal.state != "open" or acts != suspended.acts or suspended.inputs != self._loop_inputs(tenant_id):
             return False
         return not _is_recorded(message, journal)
 
-    async def _read(
-        self, tenant_id: str, run_id: str, fresh: FreshRun | None, suspended: SuspendedRun | None
+    async def _read_run(
+        self, tenant_id: str, run_id: str, new_run: FreshRun | None, suspended: SuspendedRun | None
     ) -> SuspendedRun | DrivenState | None:
         """Read a run and return the loop that drives it on: `suspended` if only people appended entries, or else a new
         loop from the start. Returns the run's state if nothing can drive it on, and None if another process drives it
@@ -225,23 +227,23 @@ class RunDriver:
         """
         store = self._deployment.ports.stores.tenant(tenant_id)
         # A driver that takes the run over after this read has a newer fencing token.
-        entries, heads, lines, leased = NEW_RUN if fresh else await store.read_run(run_id)
-        lease = LEASES.read(leased) if leased else None
-        if not fresh and not entries:
+        entries, heads, index_entries, lease_row = NEW_RUN if new_run else await store.read_run(run_id)
+        lease = LEASES.read(lease_row) if lease_row else None
+        if not new_run and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
         if entries:
             # Checked before anything is sent again: a run whose end was cut off would, for example, pay a second time.
-            verify_indexed(run_id, entries, lines)
+            verify_indexed(run_id, entries, index_entries)
             await require_acts(store, entries, self._deployment.ports.keys)
         if entries and entries[-1].kind == "run.ended":
             # An ended run is not driven on, so it is verified here.
             verify_once(tenant_id, run_id, entries)
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             return DrivenState(run_view(tenant_id, run_id, entries), entries)
-        free_us = await self._free_us(store, lease)
-        if free_us > self._deployment.ports.clock.now_us():
+        free_at_us = await self._free_at_us(store, lease)
+        if free_at_us > self._deployment.ports.clock.now_us():
             return None
-        version, deaths = lease.version if lease else 0, self._deaths(lease)
+        version, deaths = lease.version if lease else 0, self._death_count(lease)
         if deaths >= MAX_DEATHS:
             await dead_letters.add_lost(store, run_id, self._deployment.ports.clock.now_us(), lease_version=version)
             return DrivenState(run_view(tenant_id, run_id, entries), entries)
@@ -252,25 +254,25 @@ class RunDriver:
         clock_behind_us = await behind_us(self._deployment.ports, tenant_id)
         if not (
             suspended
-            and suspended.inputs == self._inputs(tenant_id)
+            and suspended.inputs == self._loop_inputs(tenant_id)
             and suspended.journal.goes_on(entries, heads, version)
         ):
-            suspended = self._start(tenant_id, run_id, fresh, entries, heads, version)
-        suspended.journal.follows(deaths, free_us, clock_behind_us)
+            suspended = self._start_loop(tenant_id, run_id, new_run, entries, heads, version)
+        suspended.journal.follows(deaths, free_at_us, clock_behind_us)
         return suspended
 
-    def _start(
+    def _start_loop(
         self,
         tenant_id: str,
         run_id: str,
-        fresh: FreshRun | None,
+        new_run: FreshRun | None,
         entries: Sequence[Entry],
         heads: Sequence[SignedHead],
         lease_version: int,
     ) -> SuspendedRun:
         """Return the loop of a run from its start, over the stored journal."""
-        if fresh:
-            request, fields, mark, correction = fresh
+        if new_run:
+            request, fields, fingerprint, correction = new_run
         else:
             verify_once(tenant_id, run_id, entries)
             # The last signed head covers all entries before it; only entries of people can come after it.
@@ -279,8 +281,8 @@ class RunDriver:
             refuse_other_environment(entries, self._deployment.config.environment)
             if entries[0].body is None:
                 raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
-            received = read_body(entries[0])
-            fields, mark, correction = received["request"], received["fingerprint"], 1
+            body = read_body(entries[0])
+            fields, fingerprint, correction = body["request"], body["fingerprint"], 1
             request = parse(InvokeRequest, fields)
         sends_heartbeats = request.mode == "long_running"
         live = LiveDriver(
@@ -303,34 +305,34 @@ class RunDriver:
         checks: list[CheckQuestion] = []
         environment = self._deployment.environment(tenant_id, journal)
         environment.at_question = checks.append
-        loop = ResumableLoop(invoke_agent(request, fields, mark, environment, correction))
+        loop = ResumableLoop(invoke_agent(request, fields, fingerprint, environment, correction))
         trace_id = request.trace.trace_id
-        return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)
+        return SuspendedRun(loop, journal, self._loop_inputs(tenant_id), sends_heartbeats, None, trace_id, checks)
 
     def at_question(self, tenant_id: str, entries: Sequence[Entry]) -> CheckQuestion | None:
         """Return the check of whether the question at the end of a run's entries still holds; None if the run does not
         wait on it in this process.
         """
-        return self._suspended_runs.at_question((tenant_id, entries[0].run), entries, self._inputs(tenant_id))
+        return self._suspended_runs.at_question((tenant_id, entries[0].run), entries, self._loop_inputs(tenant_id))
 
     def _silence_us(self) -> int:
         return self._heartbeats.silence_us(self._deployment.ports.clock.now_us())
 
-    def _inputs(self, tenant_id: str) -> tuple[Any, ...]:
+    def _loop_inputs(self, tenant_id: str) -> tuple[Any, ...]:
         """Return the inputs of a run's loop from the deployment. A suspended loop is resumed only if they are
         unchanged.
         """
         deployment = self._deployment
         return deployment.ports, {**deployment.ports.adapters(tenant_id)}, deployment.registry, deployment.config
 
-    def _deaths(self, lease: StoredDocument[Lease] | None) -> int:
+    def _death_count(self, lease: StoredDocument[Lease] | None) -> int:
         """Return how many drivers in a row died without progress of the run, including the last driver if it died."""
         if lease is None:
             return 0
         is_orphan = lease.body.until_us > 0 and lease.body.owner != self._deployment.ports.owner
         return lease.body.deaths + is_orphan
 
-    async def _free_us(self, store: Store, lease: StoredDocument[Lease] | None) -> int:
+    async def _free_at_us(self, store: Store, lease: StoredDocument[Lease] | None) -> int:
         """Return when another process's lease on the run ends (Unix microseconds); 0 if no other process has it."""
         ports = self._deployment.ports
         if lease is None or lease.body.owner == ports.owner:
@@ -345,9 +347,9 @@ class RunDriver:
 
 
 @dataclass(frozen=True, slots=True)
-class _LetGo(AbstractAsyncContextManager[None]):
-    """Releases the lease of a run whose drive was stopped; other processes would wait for it. The run is made due
-    unless a dependency was unavailable: a caller that went away does not send its request again.
+class _ReleaseOnStop(AbstractAsyncContextManager[None]):
+    """Releases the lease of a run whose drive was cancelled or lacked a dependency, so that no process waits for it.
+    After a cancellation the run is also made due, because its caller is gone and does not send the request again.
     """
 
     journal: RunJournal

@@ -5,9 +5,9 @@ sends heartbeats states how long the driver can be silent, and each heartbeat ex
 driver counts as dead, even if its lease is not over; before that it counts as alive, even if its lease is over. Only
 the version of the lease decides who can append (ADR 0004), so a driver that wrongly counts as dead is fenced off.
 
-A run that another run's operation blocks looks again after growing waits. The process that settles the operation wakes
-the blocked run at once: the row that states what it waits for is committed only while the operation is claimed, so
-before it is settled.
+A run that is blocked by another run's operation is driven again after waits that grow. The process that settles the
+operation wakes the blocked run at once. It finds every blocked run, because a run can state what blocks it only while
+the operation is claimed and not settled.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ async def held_until_us(store: Store, lease: StoredDocument[Lease], alive: Calla
     """
     if not alive(lease.body.owner):
         return 0
-    held, at_us = lease.body, lease.body.at_us
+    body, at_us = lease.body, lease.body.at_us
     # Clocks can differ by more than a short lease.
-    valid_us = max(held.until_us - at_us, CLOCK_MARGIN_US)
-    until_us = held.until_us if at_us - now_us <= valid_us else 0
-    if held.silent_until_us is not None:
-        until_us = _valid_until(at_us, held.silent_until_us, now_us)
+    valid_us = max(body.until_us - at_us, CLOCK_MARGIN_US)
+    until_us = body.until_us if at_us - now_us <= valid_us else 0
+    if body.silent_until_us is not None:
+        until_us = _valid_until_us(at_us, body.silent_until_us, now_us)
         heartbeat = await HEARTBEATS.one(store, lease.key)
-        if heartbeat and heartbeat.body.owner == held.owner:
-            until_us = max(until_us, _valid_until(heartbeat.body.at_us, heartbeat.body.until_us, now_us))
+        if heartbeat and heartbeat.body.owner == body.owner:
+            until_us = max(until_us, _valid_until_us(heartbeat.body.at_us, heartbeat.body.until_us, now_us))
     return until_us
 
 
@@ -62,9 +62,9 @@ async def wake_if_answered(ports: Ports, store: Store, run_id: str, entries: Seq
     if entries[-1].kind not in UNSIGNED_KINDS:
         return
     # Read again: the run can have gone on since it was read, and a run that has ended would be due for ever.
-    entries, _, _, leased = await store.read_run(run_id)
+    entries, _, _, lease_row = await store.read_run(run_id)
     if entries and entries[-1].kind in UNSIGNED_KINDS:
-        fence = LEASES.check(run_id, LEASES.read(leased).version if leased else 0)
+        fence = LEASES.check(run_id, LEASES.read(lease_row).version if lease_row else 0)
         with suppress(Conflict):
             await store.commit(Batch(run=run_id, writes=(fence,), wake_at_us=ports.clock.now_us()))
 
@@ -76,13 +76,13 @@ async def blocking_writes(store: Store, run_id: str, parked: Parked) -> tuple[Wr
     if parked.operation is None:
         return None
     operation, version = parked.operation
-    blocked, behind = BlockedRun(operation), f"{operation}/{run_id}"
-    found = await find_documents(store, BLOCKED_RUNS.place(run_id), BLOCKED_BY.place(behind))
-    known, writes = found.one(BLOCKED_RUNS, run_id), [OPERATIONS.check(operation, version)]
-    if known is None or known.body != blocked:
-        writes.append(BLOCKED_RUNS.write(run_id, known.version if known else 0, blocked))
-    if not found.has(BLOCKED_BY, behind):
-        writes.append(BLOCKED_BY.write(behind, 0, blocked))
+    blocked, key = BlockedRun(operation), f"{operation}/{run_id}"
+    documents = await find_documents(store, BLOCKED_RUNS.place(run_id), BLOCKED_BY.place(key))
+    stored, writes = documents.one(BLOCKED_RUNS, run_id), [OPERATIONS.check(operation, version)]
+    if stored is None or stored.body != blocked:
+        writes.append(BLOCKED_RUNS.write(run_id, stored.version if stored else 0, blocked))
+    if not documents.has(BLOCKED_BY, key):
+        writes.append(BLOCKED_BY.write(key, 0, blocked))
     return tuple(writes)
 
 
@@ -93,15 +93,15 @@ async def wake_blocked(ports: Ports, tenant_id: str, operation: str) -> None:
         async for keys in BLOCKED_BY.key_pages(store, prefix=f"{operation}/"):
             for key in keys:
                 with suppress(ContextOSError):
-                    await _wake(ports, tenant_id, key.removeprefix(f"{operation}/"), operation)
+                    await _wake_run(ports, tenant_id, key.removeprefix(f"{operation}/"), operation)
 
 
-async def _wake(ports: Ports, tenant_id: str, run_id: str, operation: str) -> None:
+async def _wake_run(ports: Ports, tenant_id: str, run_id: str, operation: str) -> None:
     """Make a run due, if it still waits for this operation and nobody drives it."""
     store = ports.stores.tenant(tenant_id)
     blocked = await BLOCKED_RUNS.one(store, run_id)
-    entries, _, _, leased = await store.read_run(run_id)
-    lease, view = LEASES.read(leased) if leased else None, run_view(tenant_id, run_id, entries)
+    entries, _, _, lease_row = await store.read_run(run_id)
+    lease, view = LEASES.read(lease_row) if lease_row else None, run_view(tenant_id, run_id, entries)
     if blocked is None or blocked.body.operation != operation or lease is None or view.ended or view.waiting:
         return
     if not lease.body.until_us:
@@ -109,7 +109,7 @@ async def _wake(ports: Ports, tenant_id: str, run_id: str, operation: str) -> No
         await store.commit(Batch(run=run_id, writes=(fence,), wake_at_us=ports.clock.now_us()))
 
 
-def _valid_until(at_us: int, until_us: int, now_us: int) -> int:
+def _valid_until_us(at_us: int, until_us: int, now_us: int) -> int:
     """Return when a sign of life given at `at_us` expires; 0 if it lies further in the future than its own validity.
 
     Such a sign was given before a clock was set back. Clocks can differ by less than the validity.
@@ -157,14 +157,14 @@ class Heartbeats:
         lease = await LEASES.one(store, run_id)
         if lease is None or lease.body.owner != owner or not lease.body.until_us:
             return
-        known = await HEARTBEATS.one(store, run_id)
+        stored = await HEARTBEATS.one(store, run_id)
         heartbeat = Heartbeat(owner, now_us, now_us + self._ttl_us)
         # Only while the lease is unchanged: a newer version belongs to another driver, or is a commit of this driver.
         writes = (
             LEASES.check(run_id, lease.version),
             HEARTBEATS.write(
                 run_id,
-                known.version if known else 0,
+                stored.version if stored else 0,
                 heartbeat,
                 not_before_us=now_us - CLOCK_MARGIN_US,
                 not_after_us=heartbeat.until_us,

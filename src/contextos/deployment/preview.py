@@ -84,7 +84,7 @@ class _Draft(RunJournal):
         self._stop_compiled()
         if self.state == "choosing":
             question = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]
-            raise _Stop(Preview(None, (_unfilled(question["slot"]["slotId"], question["actor"]["principal_id"]),)))
+            raise _Stop(Preview(None, (_unfilled_slot(question["slot"]["slotId"], question["actor"]["principal_id"]),)))
         records = [entry.body for entry in self.log() if entry.kind == "record.revised"]
         if records:
             raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
@@ -147,9 +147,9 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     try:
         environment = app.environment(request.tenant_id, journal)
         slots = environment.sources.slots
-        rehearsed = replace(environment.sources, slots=slots.rehearsed() if slots else None)
+        sources = replace(environment.sources, slots=slots.rehearsed() if slots else None)
         facts = replace(environment.deployment, attachments=False)
-        environment = replace(environment, sources=rehearsed, deployment=facts, at_compiled=journal.keep)
+        environment = replace(environment, sources=sources, deployment=facts, at_compiled=journal.keep)
         await invoke_agent(request, fields, request_fingerprint(fields), environment)
     except _Stop as stopped:
         return stopped.result
@@ -181,18 +181,18 @@ async def void_question(
         refuse_unknown_semantics(entries)
     except UnknownSemantics:
         return None
-    received = read_body(entries[0])
-    if received is None:
+    body = read_body(entries[0])
+    if body is None:
         return VoidQuestion("the request was erased, so the run cannot go on")
     try:
-        check = app.at_question(tenant_id, entries) or await _replayed_to_question(app, tenant_id, entries, received)
-        return await _restored_since(app.ports.stores.tenant(tenant_id), entries) or await check(outside)
+        check = app.at_question(tenant_id, entries) or await _replay_to_question(app, tenant_id, entries, body)
+        return await _void_by_restore(app.ports.stores.tenant(tenant_id), entries) or await check(outside)
     except (Unavailable, Parked):
         return None
 
 
-async def _replayed_to_question(
-    app: Deployment, tenant_id: str, entries: Sequence[Entry], received: Mapping[str, Any]
+async def _replay_to_question(
+    app: Deployment, tenant_id: str, entries: Sequence[Entry], body: Mapping[str, Any]
 ) -> CheckQuestion:
     """Return the check of whether the question at the end of a run still holds. Raises `Integrity`, as
     `void_question`.
@@ -215,28 +215,28 @@ async def _replayed_to_question(
     environment = app.environment(tenant_id, journal)
     environment = replace(environment, ports=replace(environment.ports, store=store), at_question=stop)
     try:
-        fields = received["request"]
-        await invoke_agent(parse(InvokeRequest, fields), fields, received["fingerprint"], environment)
-    except _AtQuestion as reached:
-        return reached.check
+        fields = body["request"]
+        await invoke_agent(parse(InvokeRequest, fields), fields, body["fingerprint"], environment)
+    except _AtQuestion as signal:
+        return signal.check
     raise Integrity(f"`{run_id}` does not wait for an answer; verify it")
 
 
-async def _restored_since(store: Store, entries: Sequence[Entry]) -> VoidQuestion | None:
+async def _void_by_restore(store: Store, entries: Sequence[Entry]) -> VoidQuestion | None:
     """Return a void question if the store was restored after the last question of a journal was asked, or None."""
-    asked = [entry.key for entry in entries if entry.kind == "approval.asked"][-1]
-    looked = [entry for entry in entries if (entry.kind, entry.key) == ("act.looked_up", f"before/{asked}")][-1]
-    before = read_body(looked)
-    if before is None or idempotency.is_in_epoch(before, await EPOCHS.one(store, EPOCH_KEY)):
+    question_key = [entry.key for entry in entries if entry.kind == "approval.asked"][-1]
+    look_up = [entry for entry in entries if (entry.kind, entry.key) == ("act.looked_up", f"before/{question_key}")][-1]
+    epoch_body = read_body(look_up)
+    if epoch_body is None or idempotency.is_in_epoch(epoch_body, await EPOCHS.one(store, EPOCH_KEY)):
         return None
     return VoidQuestion("the store was restored from a backup since the question was asked")
 
 
-def _unfilled(slot_id: str, principal_id: str) -> Failure:
+def _unfilled_slot(slot_id: str, principal_id: str) -> Failure:
     detail = f"`{principal_id}` fills slot `{slot_id}`, and the compiled context depends on it"
     remedy = "invoke the request and answer it with `contextos slots answer`"
     return Failure(code="missing_evidence", detail=f"{detail}; {remedy}")
 
 
 def _failures(documents: Sequence[dict[str, Any]]) -> tuple[Failure, ...]:
-    return tuple(Failure.model_validate(one) for one in documents)
+    return tuple(Failure.model_validate(document) for document in documents)

@@ -52,17 +52,17 @@ async def record_restore(
         Unavailable: the witness or the store did not answer; call again.
     """
     ports, store = app.ports, app.ports.stores.tenant(tenant_id)
-    left = {stream: await store.read(stream) for stream in (INDEX, CONTROL)}
-    found = await EPOCHS.one(store, EPOCH_KEY)
+    streams = {stream: await store.read(stream) for stream in (INDEX, CONTROL)}
+    stored = await EPOCHS.one(store, EPOCH_KEY)
     # The epoch must not be older than any entry of the backup, whatever this machine's clock says.
-    at_us = max([ports.clock.now_us(), *(entry.at_us for entries in left.values() for entry in entries)])
-    restore_id, lengths = ports.entropy.take(8).hex(), {name: len(entries) for name, entries in left.items()}
+    at_us = max([ports.clock.now_us(), *(entry.at_us for entries in streams.values() for entry in entries)])
+    restore_id, lengths = ports.entropy.take(8).hex(), {name: len(entries) for name, entries in streams.items()}
     heads = await publisher.restored_heads(tenant_id) if publisher else []
-    lost_nothing = publisher is not None and lengths == await _witnessed_in_full(publisher, tenant_id, heads)
-    before = found.body.id if found else ""
+    lost_nothing = publisher is not None and lengths == await _full_lengths(publisher, tenant_id, heads)
+    before = stored.body.id if stored else ""
     epoch_id = before if lost_nothing else restore_id
     arguments = {"epoch": epoch_id, "at_us": at_us, "left": lengths, "lost_nothing": lost_nothing}
-    version = found.version if found else 0
+    version = stored.version if stored else 0
     proposed = ProposedAct("store.restored", restore_id, arguments, version, not_before_us=at_us)
     # In one commit: a remote database accepts no other commit before the epoch begins, not even the listing of the
     # actor.
@@ -70,23 +70,23 @@ async def record_restore(
     write = EPOCHS.write(EPOCH_KEY, version, Epoch(epoch_id, at_us, by.id))
     await store.commit(Batch(run=CONTROL, writes=(write,), shared=control))
     # Published last: until the older approvals are void, the witness still reports the cut.
-    cut = publisher is not None and not lost_nothing
-    restored = await publisher.publish_restore(tenant_id, heads) if publisher and cut else []
+    is_cut = publisher is not None and not lost_nothing
+    restored = await publisher.publish_restore(tenant_id, heads) if publisher and is_cut else []
     return RestoreReport(tenant_id, epoch_id, tuple(restored), lost_nothing)
 
 
-async def _witnessed_in_full(
-    publisher: WitnessPublisher, tenant_id: str, kept: Sequence[WitnessedHead]
+async def _full_lengths(
+    publisher: WitnessPublisher, tenant_id: str, agreed_heads: Sequence[WitnessedHead]
 ) -> dict[str, int] | None:
     """Return the length of each stream at the witness, or None if the store differs from the witness or the witness has
     no heads.
 
-    `kept` are the heads of what the store and the witness agree on. A witness that was cut itself proves nothing.
+    `agreed_heads` are heads on which the store and the witness agree. A witness that was cut itself proves nothing.
     """
     try:
         heads = await publisher.witnessed_heads(tenant_id)
     except Integrity:
         return None
-    witnessed = {INDEX: 0, CONTROL: 0, **witnessed_lengths(heads)}
-    agreed = {head.stream.partition("@")[0]: head.seq for head in kept}
-    return agreed if heads and agreed == witnessed else None
+    witness_lengths = {INDEX: 0, CONTROL: 0, **witnessed_lengths(heads)}
+    agreed_lengths = {head.stream.partition("@")[0]: head.seq for head in agreed_heads}
+    return agreed_lengths if heads and agreed_lengths == witness_lengths else None

@@ -46,7 +46,7 @@ async def read_offer(
         NotFound: no such run in this tenant.
         OtherEnvironment: this deployment serves another environment than that of the run.
     """
-    _, question, _, steps = await _open(app, tenant_id, run_id, by, verified)
+    _, question, _, steps = await _open_question(app, tenant_id, run_id, by, verified)
     return question, await steps.offer(question.slot, question.actor, question.project_id)
 
 
@@ -71,7 +71,7 @@ async def answer_slot(
         ChainBroken, NotFound, OtherEnvironment: as `read_offer`.
         Conflict: another process answered at the same moment; look at the run.
     """
-    entries, question, key, steps = await _open(app, tenant_id, run_id, by.id, verified)
+    entries, question, key, steps = await _open_question(app, tenant_id, run_id, by.id, verified)
     chosen = await steps.choose(question.slot, question.actor, question.project_id, question.origin, answer)
     if isinstance(chosen, PickRefused):
         return ActProposal.of_nothing(by, chosen)
@@ -85,8 +85,8 @@ async def answer_slot(
         manifest = manifest_of(await steps.contents(selection))
         at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
         entry = append(entries, "slot.answered", key, by=by.id, answer=body, at_us=at_us, salt=salt)
-        line, wake_at_us = answered_line(entry, app.ports.entropy), app.ports.clock.now_us()
-        batch = Batch(run=run_id, entries=(entry,), shared=(line,), wake_at_us=wake_at_us)
+        index_draft, wake_at_us = answered_line(entry, app.ports.entropy), app.ports.clock.now_us()
+        batch = Batch(run=run_id, entries=(entry,), shared=(index_draft,), wake_at_us=wake_at_us)
         await app.ports.stores.tenant(tenant_id).commit(batch)
         return Selected(act=selection, manifest=manifest, wrote=True)
 
@@ -94,23 +94,23 @@ async def answer_slot(
     return propose_signed(app.config, tenant_id, [proposed], by, look_up_signer, write, own_run=True)
 
 
-async def _open(
+async def _open_question(
     app: Deployment, tenant_id: str, run_id: str, by: str, verified: Sequence[Entry] | None
 ) -> tuple[Sequence[Entry], SlotQuestion, str, SlotSteps]:
     """Return the verified entries of the run, its open question with the user's current rights, and the slot steps."""
     _, entries = await answerable_run(app, tenant_id, run_id, "selected", verified)
     view = run_view(tenant_id, run_id, entries)
     questions = [entry for entry in entries if entry.kind == "slot.asked"]
-    open_now = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"
-    received = read_body(entries[0])
-    if not open_now or questions[-1].body is None or received is None or app.ports.slots is None:
+    is_open = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"
+    body = read_body(entries[0])
+    if not is_open or questions[-1].body is None or body is None or app.ports.slots is None:
         raise ApprovalRefused("not_waiting", f"`{run_id}` waits for no selection; it is `{view.state}`")
     question = SlotQuestion.model_validate(read_body(questions[-1]))
     if by != question.actor.principal_id:
         raise ApprovalRefused("not_asked", f"only `{question.actor.principal_id}` can answer this run")
-    request = parse(InvokeRequest, received["request"])
-    known = await look_up(app.ports.directory, request, await recorded_now_us(app.ports, tenant_id))
-    now = refresh_question(request, question, known)
-    if isinstance(now, Failure):
-        raise ApprovalRefused("identity_refused", now.detail)
-    return entries, now, questions[-1].key, app.ports.slots(tenant_id)
+    request = parse(InvokeRequest, body["request"])
+    principals = await look_up(app.ports.directory, request, await recorded_now_us(app.ports, tenant_id))
+    refreshed = refresh_question(request, question, principals)
+    if isinstance(refreshed, Failure):
+        raise ApprovalRefused("identity_refused", refreshed.detail)
+    return entries, refreshed, questions[-1].key, app.ports.slots(tenant_id)

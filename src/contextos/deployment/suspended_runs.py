@@ -32,13 +32,13 @@ class ResumableLoop(Generator[Any, Any, Any]):
         return self
 
     def send(self, value: Any, /) -> Any:
-        return _passed_on(self._loop.send(value))
+        return _stop_at_rest(self._loop.send(value))
 
     def throw(self, *error: Any) -> Any:
-        return _passed_on(self._loop.throw(*error))
+        return _stop_at_rest(self._loop.throw(*error))
 
 
-def _passed_on(value: Any) -> Any:
+def _stop_at_rest(value: Any) -> Any:
     if isinstance(value, Rest):
         raise StopIteration(value)
     return value
@@ -71,16 +71,16 @@ class SuspendedRuns:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], tuple[SuspendedRun, int]] = {}
+        self._suspended: dict[tuple[str, str], tuple[SuspendedRun, int]] = {}
 
     def keep(self, run: tuple[str, str], suspended: SuspendedRun) -> None:
-        self._kept[run] = (suspended, suspended.journal.stored_bytes())
+        self._suspended[run] = (suspended, suspended.journal.stored_bytes())
         # Each step is atomic; another thread between two steps can only make more room.
-        while (kept := list(self._kept.items())) and self._too_many([size for _, (_, size) in kept]):
-            self._kept.pop(kept[0][0], None)
+        while (runs := list(self._suspended.items())) and self._is_over_limit([size for _, (_, size) in runs]):
+            self._suspended.pop(runs[0][0], None)
 
     def take(self, run: tuple[str, str]) -> SuspendedRun | None:
-        return self._kept.pop(run, (None, 0))[0]
+        return self._suspended.pop(run, (None, 0))[0]
 
     def at_question(
         self, run: tuple[str, str], entries: Sequence[Entry], inputs: tuple[Any, ...]
@@ -88,14 +88,14 @@ class SuspendedRuns:
         """Return the check of whether the question at the end of these entries still holds; None unless the run waits
         on it in this process with these inputs.
         """
-        kept, _ = self._kept.get(run, (None, 0))
+        kept, _ = self._suspended.get(run, (None, 0))
         if kept is None or not kept.checks or kept.inputs != inputs or [*kept.journal.entries] != [*entries]:
             return None
         return kept.checks[-1]
 
     def clear(self) -> None:
-        self._kept.clear()
+        self._suspended.clear()
 
     @staticmethod
-    def _too_many(sizes: list[int]) -> bool:
+    def _is_over_limit(sizes: list[int]) -> bool:
         return len(sizes) > MAX_SUSPENDED or sum(sizes) > MAX_SUSPENDED_BYTES

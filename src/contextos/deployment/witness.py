@@ -36,7 +36,7 @@ STREAMS: Final = (INDEX, CONTROL)
 MAX_KNOWN_TENANTS: Final = 16_384
 """Cache size in tenants (about 2 kB each). The heads of a tenant that is not cached are read from the witness again."""
 MAX_PLACE_CHARS: Final = 180
-_NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
+_STREAM_NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
 
 
 class Restoration(NamedTuple):
@@ -78,7 +78,7 @@ class KnownHeads:
 class WitnessPublisher:
     """Publishes the heads (length and last hash, signed) of tenants' streams to a witness outside the database.
 
-    `place` names the witness in the `control` entry that records its beginning, and in the document of the heads that
+    `place` names the witness in the `control` entry that records its first use, and in the document of the heads that
     were published to it. Without `entropy` nothing is recorded, and a witness that was emptied or cut is taken for a
     whole one.
     """
@@ -98,7 +98,7 @@ class WitnessPublisher:
             Integrity: the entry is missing or differs, or the witness lacks heads that were published to it.
             Unavailable: the witness or the store did not answer.
         """
-        await self._unpublished(tenant_id, grow=False)
+        await self._unpublished_heads(tenant_id, grow=False)
 
     async def check_once(self, tenant_id: str) -> None:
         """Do `check` before this process first uses a tenant; afterwards do nothing. If the witness does not answer, it
@@ -124,22 +124,22 @@ class WitnessPublisher:
         Either error is raised after the heads of all other tenants were published. If both occurred, `Integrity` is
         raised.
         """
-        grown: list[WitnessedHead] = []
-        failed: list[Integrity | Unavailable] = []
+        new_heads: list[WitnessedHead] = []
+        errors: list[Integrity | Unavailable] = []
         for tenant_id in tenants:
             try:
-                grown += await self._unpublished(tenant_id)
+                new_heads += await self._unpublished_heads(tenant_id)
             except (Integrity, Unavailable) as error:
-                failed.append(error)
-        if grown:
-            await self.witness.put(grown)
-            for head in grown:
+                errors.append(error)
+        if new_heads:
+            await self.witness.put(new_heads)
+            for head in new_heads:
                 self._known_heads(head.tenant).learn(head)
-            for tenant_id in sorted({head.tenant for head in grown}):
-                await self._record(tenant_id, [head for head in grown if head.tenant == tenant_id])
-        if failed:
-            raise min(failed, key=lambda error: isinstance(error, Unavailable))
-        return len(grown)
+            for tenant_id in sorted({head.tenant for head in new_heads}):
+                await self._record_heads(tenant_id, [head for head in new_heads if head.tenant == tenant_id])
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, Unavailable))
+        return len(new_heads)
 
     async def witnessed_heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
         """Return a tenant's heads at the witness. With `since_us` (Unix microseconds) the witness can leave out older
@@ -152,24 +152,24 @@ class WitnessPublisher:
         """
         store = self.stores.tenant(tenant_id)
         # The store's records are read first: the witness can grow in between.
-        begun, published = await store.lines(CONTROL, self.place), await PUBLISHED_HEADS.one(store, self.place)
+        begun_entries, published = await store.lines(CONTROL, self.place), await PUBLISHED_HEADS.one(store, self.place)
         heads = await self.witness.heads(tenant_id, since_us=since_us)
-        if begun and not heads:
+        if begun_entries and not heads:
             detail = (
                 f"the witness `{self.place}` has no head of `{tenant_id}`, and it had some: it was emptied or moved"
             )
             raise Integrity(f"{detail}; bring it back, or record what is left with `contextos store restored`")
-        for stream, last in (published.body.last if published else {}).items():
-            held = max((head.seq for head in heads if head.stream == stream), default=0)
-            if held < last:
-                detail = f"the witness `{self.place}` ends at entry {held} of `{stream}` of `{tenant_id}`"
-                cut = f"{detail}, and entry {last} was published to it: its end was cut, or it is an older copy"
-                raise Integrity(f"{cut}; bring it back, or record what is left with `contextos store restored`")
+        for stream, last_seq in (published.body.last if published else {}).items():
+            held_seq = max((head.seq for head in heads if head.stream == stream), default=0)
+            if held_seq < last_seq:
+                detail = f"the witness `{self.place}` ends at entry {held_seq} of `{stream}` of `{tenant_id}`"
+                message = f"{detail}, and entry {last_seq} was published to it: its end was cut, or it is an older copy"
+                raise Integrity(f"{message}; bring it back, or record what is left with `contextos store restored`")
         return heads
 
-    async def _record(self, tenant_id: str, put: Sequence[WitnessedHead], *, anew: bool = False) -> None:
+    async def _record_heads(self, tenant_id: str, heads: Sequence[WitnessedHead], *, restart: bool = False) -> None:
         """Record which heads the witness holds now, and once in `control` that it holds some. So a witness that was cut
-        or emptied is found. `anew`: the witness is known to lack heads that were recorded before.
+        or emptied is found. `restart`: the witness is known to lack heads that were recorded before.
         """
         if self.entropy is None:
             return
@@ -177,11 +177,11 @@ class WitnessPublisher:
         if not await store.lines(CONTROL, self.place):
             body, salt = canonical({"witness": self.place}), self.entropy.take(SALT_BYTES)
             drafts = [(CONTROL, Draft("witness.begun", self.place, self.clock.now_us(), "runtime", body, salt))]
-        found = await PUBLISHED_HEADS.one(store, self.place)
-        last = dict(found.body.last) if found and not anew else {}
-        for head in put:
+        stored = await PUBLISHED_HEADS.one(store, self.place)
+        last = dict(stored.body.last) if stored and not restart else {}
+        for head in heads:
             last[head.stream] = max(head.seq, last.get(head.stream, 0))
-        write = PUBLISHED_HEADS.write(self.place, found.version if found else 0, PublishedHeads(last))
+        write = PUBLISHED_HEADS.write(self.place, stored.version if stored else 0, PublishedHeads(last))
         # If two processes publish at once, the second leaves its heads to the next record.
         with suppress(Conflict):
             await store.commit(Batch(run=CONTROL, writes=(write,), shared=tuple(drafts)))
@@ -197,7 +197,7 @@ class WitnessPublisher:
         heads = await self.witness.heads(tenant_id)
         for head in heads:
             _check_signature(head, self.keys)
-        number = 1 + max((_number(head) for head in heads), default=0)
+        number = 1 + max((_restore_number(head) for head in heads), default=0)
         if not heads and not await self.stores.tenant(tenant_id).lines(CONTROL, self.place):
             return []
         return [await self._restored_head(tenant_id, stream, number, heads) for stream in STREAMS]
@@ -208,10 +208,10 @@ class WitnessPublisher:
         """
         if restored:
             await self.witness.put(restored)
-            await self._record(tenant_id, restored, anew=True)
+            await self._record_heads(tenant_id, restored, restart=True)
             self._known_heads(tenant_id).epoch = None
-        numbers = {_number(head) for head in restored}
-        return [one for one in restorations(await self.witness.heads(tenant_id)) if one.number in numbers]
+        numbers = {_restore_number(head) for head in restored}
+        return [item for item in restorations(await self.witness.heads(tenant_id)) if item.number in numbers]
 
     async def _restored_head(
         self, tenant_id: str, stream: str, number: int, heads: Sequence[WitnessedHead]
@@ -219,8 +219,8 @@ class WitnessPublisher:
         """Return the signed head of a stream just before the first entry that contradicts the witness."""
         entries = await self.stores.tenant(tenant_id).read(stream)
         verify_chain(tenant_id, stream, entries)
-        limits = _limits(heads)
-        wrong = [
+        limits = _restore_limits(heads)
+        contradicted = [
             head.seq
             for head in heads
             if _stream_and_number(head)[0] == stream
@@ -228,57 +228,58 @@ class WitnessPublisher:
             and head.seq
             and (head.seq > len(entries) or entries[head.seq - 1].hash != head.hash)
         ]
-        kept = min([len(entries), *(seq - 1 for seq in wrong)])
-        return self._signed(tenant_id, f"{stream}@{number}", kept, _hash_at(tenant_id, stream, entries, kept))
+        kept = min([len(entries), *(seq - 1 for seq in contradicted)])
+        return self._signed_head(tenant_id, f"{stream}@{number}", kept, _hash_at(tenant_id, stream, entries, kept))
 
     def _known_heads(self, tenant_id: str) -> KnownHeads:
         """Return the cached heads of a tenant. A full cache drops the least recently used tenant."""
         return keep_recent(self._known, tenant_id, KnownHeads(), MAX_KNOWN_TENANTS)
 
-    async def _unpublished(self, tenant_id: str, *, grow: bool = True) -> list[WitnessedHead]:
+    async def _unpublished_heads(self, tenant_id: str, *, grow: bool = True) -> list[WitnessedHead]:
         """Check the heads that the witness has, and return those that it lacks; without `grow` only check."""
         store, known = self.stores.tenant(tenant_id), self._known_heads(tenant_id)
-        found = await EPOCHS.one(store, EPOCH_KEY)
-        epoch = found.body.id if found else ""
+        stored = await EPOCHS.one(store, EPOCH_KEY)
+        epoch = stored.body.id if stored else ""
         if known.epoch != epoch:
-            return await self._reread(store, tenant_id, known, epoch, grow=grow)
+            return await self._reread_witness(store, tenant_id, known, epoch, grow=grow)
         try:
-            return await self._grown_since(store, tenant_id, known, grow=grow)
+            return await self._heads_after(store, tenant_id, known, grow=grow)
         except ChainBroken as broken:
             # A restore can have been recorded in between; only the witness shows it.
             try:
-                return await self._reread(store, tenant_id, known, epoch, grow=grow)
+                return await self._reread_witness(store, tenant_id, known, epoch, grow=grow)
             except Unavailable:
                 raise broken from None
 
-    async def _reread(
+    async def _reread_witness(
         self, store: Store, tenant_id: str, known: KnownHeads, epoch: str, *, grow: bool
     ) -> list[WitnessedHead]:
         heads = await self.witnessed_heads(tenant_id)
-        before = max(map(_number, known.heads.values()), default=0)
+        before = max(map(_restore_number, known.heads.values()), default=0)
         for head in heads:
             known.learn(head)
-        grown = await self._grown_since(store, tenant_id, known, grow=grow)
+        new_heads = await self._heads_after(store, tenant_id, known, grow=grow)
         # An epoch is recorded before its heads are published; until they are, the witness is read each time.
-        if known.epoch is None or not heads or max(map(_number, heads)) > before:
+        if known.epoch is None or not heads or max(map(_restore_number, heads)) > before:
             known.epoch = epoch
-        return grown
+        return new_heads
 
-    async def _grown_since(self, store: Store, tenant_id: str, known: KnownHeads, *, grow: bool) -> list[WitnessedHead]:
+    async def _heads_after(self, store: Store, tenant_id: str, known: KnownHeads, *, grow: bool) -> list[WitnessedHead]:
         names = {stream: stream for stream in STREAMS}
-        for head in sorted(known.heads.values(), key=_number):
+        for head in sorted(known.heads.values(), key=_restore_number):
             names[_stream_and_number(head)[0]] = head.stream
         if not grow:
             for head in (known.heads[name] for name in names.values() if name in known.heads):
                 _check_signature(head, self.keys)
                 await _check_stored(store, head)
             return []
-        grown = [
-            await self._grown(store, tenant_id, stream, name, known.heads.get(name)) for stream, name in names.items()
+        new_heads = [
+            await self._grown_head(store, tenant_id, stream, name, known.heads.get(name))
+            for stream, name in names.items()
         ]
-        return [head for head in grown if head]
+        return [head for head in new_heads if head]
 
-    async def _grown(
+    async def _grown_head(
         self, store: Store, tenant_id: str, stream: str, name: str, witnessed: WitnessedHead | None
     ) -> WitnessedHead | None:
         if witnessed:
@@ -292,9 +293,9 @@ class WitnessPublisher:
             verify_chain(tenant_id, stream, entries[1:], after=entries[0])
         if not entries or (witnessed and entries[-1].seq <= witnessed.seq):
             return None
-        return self._signed(tenant_id, name, entries[-1].seq, entries[-1].hash)
+        return self._signed_head(tenant_id, name, entries[-1].seq, entries[-1].hash)
 
-    def _signed(self, tenant_id: str, name: str, seq: int, head: str) -> WitnessedHead:
+    def _signed_head(self, tenant_id: str, name: str, seq: int, head: str) -> WitnessedHead:
         kid, signature = self.keys.sign("head", head_payload(tenant_id, name, seq, head))
         return WitnessedHead(tenant_id, name, seq, head, kid, signature.hex(), self.clock.now_us())
 
@@ -318,10 +319,10 @@ async def verify_witnessed(store: Store, tenant_id: str, heads: Sequence[Witness
         ChainBroken: an entry is missing or differs, or the runtime never signed a head; the error names the first one.
     """
     for head in heads:
-        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream):
+        if head.tenant != tenant_id or not _STREAM_NAME.fullmatch(head.stream):
             raise ChainBroken(head.stream[:64], head.seq, "was witnessed for another tenant or an unknown stream")
         _check_signature(head, keys)
-    limits = _limits(heads)
+    limits = _restore_limits(heads)
     for head in heads:
         if head.seq <= limits[head.stream]:
             await _check_stored(store, head)
@@ -329,44 +330,44 @@ async def verify_witnessed(store: Store, tenant_id: str, heads: Sequence[Witness
 
 def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
     """Return, by stream, the number of the last entry that the witness has. Only heads after the last restore count."""
-    furthest: dict[str, tuple[int, int]] = {}
+    lengths: dict[str, tuple[int, int]] = {}
     for head in heads:
         stream, number = _stream_and_number(head)
-        furthest[stream] = max(furthest.get(stream, (0, 0)), (number, head.seq))
-    return {stream: seq for stream, (_, seq) in furthest.items()}
+        lengths[stream] = max(lengths.get(stream, (0, 0)), (number, head.seq))
+    return {stream: seq for stream, (_, seq) in lengths.items()}
 
 
 def restorations(heads: Iterable[WitnessedHead], *, whole: bool = True) -> list[Restoration]:
     """Return the restores that these heads record, in order. Without `whole` the first heads can be missing, so a
     restore counts only if a head from before it is there.
     """
-    known: dict[str, dict[int, list[WitnessedHead]]] = {}
+    by_stream: dict[str, dict[int, list[WitnessedHead]]] = {}
     for head in heads:
         stream, number = _stream_and_number(head)
-        known.setdefault(stream, {}).setdefault(number, []).append(head)
-    made: list[Restoration] = []
-    for stream, by_number in known.items():
-        reach = 0
-        for number, same in sorted(by_number.items()):
-            first = min(same, key=lambda head: head.seq)
-            if number and (whole or reach):
-                made.append(Restoration(number, stream, first.seq, reach, first.at_us))
-            reach = max(head.seq for head in same)
-    return sorted(made)
+        by_stream.setdefault(stream, {}).setdefault(number, []).append(head)
+    restores: list[Restoration] = []
+    for stream, by_number in by_stream.items():
+        reached = 0
+        for number, group in sorted(by_number.items()):
+            first = min(group, key=lambda head: head.seq)
+            if number and (whole or reached):
+                restores.append(Restoration(number, stream, first.seq, reached, first.at_us))
+            reached = max(head.seq for head in group)
+    return sorted(restores)
 
 
-def _limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
+def _restore_limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
     """Return, by stream name, the last entry that its heads must match: later restores kept all up to it."""
-    cuts: dict[tuple[str, int], int] = {}
+    kept_lengths: dict[tuple[str, int], int] = {}
     for head in heads:
         place = _stream_and_number(head)
-        cuts[place] = min(cuts.get(place, head.seq), head.seq)
+        kept_lengths[place] = min(kept_lengths.get(place, head.seq), head.seq)
     return {
         head.stream: min(
             (
                 kept
-                for (stream, number), kept in cuts.items()
-                if stream == _stream_and_number(head)[0] and number > _number(head)
+                for (stream, number), kept in kept_lengths.items()
+                if stream == _stream_and_number(head)[0] and number > _restore_number(head)
             ),
             default=2**63,
         )
@@ -376,11 +377,11 @@ def _limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
 
 def _stream_and_number(head: WitnessedHead) -> tuple[str, int]:
     """Return the stream of a head, and the number of the restore that the head comes after (0: no restore)."""
-    named = _NAME.fullmatch(head.stream)
-    return (named[1], int(named[2] or 0)) if named else (head.stream, 0)
+    match = _STREAM_NAME.fullmatch(head.stream)
+    return (match[1], int(match[2] or 0)) if match else (head.stream, 0)
 
 
-def _number(head: WitnessedHead) -> int:
+def _restore_number(head: WitnessedHead) -> int:
     return _stream_and_number(head)[1]
 
 
@@ -389,10 +390,10 @@ def _hash_at(tenant_id: str, stream: str, entries: Sequence[Entry], seq: int) ->
 
 
 def _check_signature(head: WitnessedHead, keys: Keys) -> None:
-    named = _NAME.fullmatch(head.stream)
-    known = named and head.seq >= (0 if named[2] else 1)
+    match = _STREAM_NAME.fullmatch(head.stream)
+    is_valid_name = match and head.seq >= (0 if match[2] else 1)
     signed = (head.seq, head.hash, head.kid, head.signature)
-    if not known or not is_signed(signed, head.tenant, head.stream, keys, at_us=head.at_us):
+    if not is_valid_name or not is_signed(signed, head.tenant, head.stream, keys, at_us=head.at_us):
         raise ChainBroken(head.stream[:64], head.seq, f"of `{head.tenant}` was witnessed with an invalid signature")
 
 
@@ -403,16 +404,16 @@ async def _check_stored(store: Store, head: WitnessedHead) -> None:
 
 
 def _check_entry(head: WitnessedHead, stored: Mapping[int, Entry]) -> None:
-    when = datetime.fromtimestamp(head.at_us / 1e6, UTC).isoformat(timespec="seconds")
+    time = datetime.fromtimestamp(head.at_us / 1e6, UTC).isoformat(timespec="seconds")
     stream = _stream_and_number(head)[0]
     if head.seq == 0:
         return
     if head.seq not in stored:
-        mend = "bring back the store that has it, or record the loss with `contextos store restored`"
-        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {when}; {mend}")
+        remedy = "bring back the store that has it, or record the loss with `contextos store restored`"
+        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {time}; {remedy}")
     if stored[head.seq].hash != head.hash:
         raise ChainBroken(
             stream,
             head.seq,
-            f"of `{head.tenant}` is not what was witnessed at {when}; keep both, and find out who changed it",
+            f"of `{head.tenant}` is not what was witnessed at {time}; keep both, and find out who changed it",
         )

@@ -96,30 +96,30 @@ def identity_query(request: InvokeRequest) -> dict[str, str]:
 async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
     """Look up the run's user and agent in the directory, and sign the run's identity token. Returns both as JSON."""
     now_us = environment.journal.time_us
-    known = await look_up(environment.ports.directory, request, now_us)
-    if known is None:
+    principals = await look_up(environment.ports.directory, request, now_us)
+    if principals is None:
         return {"principals": None}
-    keys, issuer, stated = environment.ports.keys, f"contextos:{environment.deployment.profile}", None
+    keys, issuer, claim_fault = environment.ports.keys, f"contextos:{environment.deployment.profile}", None
     if request.agent.identity_claim is not None:
         claim = request.agent.identity_claim
-        stated = stated_claim_fault(
+        claim_fault = stated_claim_fault(
             claim, keys, issuer=issuer, audience=AUDIENCE, run_id=environment.journal.run_id, now_us=now_us
         )
-    minted = mint_claim(
+    signed_claim = mint_claim(
         keys=keys,
         issuer=issuer,
         audience=AUDIENCE,
         tenant_id=request.tenant_id,
         run_id=environment.journal.run_id,
         session_id=request.session_id,
-        agent_urn=known.agent.agent_urn,
-        chain=principal_chain(request, known),
-        scopes=scopes_in_force(request, known) | known.agent.platform,
+        agent_urn=principals.agent.agent_urn,
+        chain=principal_chain(request, principals),
+        scopes=scopes_in_force(request, principals) | principals.agent.platform,
         now_us=environment.ports.clock.now_us(),
         ttl_s=environment.deployment.limits.claim_ttl_s,
     )
-    answer = {"principals": known.to_json(), "claim": minted.claim.to_json()}
-    return {**answer, "claim_fault": stated} if stated else answer
+    answer = {"principals": principals.to_json(), "claim": signed_claim.claim.to_json()}
+    return {**answer, "claim_fault": claim_fault} if claim_fault else answer
 
 
 async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
@@ -129,15 +129,15 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     environment.barrier.forget()
     environment.barrier.expect(active=True)
     snapshot = await environment.sources.knowledge.snapshot()
-    found = await environment.barrier.found(active=True, lines=((snapshot, 0),))
+    documents = await environment.barrier.found(active=True, lines=((snapshot, 0),))
     pinned = await environment.artifacts.catalog.pin(
-        request.context_pack_refs, definitions, intent=request.input.intent, environment=served, looked=found
+        request.context_pack_refs, definitions, intent=request.input.intent, environment=served, looked=documents
     )
     answer = with_code(pinned, environment)
     return {
         **answer,
         "snapshot": snapshot,
-        "snapshot_line": max((line.seq for line in found.lines if line.key == snapshot), default=0),
+        "snapshot_line": max((entry.seq for entry in documents.lines if entry.key == snapshot), default=0),
         "semantics": environment.deployment.semantics,
         "runtime_version": environment.deployment.runtime_version,
         "profile": environment.deployment.profile,
@@ -147,13 +147,13 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
 
 def other_environment(request: InvokeRequest, environment: RunEnvironment) -> Failure | None:
     """Return the failure of a request that names an environment which this deployment does not serve."""
-    asked, served = str(request.environment), environment.deployment.environment
+    requested, served = str(request.environment), environment.deployment.environment
     if request.environment in (None, served):
         return None
     remedy = f"name `{served}` or none here"
-    if asked in ENVIRONMENTS:
-        remedy += f", or send the request to the deployment of `{asked}`"
-    detail = f"the request is for the environment `{asked[:80]}`, and this deployment serves `{served}`; {remedy}"
+    if requested in ENVIRONMENTS:
+        remedy += f", or send the request to the deployment of `{requested}`"
+    detail = f"the request is for the environment `{requested[:80]}`, and this deployment serves `{served}`; {remedy}"
     return Failure(code="other_environment", detail=detail, pointer="/environment")
 
 
@@ -184,22 +184,22 @@ def build_scope(
     roles = frozenset({principals.user.role, *principals.user.roles})
     platform, acts_for_user = principals.agent.platform, request.user.delegation is not None
     rights = (roles, scopes, platform, acts_for_user, request.runtime.tools)
-    shown = made.surfaces.get(rights)
-    if shown is None:
+    visible = made.surfaces.get(rights)
+    if visible is None:
         capabilities, asked_for = made.capabilities, request.runtime.tools
-        found = surface(
+        computed = surface(
             loaded.pack, capabilities, roles, scopes, platform, acts_for_user=acts_for_user, asked_for=asked_for
         )
-        shown = made.surfaces.keep(rights, found)
+        visible = made.surfaces.keep(rights, computed)
     user, agent = principals.user.to_json(), principals.agent.to_json()
     request_fields = environment.journal.log()[0].body["request"]
-    about = {
+    run_facts = {
         "run_id": run.run_id,
         "safety_mode": run.safety_mode,
         "environment": environment.deployment.environment,
         "mode": request.mode,
     }
-    granted = frozenset(entry.capability_id for entry in shown if entry.granted)
+    granted = frozenset(entry.capability_id for entry in visible if entry.granted)
     return RunScope(
         received=ReceivedRequest(request, request_fields),
         run=run,
@@ -217,23 +217,23 @@ def build_scope(
             models=loaded.models,
         ),
         tools=ToolAccess(made.capabilities, granted, surfaced=frozenset()),
-        facts=policy_facts(request, request_fields, user, agent, about),
-        session=_session(request, principals, loaded, environment),
-    ), shown
+        facts=policy_facts(request, request_fields, user, agent, run_facts),
+        session=_session_window(request, principals, loaded, environment),
+    ), visible
 
 
-def _session(
+def _session_window(
     request: InvokeRequest, principals: Principals, loaded: LoadedArtifacts, environment: RunEnvironment
 ) -> SessionWindow:
     """Return the time limit of a run, in every mode: the lowest one that is set, counted from when the run was
     received.
     """
-    stated = (
+    limits = (
         request.runtime.max_session_duration_ms,
         loaded.pack.pack_meta.max_session_duration_ms,
         environment.deployment.limits.max_session_duration_ms,
     )
-    lowest, _ = intents.lowest_of(SESSION_LIMIT, min(limit for limit in stated if limit is not None), principals)
+    lowest, _ = intents.lowest_of(SESSION_LIMIT, min(limit for limit in limits if limit is not None), principals)
     return SessionWindow(int(lowest), environment.journal.log()[0].at_us + int(lowest) * 1_000)
 
 
@@ -271,13 +271,13 @@ def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tupl
     """Return the entity ids (CEIDs) that `subjects` name, with bindings read from `sources`.
     A subject that does not resolve, or not to a CEID, is left out.
     """
-    found = []
+    ceids = []
     for subject in subjects:
         value = resolve_binding(subject.binding, sources)
         name = f"{subject.type}:{value}" if subject.type else value
         if isinstance(value, str) and CEID.fits(name, sealed=True):
-            found.append(name)
-    return tuple(found)
+            ceids.append(name)
+    return tuple(ceids)
 
 
 def parsed_request(raw: bytes | str | Mapping[str, Any]) -> InvokeRequest:
@@ -302,12 +302,12 @@ def compared_request(fields: Mapping[str, Any]) -> dict[str, Any]:
     body = {name: value for name, value in fields.items() if name != "trace"}
     if "hop" in body:
         body["hop"] = {"chain": body["hop"]["chain"]}
-    refused = body["agent"].get("token_ref") == UNKNOWN_AGENT_TOKEN
-    left_out = ("identity_claim",) if refused else ("token_ref", "identity_claim")
-    body["agent"] = {k: v for k, v in body["agent"].items() if k not in left_out}
+    is_unlisted = body["agent"].get("token_ref") == UNKNOWN_AGENT_TOKEN
+    omitted = ("identity_claim",) if is_unlisted else ("token_ref", "identity_claim")
+    body["agent"] = {name: value for name, value in body["agent"].items() if name not in omitted}
     if body["user"].get("delegation"):
         body["user"] = {
             **body["user"],
-            "delegation": {k: v for k, v in body["user"]["delegation"].items() if k != "token_ref"},
+            "delegation": {name: value for name, value in body["user"]["delegation"].items() if name != "token_ref"},
         }
     return body

@@ -29,7 +29,7 @@ async def checkpoint(
     if scope.session is None or scope.received.request.mode != "long_running":
         return
     log = environment.journal.log()
-    reached = SessionCheckpoint(
+    state = SessionCheckpoint(
         checkpoint=1 + len(environment.journal.account.of("session.checkpointed")),
         session_id=scope.run.session_id,
         run_id=scope.run.run_id,
@@ -44,5 +44,5 @@ async def checkpoint(
         budget_used=BudgetUsage(**budget_usage(environment.used())),
         deadline_us=scope.session.deadline_us,
     )
-    environment.journal.derive("session.checkpointed", str(reached.checkpoint), reached.to_json())
+    environment.journal.derive("session.checkpointed", str(state.checkpoint), state.to_json())
     await environment.journal.commit()

@@ -36,53 +36,52 @@ def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str,
     if "failure" in pin_set:
         return pin_set
     adapters = [name.removeprefix(ADAPTER) for name in pin_set["pins"] if name.startswith(ADAPTER)]
-    imports = [name for one in adapters if (name := PACKAGES + one) in environment.ports.packages]
+    imports = [name for adapter_id in adapters if (name := PACKAGES + adapter_id) in environment.ports.packages]
     code = code_now([RUNTIME, *[CODE + name for name in adapters], *imports], environment)
-    unknown = [name for name, digest in code.items() if digest is None]
-    if unknown:
+    unreadable = [name for name, digest in code.items() if digest is None]
+    if unreadable:
         reason = "its source cannot be read; load the adapter from a file"
-        if unknown[0].startswith(PACKAGES):
+        if unreadable[0].startswith(PACKAGES):
             reason = "a file that it imports changed since this process loaded it; start the process again"
-        detail = f"`{unknown[0]}` cannot be pinned, because {reason}"
+        detail = f"`{unreadable[0]}` cannot be pinned, because {reason}"
         return {"failure": {"code": "unknown_ref", "detail": detail}}
     return {**pin_set, "pins": {**pin_set["pins"], **code}}
 
 
 def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, str | None]:
-    """Return the current digest of each pin in `names` that is about code, looked at anew. Other names are left out."""
+    """Return the current digest of each pin in `names` that is about code, read anew. Other names are left out."""
     code, packages = environment.ports.code, environment.ports.packages
     environment.looked.clear()
     return {
-        name: _imported_now(packages[name], environment) if name in packages else code.get(name)
+        name: _imports_digest(packages[name], environment) if name in packages else code.get(name)
         for name in names
         if name == RUNTIME or name.startswith((CODE, PACKAGES))
     }
 
 
-def _imported_now(look: Callable[[], str | None], environment: RunEnvironment) -> str | None:
-    """Return the digest that a look at files finds, or found since the last barrier and less than `LOOK_SHARED_US` ago.
-
-    Adapters of one file share what they import, so its files are read once.
+def _imports_digest(read_digest: Callable[[], str | None], environment: RunEnvironment) -> str | None:
+    """Return the digest that `read_digest` returns. A digest that was read since the last barrier and less than
+    `LOOK_SHARED_US` ago is used again, because adapters of one file share what they import.
     """
     barriers, now_us = environment.journal.barriers, environment.ports.clock.now_us()
-    known = environment.looked.get(look)
-    if known is None or known[0] != barriers or not 0 <= now_us - known[1] < LOOK_SHARED_US:
-        known = environment.looked[look] = barriers, now_us, look()
-    return known[2]
+    cached = environment.looked.get(read_digest)
+    if cached is None or cached[0] != barriers or not 0 <= now_us - cached[1] < LOOK_SHARED_US:
+        cached = environment.looked[read_digest] = barriers, now_us, read_digest()
+    return cached[2]
 
 
 async def pins_now(
     pins: Collection[str], environment: RunEnvironment, looked: Looked = None
 ) -> tuple[int, dict[str, str | None]]:
     """Return the version of the active set, and the digest of each of these pins as of now, as `Catalog.pins_now`."""
-    adapters, (used, published, code) = environment.ports.adapters, _parted(tuple(pins))
-    definitions = {name: one.describe() for name in used if (one := adapters.get(name)) is not None}
-    version, now = await environment.artifacts.catalog.pins_now(published, definitions, looked)
-    return version, now | code_now(code, environment)
+    adapters, (used, published, code) = environment.ports.adapters, _split_pins(tuple(pins))
+    definitions = {name: adapter.describe() for name in used if (adapter := adapters.get(name)) is not None}
+    version, digests = await environment.artifacts.catalog.pins_now(published, definitions, looked)
+    return version, digests | code_now(code, environment)
 
 
 @lru_cache(maxsize=16)
-def _parted(pins: tuple[str, ...]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+def _split_pins(pins: tuple[str, ...]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
     """Split the names of pins into ids of adapters, names that the catalog knows, and names of pins of code."""
     published = tuple(name for name in pins if not name.startswith((CODE, PACKAGES)))
     code = tuple(name for name in pins if name == RUNTIME or name not in published)
@@ -99,25 +98,25 @@ async def recheck_preconditions(
     admitted = scope.identity.principals
 
     async def look() -> dict[str, Any]:
-        known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
+        principals = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
         # If the policies get a later version, the commit before the sending fails.
         version, now = await pins_now(pins, environment, await environment.barrier.found(active=True))
         return {
-            "principals": admitted.looked_up_again(known),
+            "principals": admitted.looked_up_again(principals),
             "policies_version": version,
-            "changed": [] if now == pins else sorted(one for one in {**pins, **now} if now.get(one) != pins.get(one)),
+            "changed": [] if now == pins else sorted(pin for pin in {**pins, **now} if now.get(pin) != pins.get(pin)),
         }
 
     query = {"user_id": admitted.user.user_id, "agent_id": admitted.agent.agent_id, "pins": pins}
-    found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
+    answer = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
     failure = None
-    now = admitted.of_later(found["principals"])
-    if now is None or not now.same_as(admitted):
+    current = admitted.of_later(answer["principals"])
+    if current is None or not current.same_as(admitted):
         failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
-    elif found["changed"]:
-        detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
+    elif answer["changed"]:
+        detail = f"since the run was admitted `{answer['changed'][0]}` changed or was withdrawn"
         failure = Failure(code="unknown_ref", detail=detail)
-    return failure, ACTIVE_SETS.check(ACTIVE_SET_KEY, found["policies_version"])
+    return failure, ACTIVE_SETS.check(ACTIVE_SET_KEY, answer["policies_version"])
 
 
 def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> str:
@@ -138,13 +137,13 @@ class PinnedAdapters(Mapping[str, Adapter]):
     def __getitem__(self, name: str) -> Adapter:
         ports, packages = self.environment.ports, PACKAGES + name
         adapter, code = ports.adapters[name], ports.code.get(CODE + name)
-        unchanged = code is not None and code == self.pins.get(CODE + name)
+        is_unchanged = code is not None and code == self.pins.get(CODE + name)
         # The recorded and the current code can differ in whether they import anything.
-        if unchanged and packages in self.pins:
-            look = ports.packages.get(packages)
-            imported = _imported_now(look, self.environment) if look is not None else None
-            unchanged = imported is not None and imported == self.pins[packages]
-        return adapter if unchanged else ChangedAdapter(name, adapter)
+        if is_unchanged and packages in self.pins:
+            read_digest = ports.packages.get(packages)
+            imported = _imports_digest(read_digest, self.environment) if read_digest is not None else None
+            is_unchanged = imported is not None and imported == self.pins[packages]
+        return adapter if is_unchanged else ChangedAdapter(name, adapter)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.environment.ports.adapters)
@@ -164,10 +163,10 @@ class ChangedAdapter:
         return self.adapter.describe()
 
     async def call(self, *_: Any, **__: Any) -> AdapterReply:
-        raise self._refused()
+        raise self._changed_error()
 
     async def lookup(self, *_: Any, **__: Any) -> AdapterReply | None:
-        raise self._refused()
+        raise self._changed_error()
 
-    def _refused(self) -> Unavailable:
+    def _changed_error(self) -> Unavailable:
         return Unavailable(self.adapter_id, "its code changed since the run was admitted; send a new request")

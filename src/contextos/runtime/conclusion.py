@@ -34,18 +34,16 @@ def end_contradictions(
     """Return why the run cannot end as `end` after what it did, or nothing. `made` are the steps of decisions that were
     made before; this end is not about them.
     """
-    effects = [one for one in journal.account.effects.values() if one["step_id"] not in made]
-    known = scope.tools.capabilities.items() if scope and journal.account.last("call.asked") else ()
-    writes = {name for name, one in known if one.definition.kind == "write"}
-    undone = journal.account.undone_call(writes) if writes else None
-    why = end_contradiction(end, effects, undone)
-    return (Failure(code="must_escalate", detail=why),) if why else ()
+    effects = [effect for effect in journal.account.effects.values() if effect["step_id"] not in made]
+    tools = scope.tools.capabilities.items() if scope and journal.account.last("call.asked") else ()
+    writes = {name for name, capability in tools if capability.definition.kind == "write"}
+    missed_call = journal.account.undone_call(writes) if writes else None
+    reason = end_contradiction(end, effects, missed_call)
+    return (Failure(code="must_escalate", detail=reason),) if reason else ()
 
 
 def agreed(outcome: RunOutcome, scope: RunScope | None, journal: Journal, made: Set[str] = frozenset()) -> RunOutcome:
-    """Return `outcome` if it agrees with what the run did; else the same one as `escalated`, with the
-    contradictions.
-    """
+    """Return `outcome` if it agrees with what the run did; else the outcome as `escalated`, with the contradictions."""
     assert outcome.end is not None, "a run that ends has an end"
     failures = end_contradictions(outcome.end, scope, journal, made)
     return replace(outcome, end="escalated", failures=(*outcome.failures, *failures)) if failures else outcome
@@ -59,12 +57,12 @@ def decide_outcome(
     The run also proposes what is to be remembered of it.
     """
     sources, decisions = _sources(admitted, attempt), decisions_of(admitted.template(attempt.plan), attempt.plan)
-    outcome = _outcome(admitted, attempt, decisions, sources, environment.journal)
+    outcome = _run_outcome(admitted, attempt, decisions, sources, environment.journal)
     outcome = _consolidate(admitted, attempt, outcome, sources, environment)
-    return outcome, _earlier(attempt, outcome, decisions)
+    return outcome, _earlier_outcomes(attempt, outcome, decisions)
 
 
-def _outcome(
+def _run_outcome(
     admitted: AdmittedRun, attempt: Attempt, decisions: Sequence[Decision], sources: Mapping[str, Any], journal: Journal
 ) -> RunOutcome:
     """Return how the run ends, from its last score and what it did."""
@@ -82,24 +80,24 @@ def _outcome(
         {name: value for name, value in values.items() if value is not MISSING},
         bound_ceids(template.subjects, sources),
         strategy=f"{by}:{template.template_id}@{template.version}",
-        alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
+        alternatives=tuple(f"{item.template_id}@{item.version}" for item in admitted.templates if item is not template),
         scorecard=attempt.scorecard,
         decision=last_decision(template, attempt.plan, decisions),
     )
-    made = [one.steps for one in decisions[:-1] if _is_made(one, attempt, failures)]
-    return agreed(outcome, admitted.scope, journal, frozenset[str]().union(*made))
+    done_steps = [decision.steps for decision in decisions[:-1] if _is_made(decision, attempt, failures)]
+    return agreed(outcome, admitted.scope, journal, frozenset[str]().union(*done_steps))
 
 
 def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, ...]:
     """Return the decisions of a run in the order of its plan, or of its template if it has no plan. Each decision
     governs the steps above `read_only` after its checkpoint.
     """
-    known = plan or template
-    keys = list(dict.fromkeys(point.decision_id for point in known.decision_checkpoints))
-    governing = governing_decisions(known)
-    governed = {step.id: governing.get(step.id) for step in known.steps if step.approval_mode != "read_only"}
+    source = plan or template
+    keys = list(dict.fromkeys(point.decision_id for point in source.decision_checkpoints))
+    governing = governing_decisions(source)
+    keys_by_step = {step.id: governing.get(step.id) for step in source.steps if step.approval_mode != "read_only"}
     return tuple(
-        Decision(key, frozenset(step for step, by in governed.items() if by == key), last=key == keys[-1])
+        Decision(key, frozenset(step for step, by in keys_by_step.items() if by == key), last=key == keys[-1])
         for key in keys
     )
 
@@ -111,13 +109,13 @@ def last_decision(template: TaskTemplate, plan: Plan | None, decisions: Sequence
     if not decisions:
         return None
     steps = {step.id for step in (plan or template).steps}
-    return changed(decisions[-1], steps=frozenset(steps.difference(*[one.steps for one in decisions[:-1]])))
+    return changed(decisions[-1], steps=frozenset(steps.difference(*[decision.steps for decision in decisions[:-1]])))
 
 
 def waiting_decision(template: TaskTemplate, plan: Plan, step_id: str) -> Decision | None:
     """Return the decision that governs a step that waits."""
     decisions = decisions_of(template, plan)
-    governing = [one for one in decisions[:-1] if step_id in one.steps]
+    governing = [decision for decision in decisions[:-1] if step_id in decision.steps]
     return governing[0] if governing else last_decision(template, plan, decisions)
 
 
@@ -137,24 +135,24 @@ def waiting_record(
     return current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))
 
 
-def _earlier(attempt: Attempt, outcome: RunOutcome, decisions: Sequence[Decision]) -> list[RunOutcome]:
+def _earlier_outcomes(attempt: Attempt, outcome: RunOutcome, decisions: Sequence[Decision]) -> list[RunOutcome]:
     """Return how each decision before the last one ended. A decision whose steps are all done is made, even if a later
     step failed; every other one ends as the run does.
     """
-    ended = []
+    outcomes = []
     for decision in decisions[:-1]:
-        made = _is_made(decision, attempt, outcome.failures)
-        end: End | None = "completed" if made else outcome.end
-        failures = () if made else outcome.failures
-        ended.append(replace(outcome, end=end, failures=failures, decision=decision))
-    return ended
+        is_made = _is_made(decision, attempt, outcome.failures)
+        end: End | None = "completed" if is_made else outcome.end
+        failures = () if is_made else outcome.failures
+        outcomes.append(replace(outcome, end=end, failures=failures, decision=decision))
+    return outcomes
 
 
 def _is_made(decision: Decision, attempt: Attempt, failures: Sequence[Failure]) -> bool:
     """Return whether a decision before the last one is made although the run failed after it."""
     done = {step for step, result in attempt.execution.results.items() if result.status in ("ok", "completed")}
-    failed = {failure.step_id for failure in failures}
-    return bool(failures) and bool(decision.steps) and decision.steps <= done and not decision.steps & failed
+    failed_steps = {failure.step_id for failure in failures}
+    return bool(failures) and bool(decision.steps) and decision.steps <= done and not decision.steps & failed_steps
 
 
 def _consolidate(
@@ -173,12 +171,12 @@ def _consolidate(
     results = attempt.execution.results.values()
     refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
-    for remembered in admitted.template(attempt.plan).memory:
-        entity = bound_ceids((remembered.entity,), sources)
-        binding = binding_of(remembered.value)
-        value = remembered.value if binding is None else resolve_binding(binding, sources)
+    for memory in admitted.template(attempt.plan).memory:
+        entity = bound_ceids((memory.entity,), sources)
+        binding = binding_of(memory.value)
+        value = memory.value if binding is None else resolve_binding(binding, sources)
         if entity and value is not MISSING:
-            bound.append(BoundMemory(remembered, entity[0], value, refs, 1))
+            bound.append(BoundMemory(memory, entity[0], value, refs, 1))
     evidence = attempt.execution.evidence
     consent = evidence.get("memory_consent")
     proposals = propose_memories(
@@ -213,12 +211,14 @@ async def conclude(
     did becomes an escalation.
     """
     journal = environment.journal
-    made = frozenset[str]().union(*(one.decision.steps for one in earlier if one.end == "completed" and one.decision))
-    outcome = agreed(outcome, scope, journal, made)
-    for one in earlier:
-        assert one.decision is not None, "an earlier decision has a key"
-        record = current_record(environment, request, scope, one)
-        journal.derive("record.revised", f"final/{one.decision.key}", record)
+    done_steps = frozenset[str]().union(
+        *(previous.decision.steps for previous in earlier if previous.end == "completed" and previous.decision)
+    )
+    outcome = agreed(outcome, scope, journal, done_steps)
+    for previous in earlier:
+        assert previous.decision is not None, "an earlier decision has a key"
+        record = current_record(environment, request, scope, previous)
+        journal.derive("record.revised", f"final/{previous.decision.key}", record)
     record = current_record(environment, request, scope, outcome)
     journal.derive("record.revised", "final", record)
     journal.derive("replay.packed", "", {"replay_packet_id": record["replay"]["replay_id"]})

@@ -41,7 +41,7 @@ async def exchange_or_failure(
         return await exchange_credential(environment, scope, capability, tool_call_id, timeout_ms)
     except Unavailable as error:
         detail = f"no credential was issued, so nothing was sent: {error}"
-        return replace(_failed("tool_failed", detail), outage=detail)
+        return replace(_failure("tool_failed", detail), outage=detail)
 
 
 async def exchange_credential(
@@ -54,41 +54,43 @@ async def exchange_credential(
     """
     port, required = environment.ports.credentials, frozenset(capability.definition.required_scopes)
     if port is None:
-        return _failed("identity_refused", "this deployment has no issuer of credentials; name one in `[credentials]`")
+        return _failure("identity_refused", "this deployment has no issuer of credentials; name one in `[credentials]`")
     request, now_us = scope.received.request, environment.journal.time_us
-    known = await look_up(environment.ports.directory, request, now_us)
-    if known is None or not known.same_as(scope.identity.principals):
-        return _failed("identity_refused", "since the run was admitted the user or the agent changed")
-    if known.agent.lifecycle != "active" or known.delegation is None or not known.user.delegation_live:
-        return _failed("identity_refused", "the user's delegation is not live; ask for it again")
+    principals = await look_up(environment.ports.directory, request, now_us)
+    if principals is None or not principals.same_as(scope.identity.principals):
+        return _failure("identity_refused", "since the run was admitted the user or the agent changed")
+    if principals.agent.lifecycle != "active" or principals.delegation is None or not principals.user.delegation_live:
+        return _failure("identity_refused", "the user's delegation is not live; ask for it again")
     if not required or not required <= scope.identity.scopes:
-        return _failed("identity_refused", "the user and the agent have not all scopes that the tool requires")
-    wanted = _request(environment, scope, capability, tool_call_id)
-    redact = SecretRedactor((wanted.subject_token, wanted.actor_token)).redact
-    issued: Any = None
+        return _failure("identity_refused", "the user and the agent have not all scopes that the tool requires")
+    credential_request = _credential_request(environment, scope, capability, tool_call_id)
+    redact = SecretRedactor((credential_request.subject_token, credential_request.actor_token)).redact
+    answer: Any = None
     # The port can be foreign code, which can raise any exception, or hang.
     timeout_ms = min(timeout_ms, EXCHANGE_TTL_S * 1_000)
     call = CallContext(scope.run.tenant_id, scope.run.run_id, tool_call_id, None, 0, timeout_ms)
     with ForeignFaults(port.issuer, "exchange", call, ignore_fault, is_read=True, passing=frozenset({Unavailable})):
         try:
-            issued = await environment.ports.concurrency.within(call.timeout_ms, partial(port.exchange, wanted))
-        except InvalidInput as refused:
-            said = redact(str(refused))
-            return _failed("identity_refused", f"`{port.issuer}` issued no credential: {said}"[:2_000])
+            answer = await environment.ports.concurrency.within(
+                call.timeout_ms, partial(port.exchange, credential_request)
+            )
+        except InvalidInput as refusal:
+            reason = redact(str(refusal))
+            return _failure("identity_refused", f"`{port.issuer}` issued no credential: {reason}"[:2_000])
         except Unavailable as error:
             raise Unavailable(port.issuer, redact(str(error))) from None
-    if fault := _fault(issued, wanted, environment.ports.clock.now_us()):
-        return _failed("identity_refused", f"`{port.issuer}` issued a credential that is refused: {fault}")
+    if fault := _credential_fault(answer, credential_request, environment.ports.clock.now_us()):
+        return _failure("identity_refused", f"`{port.issuer}` issued a credential that is refused: {fault}")
     credential = {
         "issuer": port.issuer,
-        "subject": known.user.user_id,
-        "actor": known.agent.agent_urn,
-        "audience": wanted.audience,
-        "scopes": sorted(issued.scopes),
-        "expires_at_us": issued.expires_at_us,
-        "reference": issued.reference,
+        "subject": principals.user.user_id,
+        "actor": principals.agent.agent_urn,
+        "audience": credential_request.audience,
+        "scopes": sorted(answer.scopes),
+        "expires_at_us": answer.expires_at_us,
+        "reference": answer.reference,
     }
-    return Exchanged({"credential": credential}, issued.token)
+    return Exchanged({"credential": credential}, answer.token)
 
 
 def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str) -> str:
@@ -98,7 +100,7 @@ def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capabi
         chain=scope.identity.chain,
         ttl_s=environment.deployment.limits.claim_ttl_s,
         jti=tool_call_id,
-        **_of_call(environment, scope, capability, capability.adapter.adapter_id),
+        **_call_claims(environment, scope, capability, capability.adapter.adapter_id),
     ).token
 
 
@@ -109,7 +111,7 @@ def hop_token(
     has none). Without a delegation the claim names no user. Each attempt has its own `jti`, because a partner may
     accept each one only once.
     """
-    common = _of_call(environment, scope, capability, audience)
+    common = _call_claims(environment, scope, capability, audience)
     acts_for_user = scope.received.request.user.delegation is not None
     return mint_hop_claim(
         tenant=tenant,
@@ -121,7 +123,7 @@ def hop_token(
     )
 
 
-def _of_call(environment: RunEnvironment, scope: RunScope, capability: Capability, audience: str) -> dict[str, Any]:
+def _call_claims(environment: RunEnvironment, scope: RunScope, capability: Capability, audience: str) -> dict[str, Any]:
     """Return what the claims of a call to `audience` have in common. The scopes are those that the call needs."""
     required = frozenset(capability.definition.required_scopes)
     return {
@@ -151,22 +153,22 @@ async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope,
             continue
         key = f"recheck/{action.key}/{fact.name}"
         quarantine_key = pinned_quarantine_key(scope.pinned.pins, capability)
-        look = partial(open_incidents, environment.ports.store, environment.ports.keys)
-        if await is_quarantined(environment.journal, capability, quarantine_key, look, key):
+        find_incidents = partial(open_incidents, environment.ports.store, environment.ports.keys)
+        if await is_quarantined(environment.journal, capability, quarantine_key, find_incidents, key):
             continue
 
         async def obtain(capability: Capability = capability, ref: str = fact.evidence_ref) -> dict[str, Any]:
             timeout_ms = capability.definition.timeout_s * 1_000
-            made = await exchange_credential(environment, scope, capability, ref.rsplit(":", 1)[1], timeout_ms)
-            tokens[ref] = made.token
-            return dict(made.answer)
+            exchanged = await exchange_credential(environment, scope, capability, ref.rsplit(":", 1)[1], timeout_ms)
+            tokens[ref] = exchanged.token
+            return dict(exchanged.answer)
 
-        asked = exchange_question(capability)
-        await environment.journal.record("credential.exchanged", key, asked, obtain)
+        question = exchange_question(capability)
+        await environment.journal.record("credential.exchanged", key, question, obtain)
     return tokens
 
 
-def _request(
+def _credential_request(
     environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str
 ) -> CredentialRequest:
     port, identity, limits = environment.ports.credentials, scope.identity, environment.deployment.limits
@@ -197,24 +199,24 @@ def _request(
     )
 
 
-def _fault(issued: Any, wanted: CredentialRequest, now_us: int) -> str | None:
+def _credential_fault(answer: Any, request: CredentialRequest, now_us: int) -> str | None:
     """Return how a credential differs from the request for it, or None. The port can be foreign code."""
-    if not isinstance(issued, Credential):
-        return f"it is a `{type(issued).__name__[:80]}`"
-    if not isinstance(issued.token, str) or len(issued.token) < MIN_SECRET_CHARS:
+    if not isinstance(answer, Credential):
+        return f"it is a `{type(answer).__name__[:80]}`"
+    if not isinstance(answer.token, str) or len(answer.token) < MIN_SECRET_CHARS:
         return "its token is too short to be kept out of answers"
-    if not isinstance(issued.scopes, tuple) or not all(isinstance(one, str) for one in issued.scopes):
+    if not isinstance(answer.scopes, tuple) or not all(isinstance(scope, str) for scope in answer.scopes):
         return "its scopes are no texts"
-    if set(issued.scopes) != set(wanted.scopes):
+    if set(answer.scopes) != set(request.scopes):
         return "its scopes are not those that the tool requires"
-    if type(issued.expires_at_us) is not int:
+    if type(answer.expires_at_us) is not int:
         return "its end is no number"
-    if not now_us < issued.expires_at_us <= now_us + wanted.ttl_s * 1_000_000:
-        return f"it counts for no time, or for longer than {wanted.ttl_s} s"
-    if not isinstance(issued.reference, str) or not AUTH_REF.fits(issued.reference, sealed=True):
+    if not now_us < answer.expires_at_us <= now_us + request.ttl_s * 1_000_000:
+        return f"it counts for no time, or for longer than {request.ttl_s} s"
+    if not isinstance(answer.reference, str) or not AUTH_REF.fits(answer.reference, sealed=True):
         return f"its reference is not of the form `{AUTH_REF.example}`"
     return None
 
 
-def _failed(code: FailureCode, detail: str) -> Exchanged:
+def _failure(code: FailureCode, detail: str) -> Exchanged:
     return Exchanged({"failure": Failure(code=code, detail=detail).to_json()})

@@ -176,7 +176,7 @@ class RunEnvironment:
     that this process has in memory; None in a replay. `at_question` is called with the check of whether the open
     question still holds, before the run waits for its answer. `at_compiled` is called with each context in full and the
     key of its entry, after the entry. `places` limits open questions and sessions; None: nothing is counted. `looked`
-    has, for each look at files (`RunPorts.packages`), the number of barriers before it, its time and its result.
+    has, for each function of `RunPorts.packages`, the number of barriers before its last call, the time and the digest.
     """
 
     journal: Journal
@@ -216,9 +216,9 @@ async def look_for_cancel(environment: RunEnvironment, before: str, *, again: bo
     """Look for a cancel request of the run, as `find_cancel` does. Without `again`, use what was found a moment ago."""
     if again:
         environment.barrier.forget()
-    found = await find_cancel(environment.journal, environment.barrier, cancels_of(environment), before)
+    cancel = await find_cancel(environment.journal, environment.barrier, cancels_of(environment), before)
     environment.barrier.forget()
-    return found
+    return cancel
 
 
 def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:

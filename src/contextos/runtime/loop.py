@@ -71,28 +71,28 @@ async def invoke_agent(
         return await conclude(request, None, admitted, environment)
     if cancelled := await look_for_cancel(environment, "context", again=False):
         return await conclude(request, admitted.scope, RunOutcome("cancelled", (cancelled,)), environment)
-    attached = await fetch_attachments(request, admitted, environment)
-    if isinstance(attached, RunOutcome):
-        return await conclude(request, admitted.scope, attached, environment)
-    admitted = replace(admitted, items=attached) if attached else admitted
+    attachments = await fetch_attachments(request, admitted, environment)
+    if isinstance(attachments, RunOutcome):
+        return await conclude(request, admitted.scope, attachments, environment)
+    admitted = replace(admitted, items=attachments) if attachments else admitted
     admitted = await fill_slots(request, admitted, admitted.templates[0], 0, environment)  # 5
-    informed = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
-    if isinstance(informed, RunOutcome):
-        return await conclude(request, admitted.scope, informed, environment)
-    admitted = informed
+    retrieved = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
+    if isinstance(retrieved, RunOutcome):
+        return await conclude(request, admitted.scope, retrieved, environment)
+    admitted = retrieved
     attempt: Attempt | None = None
-    of_agent = admitted.templates[0].is_session
+    is_session = admitted.templates[0].is_session
     while True:
-        decide = agent_session if of_agent else decision_loop
+        decide = agent_session if is_session else decision_loop
         admitted, attempt = await decide(request, admitted, attempt, environment)  # 7 to 13
         if is_asked_again(attempt.failures, attempt.revision, environment.journal):
-            now = await admit(request, environment, f"again/{attempt.revision}", admitted.scope)
-            if not isinstance(now, RunOutcome):
-                now = await retrieve_evidence(replace(now, items=attached), environment)
-            if not isinstance(now, RunOutcome):
-                admitted = now
+            readmitted = await admit(request, environment, f"again/{attempt.revision}", admitted.scope)
+            if not isinstance(readmitted, RunOutcome):
+                readmitted = await retrieve_evidence(replace(readmitted, items=attachments), environment)
+            if not isinstance(readmitted, RunOutcome):
+                admitted = readmitted
                 continue
-            attempt = replace(attempt, failures=now.failures)
+            attempt = replace(attempt, failures=readmitted.failures)
         outcome, earlier = decide_outcome(admitted, attempt, environment)  # 14
         record = await conclude(request, admitted.scope, outcome, environment, earlier)  # 15
         reopened = await find_reopening(outcome, environment.journal)
@@ -120,12 +120,12 @@ async def receive(
             **({"correction": correction} if correction > 1 else {}),
         }
 
-    received = await environment.journal.record("run.received", "", {}, accept)
+    body = await environment.journal.record("run.received", "", {}, accept)
     claim = RequestClaim(environment.journal.run_id, fingerprint)
-    environment.journal.stage(REQUESTS.write(request_key(request.request_id, received.get("correction", 1)), 0, claim))
+    environment.journal.stage(REQUESTS.write(request_key(request.request_id, body.get("correction", 1)), 0, claim))
     if request.mode == "long_running":
         environment.journal.hand_over()
-    use_recorded_deployment(environment, received["deployment"])
+    use_recorded_deployment(environment, body["deployment"])
 
 
 async def admit(
@@ -137,40 +137,40 @@ async def admit(
     refs, intent, values that the intent needs and the request lacks, size. `before` is the scope of a run whose
     question is asked again: its budget, deadline and controls stay, and everything else is determined anew.
     """
-    who = await environment.journal.record(
+    identity = await environment.journal.record(
         "identity.resolved", key, identity_query(request), lambda: identify(request, environment)
     )
-    if who["principals"] is None:
-        unknown = "the directory does not know this user and agent in this tenant"
-        return refuse(Failure(code="identity_refused", detail=unknown))
-    principals = Principals.model_validate(who["principals"])
-    size = [one for one in (oversized_request(principals, environment),) if one]
-    differing = identity_differences(request, principals)
-    if who.get("claim_fault"):
-        claim = Failure(code="identity_refused", detail=who["claim_fault"], facts=("agent.identity_claim",))
-        differing = (*differing, claim)
-    if differing:
-        placed = (one.model_copy(update={"pointer": pointer(one.facts[0].split("."))}) for one in differing)
-        return refuse(*placed)
+    if identity["principals"] is None:
+        detail = "the directory does not know this user and agent in this tenant"
+        return refuse(Failure(code="identity_refused", detail=detail))
+    principals = Principals.model_validate(identity["principals"])
+    size_faults = [failure for failure in (oversized_request(principals, environment),) if failure]
+    differences = identity_differences(request, principals)
+    if identity.get("claim_fault"):
+        claim = Failure(code="identity_refused", detail=identity["claim_fault"], facts=("agent.identity_claim",))
+        differences = (*differences, claim)
+    if differences:
+        located = (fault.model_copy(update={"pointer": pointer(fault.facts[0].split("."))}) for fault in differences)
+        return refuse(*located)
     refs = list(request.context_pack_refs)
     pinned = await environment.journal.record("run.pinned", key, {"refs": refs}, lambda: pin(request, environment))
-    other = other_environment(request, environment)
-    faults = [other] if other else []
+    mismatch = other_environment(request, environment)
+    faults = [mismatch] if mismatch else []
     if "failure" in pinned:
-        faults += [Failure.model_validate(one) for one in (pinned["failure"], *pinned.get("further", ()))]
-        return refuse(*faults, *size)
+        faults += [Failure.model_validate(failure) for failure in (pinned["failure"], *pinned.get("further", ()))]
+        return refuse(*faults, *size_faults)
     loaded = await environment.artifacts.catalog.load(pinned)
-    resolved, unfit = intents.resolve_intent(request, loaded.intents, loaded.templates)
-    faults += unfit
+    resolved, mismatches = intents.resolve_intent(request, loaded.intents, loaded.templates)
+    faults += mismatches
     if resolved is None:
-        return refuse(*faults, *size)
-    made = prepared(environment, loaded, pinned)
+        return refuse(*faults, *size_faults)
+    compiled = prepared(environment, loaded, pinned)
     planner = MODEL_PLANNER if PLAN_OPERATION in loaded.models else environment.deployment.planner_name
-    of_run = IdentityClaim.model_validate(who["claim"])
-    scope, shown = build_scope(request, principals, of_run, pinned, loaded, made, resolved, environment)
-    admitted = AdmittedRun(scope, loaded, made, resolved.templates, shown, planner)
-    if faults or size:
-        return refuse(*faults, *unmet(admitted), *size)
+    run_claim = IdentityClaim.model_validate(identity["claim"])
+    scope, surface = build_scope(request, principals, run_claim, pinned, loaded, compiled, resolved, environment)
+    admitted = AdmittedRun(scope, loaded, compiled, resolved.templates, surface, planner)
+    if faults or size_faults:
+        return refuse(*faults, *unmet(admitted), *size_faults)
     if before is not None:
         return replace(admitted, scope=with_limits_of(scope, before))
     run = scope.run
@@ -186,24 +186,24 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     The parameters of the intent are taken from the request before the evidence is read, and from the evidence
     afterwards.
     """
-    stated = take_stated(admitted, environment)
-    if isinstance(stated, RunOutcome):
-        return stated
-    admitted, pack = stated, stated.loaded.pack
+    result = take_stated(admitted, environment)
+    if isinstance(result, RunOutcome):
+        return result
+    admitted, pack = result, result.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
     sources = {
         "request": admitted.scope.received.fields,
         "parameter": admitted.scope.parameter_values,
-        "pack": stated.prepared.pack,
+        "pack": result.prepared.pack,
     }
-    bound = {number: found for number, one in enumerate(retrieval.seeds) if (found := bound_ceids((one,), sources))}
-    seeds = tuple(seed for found in bound.values() for seed in found)
+    bound = {number: ceids for number, seed in enumerate(retrieval.seeds) if (ceids := bound_ceids((seed,), sources))}
+    seeds = tuple(seed for ceids in bound.values() for seed in ceids)
     # Evidence with several paths needs the seeds of all paths: if one seed is missing, the other paths do not suffice.
     unbound = {
         path.name: retrieval.seeds[path.seed].binding.pointer for path in retrieval.evidence if path.seed not in bound
     }
     places = {number: place for place, number in enumerate(bound)}
-    named = tuple(
+    paths = tuple(
         path if places[path.seed] == path.seed else path.model_copy(update={"seed": places[path.seed]})
         for path in retrieval.evidence
         if path.name not in unbound
@@ -214,25 +214,25 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
         hops=retrieval.hops,
         fan_out=retrieval.fan_out,
         limit=retrieval.limit,
-        named=named,
+        named=paths,
     )
 
     async def retrieve() -> list[dict[str, Any]]:
         return items_json(redacted_items(await environment.sources.knowledge.retrieve(query), pack))
 
-    found = await environment.journal.record("evidence.retrieved", "", query.to_json(), retrieve)
-    items = admit_evidence(items_from(found), query.named, environment.journal.now_us)
+    answer = await environment.journal.record("evidence.retrieved", "", query.to_json(), retrieve)
+    items = admit_evidence(items_from(answer), query.named, environment.journal.now_us)
     subjects = list(dict.fromkeys([*seeds, *(item.subject for item in items if item.name)]))
     limit = pack.memory_layer.recall_limit
 
     async def recall() -> list[dict[str, Any]]:
-        recalled = await environment.sources.memory.recall(subjects, limit=limit)
-        return items_json(redacted_items(recalled, pack))
+        memories = await environment.sources.memory.recall(subjects, limit=limit)
+        return items_json(redacted_items(memories, pack))
 
-    recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
+    memories = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
     scope = changed(admitted.scope, unbound=unbound) if unbound else admitted.scope
-    informed = changed(admitted, scope=scope, query=query, items=(*admitted.items, *items), memory=items_from(recalled))
-    return take_known(informed, environment)
+    updated = changed(admitted, scope=scope, query=query, items=(*admitted.items, *items), memory=items_from(memories))
+    return take_known(updated, environment)
 
 
 async def decision_loop(
@@ -245,50 +245,50 @@ async def decision_loop(
     """
     first = before.next_template if before else 0
     revision = before.revision + 1 if before else 0
-    most = admitted.scope.run.run_budget.max_replan_attempts
+    limit = admitted.scope.run.run_budget.max_replan_attempts
     # A model plans anew, from the failures of its last plan, and can choose any of the templates.
-    templates = admitted.templates if admitted.planner != MODEL_PLANNER else (admitted.templates[0],) * (most + 1)
-    for number, template in enumerate(templates[first : most + 1], start=first):
+    templates = admitted.templates if admitted.planner != MODEL_PLANNER else (admitted.templates[0],) * (limit + 1)
+    for number, template in enumerate(templates[first : limit + 1], start=first):
         if before:
             admitted = await go_on(request, admitted, before, template, revision, environment)
-        wrong = before.failures if before else ()
-        attempt = await _attempt(request, admitted, template, revision, wrong, environment)
+        faults = before.failures if before else ()
+        attempt = await _make_attempt(request, admitted, template, revision, faults, environment)
         attempt = replace(attempt, template=number) if number else attempt
         if attempt.scorecard["verdict"] != "replan":
             return admitted, attempt
         before, revision = attempt, revision + 1
-    if len(templates) > most + 1:
-        spent = Failure(
+    if len(templates) > limit + 1:
+        exhausted = Failure(
             code="budget_exhausted",
             detail=f"{admitted.scope.run.run_budget.stated('max_replan_attempts')}, and a template is left",
             facts=("max_replan_attempts",),
         )
-        return admitted, replace(attempt, failures=(spent, *attempt.failures))
+        return admitted, replace(attempt, failures=(exhausted, *attempt.failures))
     return admitted, attempt
 
 
-async def _attempt(
+async def _make_attempt(
     request: InvokeRequest,
     admitted: AdmittedRun,
     template: TaskTemplate,
     revision: int,
-    wrong: Sequence[Failure],
+    faults: Sequence[Failure],
     environment: RunEnvironment,
 ) -> Attempt:
-    """Make one attempt. `wrong` holds the failures for which the plan before was not accepted."""
+    """Make one attempt. `faults` holds the failures for which the plan before was not accepted."""
     controls = admitted.scope.controls
     if admitted.not_chosen:
-        lacking = (admitted.not_chosen,)
-        return await score_attempt(admitted, controls, None, NOTHING_DONE, lacking, revision, environment)
+        missing = (admitted.not_chosen,)
+        return await score_attempt(admitted, controls, None, NOTHING_DONE, missing, revision, environment)
     surface = compile_surface(request, admitted, template, revision, environment)  # 7, 8
     controls, compiled = surface.controls, surface.compiled
     if isinstance(compiled, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (compiled,), revision, environment)
-    plan = await propose(admitted, template, compiled, surface.gates, surface.facts, revision, wrong, environment)  # 9
+    plan = await propose(admitted, template, compiled, surface.gates, surface.facts, revision, faults, environment)  # 9
     if isinstance(plan, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (plan,), revision, environment)
-    known = tuple(surface.facts.values())
-    execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)  # 10, 11, 12
+    facts = tuple(surface.facts.values())
+    execution, failures = await try_plan(request, admitted, template, plan, surface, facts, environment)  # 10, 11, 12
     return await score_attempt(  # 13
         admitted, controls, plan, execution, failures, revision, environment, compiled=compiled
     )

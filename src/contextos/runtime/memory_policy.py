@@ -40,18 +40,18 @@ def permitted_proposals(
     """
     if not proposals or not admitted.policy.asked_at("memory"):
         return tuple(proposals), ()
-    decisions = [decide_memory(admitted.policy, admitted.scope.facts, one, "memory") for one in proposals]
+    decisions = [decide_memory(admitted.policy, admitted.scope.facts, proposal, "memory") for proposal in proposals]
     journal.derive("policy.decided", "memory", {"decisions": [decision.stated() for decision in decisions]})
     escalating = sorted({rule for decision in decisions for rule in decision.must_escalate})
     if escalating:
         return (), tuple(escalating)
-    permitted = zip(proposals, decisions, strict=True)
-    return tuple(one for one, decision in permitted if decision.allowed and set(evidence) >= set(decision.requires)), ()
+    pairs = zip(proposals, decisions, strict=True)
+    return tuple(item for item, decision in pairs if decision.allowed and set(evidence) >= set(decision.requires)), ()
 
 
 def decide_memory(policy: PolicySet, facts: KnownFacts, proposal: MemoryProposal, when: str) -> PolicyDecision:
     """Return the policy decision about one proposal, for a run with these facts; `when` is part of its id."""
-    about = {
+    memory = {
         "entity": proposal.candidate.entity_ceid,
         "predicate": proposal.candidate.predicate,
         "write_class": proposal.write_class,
@@ -61,7 +61,7 @@ def decide_memory(policy: PolicySet, facts: KnownFacts, proposal: MemoryProposal
     }
     return policy.decide(
         "memory",
-        facts.also({"memory": supplied("memory", about)}),
+        facts.also({"memory": supplied("memory", memory)}),
         capability=None,
         granted=False,
         decision_id=derive("pol_", proposal.run_id, f"policy.{when}", proposal.proposal_id),
@@ -79,22 +79,22 @@ async def promotion_refusal(
 
     `entries` are those of the run. The policies that the run was pinned to are asked, and those in force now.
     """
-    bodies = {(one.kind, one.key): orjson.loads(one.body) for one in entries if one.body is not None}
+    bodies = {(entry.kind, entry.key): orjson.loads(entry.body) for entry in entries if entry.body is not None}
     first = (bodies.get((kind, "")) for kind in ("run.received", "identity.resolved", "run.pinned", "run.context"))
     received, identity, pinned, context = first
     if received is None or identity is None or pinned is None or context is None:
-        return _refused("what policy reads of the run was erased, so it cannot be asked again")
-    facts = _facts_of_run(received["answer"], identity["answer"], context, entries[0].run)
+        return _refusal("what policy reads of the run was erased, so it cannot be asked again")
+    facts = _run_facts(received["answer"], identity["answer"], context, entries[0].run)
     request = received["answer"]["request"]
-    now = await catalog.pin(
+    new_pins = await catalog.pin(
         request["context_pack_refs"],
         definitions,
         intent=request["input"]["intent"],
         environment=environment_of(received["answer"]),
     )
-    if "failure" in now:
-        return _refused(f"the pack of the run cannot be used any more: {now['failure']['detail']}")
-    for pins in (pinned["answer"], now):
+    if "failure" in new_pins:
+        return _refusal(f"the pack of the run cannot be used any more: {new_pins['failure']['detail']}")
+    for pins in (pinned["answer"], new_pins):
         loaded = await catalog.load(pins)
         policy = prepare(loaded, Registry()).policy
         if not policy.asked_at("memory"):
@@ -102,27 +102,27 @@ async def promotion_refusal(
         decision = decide_memory(policy, facts, proposal, "promotion")
         if not decision.allowed or decision.must_escalate:
             escalating = ", ".join(decision.must_escalate)
-            return _refused(decision.why_denied if not escalating else f"a guardrail escalates: {escalating}")
-        lacking = [gate for gate in decision.gates if loaded.gates[gate].required_approver_role not in reviewer_roles]
-        if lacking:
-            role = loaded.gates[lacking[0]].required_approver_role
-            return _refused(f"`{lacking[0]}` asks for a reviewer with the role `{role}`")
+            return _refusal(decision.why_denied if not escalating else f"a guardrail escalates: {escalating}")
+        gates = [gate for gate in decision.gates if loaded.gates[gate].required_approver_role not in reviewer_roles]
+        if gates:
+            role = loaded.gates[gates[0]].required_approver_role
+            return _refusal(f"`{gates[0]}` asks for a reviewer with the role `{role}`")
     return None
 
 
-def _facts_of_run(
+def _run_facts(
     received: Mapping[str, Any], identity: Mapping[str, Any], context: Mapping[str, Any], run_id: str
 ) -> KnownFacts:
     request = InvokeRequest.model_validate(received["request"])
     principals = Principals.model_validate(identity["principals"])
-    about = {
+    facts = {
         "run_id": run_id,
         "safety_mode": context["safety_mode"],
         "environment": environment_of(received),
         "mode": request.mode,
     }
-    return policy_facts(request, received["request"], principals.user.to_json(), principals.agent.to_json(), about)
+    return policy_facts(request, received["request"], principals.user.to_json(), principals.agent.to_json(), facts)
 
 
-def _refused(detail: str) -> ReviewRefused:
+def _refusal(detail: str) -> ReviewRefused:
     return ReviewRefused(reason="policy_denied", detail=detail)

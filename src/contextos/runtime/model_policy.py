@@ -37,16 +37,18 @@ def refused_models(
     """
     if not policy.asked_at("model"):
         return {}
-    refused: dict[str, tuple[str, ...]] = {}
+    denials: dict[str, tuple[str, ...]] = {}
     for pin, profile in profiles.items():
         decision_id = derive("pol_", scope.run.run_id, "policy.model", f"{key}/{pin}")
-        one = decide_model(policy, scope.facts, operation, shown, profile, costs[pin], decision_id)
-        if one.allowed and not one.must_escalate:
+        decision = decide_model(policy, scope.facts, operation, shown, profile, costs[pin], decision_id)
+        if decision.allowed and not decision.must_escalate:
             continue
-        unsure = [each.rule_id for each in one.indeterminate]
-        rules = dict.fromkeys((*one.must_refuse, *one.must_escalate, *one.denying_rule_ids, *unsure))
-        refused[pin] = tuple(rules) or (one.reason,)
-    return refused
+        unknown_rules = [rule.rule_id for rule in decision.indeterminate]
+        rules = dict.fromkeys(
+            (*decision.must_refuse, *decision.must_escalate, *decision.denying_rule_ids, *unknown_rules)
+        )
+        denials[pin] = tuple(rules) or (decision.reason,)
+    return denials
 
 
 def decide_model(
@@ -59,7 +61,7 @@ def decide_model(
     decision_id: str,
 ) -> PolicyDecision:
     """Return the policy decision about one profile, for a run with these facts."""
-    about = {
+    model_facts = {
         "profile_id": profile.profile_id,
         "model": profile.model,
         "wire": profile.wire,
@@ -70,5 +72,5 @@ def decide_model(
         "shown_class": shown,
         "cost_cents": cost_units / UNITS_PER_CENT,
     }
-    known = facts.also({"model": supplied("model", about)})
-    return policy.decide("model", known, capability=None, granted=False, decision_id=decision_id)
+    all_facts = facts.also({"model": supplied("model", model_facts)})
+    return policy.decide("model", all_facts, capability=None, granted=False, decision_id=decision_id)

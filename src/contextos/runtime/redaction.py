@@ -40,12 +40,12 @@ async def redacted_request(
     """
     if secrets := find_secrets(_without_tokens(fields), "send a reference to it, and nothing secret"):
         raise InvalidInput(*secrets)
-    named = await catalog.redaction_rules(request.context_pack_refs)
-    cleaned, applied = redact(fields["input"], REDACTION_TARGETS if named is None else named)
-    kept = await _without_unknown_references(request, fields, directory)
-    if not applied and kept is fields:
+    rules = await catalog.redaction_rules(request.context_pack_refs)
+    cleaned, applied = redact(fields["input"], REDACTION_TARGETS if rules is None else rules)
+    body = await _without_unknown_references(request, fields, directory)
+    if not applied and body is fields:
         return request, fields
-    request = parse(InvokeRequest, {**kept, "input": cleaned})
+    request = parse(InvokeRequest, {**body, "input": cleaned})
     return request, request.to_json()
 
 
@@ -53,14 +53,14 @@ async def _without_unknown_references(
     request: InvokeRequest, fields: dict[str, Any], directory: Directory
 ) -> dict[str, Any]:
     """Return the body with a mark in place of each token reference that the directory does not know."""
-    stated = request.user.delegation
-    reference = stated.token_ref if stated is not None else None
+    granted = request.user.delegation
+    reference = granted.token_ref if granted is not None else None
     if reference is not None and await directory.delegation(request.tenant_id, reference) is None:
         delegation = {**fields["user"]["delegation"], "token_ref": REDACTED_TOKEN}
         fields = {**fields, "user": {**fields["user"], "delegation": delegation}}
     if request.agent.token_ref is not None:
-        known = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
-        if known is None or known.agent.token_ref != request.agent.token_ref:
+        principals = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+        if principals is None or principals.agent.token_ref != request.agent.token_ref:
             fields = {**fields, "agent": {**fields["agent"], "token_ref": UNKNOWN_AGENT_TOKEN}}
     return fields
 
@@ -73,7 +73,7 @@ def _without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
     user = dict(body["user"])
     if user.get("delegation"):
         user["delegation"] = {name: value for name, value in user["delegation"].items() if name != "token_ref"}
-    attached = [{**one, "uri": one["uri"].partition("?")[0]} for one in body.get("attachments", ())]
+    attached = [{**item, "uri": item["uri"].partition("?")[0]} for item in body.get("attachments", ())]
     return {**body, "agent": agent, "user": user, "attachments": attached}
 
 
@@ -84,11 +84,11 @@ def redaction_rules(pack: ContextPack) -> frozenset[str]:
 
 def redacted_items(items: Iterable[EvidenceItem], pack: ContextPack) -> tuple[EvidenceItem, ...]:
     """Return evidence redacted by the rules of the pack. The digest of a changed item is that of its redacted value."""
-    found = tuple(items)
-    values, applied = redact([item.value for item in found], redaction_rules(pack))
+    originals = tuple(items)
+    values, applied = redact([item.value for item in originals], redaction_rules(pack))
     if not applied:
-        return found
-    return tuple(_with_value(item, value) for item, value in zip(found, values, strict=True))
+        return originals
+    return tuple(_with_value(item, value) for item, value in zip(originals, values, strict=True))
 
 
 def _with_value(item: EvidenceItem, value: JsonValue) -> EvidenceItem:

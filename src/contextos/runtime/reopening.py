@@ -1,9 +1,11 @@
-"""Continue an ended run that an operator reopened: which runs can go on, and how far their exhausted limit is raised.
-Also continue a run whose void question is asked again: it had not ended, and goes on under what is in force now.
+"""Continue a run that an operator reopened, or whose void question a person had asked again.
+
+A reopened run had ended. It goes on with a higher value of the limit that it exhausted. A run with a void question had
+not ended. It goes on under the policies and definitions that are in force now.
 
 The run goes on from its journal with a new plan. A call that was sent is not sent again, because its operation is done.
-Every approval is asked anew. Evidence that became too old since the run began satisfies nothing, and context slots are
-filled anew, because the user can have lost what was selected.
+Every approval is asked anew. Evidence that became too old since the run began satisfies nothing. Context slots are
+filled anew, because the user can have lost the right to see what was selected.
 Source: docs/adr/0026-an-escalated-run-has-a-way-on.md.
 """
 
@@ -31,7 +33,7 @@ ASKED_AGAIN: Final[frozenset[FailureCode]] = frozenset({"approval_timeout", "app
 
 
 async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun | None:
-    """Return the operator's entry that lets this ended run go on, or None if the journal ends with the run."""
+    """Return the recorded reopening that follows this end of the run, or None if nobody reopened the run."""
     if outcome.end not in ("escalated", "exhausted") or not journal.on_tape:
         return None
     _, answer = await journal.wait(("run.reopened",), "", wake_at_us=0, on_timeout=None)
@@ -39,18 +41,16 @@ async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun |
 
 
 def is_asked_again(failures: Sequence[Failure], revision: int, journal: Journal) -> bool:
-    """Return whether a person had the question of this plan asked again, so that the run goes on with another plan."""
-    reasked = journal.account.last("approval.reasked")
-    void = any(failure.code == "approval_void" for failure in failures)
-    return void and reasked is not None and reasked.key.startswith(f"{revision}/")
+    """Return whether the question of the plan `revision` was void and a person had it asked again."""
+    question = journal.account.last("approval.reasked")
+    is_void = any(failure.code == "approval_void" for failure in failures)
+    return is_void and question is not None and question.key.startswith(f"{revision}/")
 
 
 def unchanged_facts(facts: Sequence[Fact], journal: Journal) -> list[Fact]:
-    """Return the evidence of tools in `facts` without the evidence that had changed when a question was last asked
-    again.
-    """
-    reasked = journal.account.last("approval.reasked")
-    changed = reasked.body["changed"] if reasked else ()
+    """Return the evidence of tools in `facts`, without what the last `approval.reasked` entry lists as changed."""
+    question = journal.account.last("approval.reasked")
+    changed = question.body["changed"] if question else ()
     return [
         fact
         for fact in facts
@@ -59,7 +59,7 @@ def unchanged_facts(facts: Sequence[Fact], journal: Journal) -> list[Fact]:
 
 
 def with_limits_of(scope: RunScope, before: RunScope) -> RunScope:
-    """Return the scope of a run that was admitted anew, with the budget, the deadline and the controls that it had."""
+    """Return the newly admitted `scope` of a run with the budget, the session deadline and the controls of `before`."""
     run = scope.run.model_copy(update={"run_budget": before.run.run_budget})
     return replace(scope, run=run, session=before.session, controls=before.controls)
 
@@ -73,13 +73,13 @@ def as_reopened(admitted: AdmittedRun, reopened: ReopenedRun, now_us: int) -> Ad
 
 
 def with_raised_limit(scope: RunScope, reopened: ReopenedRun) -> RunScope:
-    """Return the scope with the value that the operator granted. Nothing else of it changes."""
-    limit, to = reopened.limit, reopened.to
-    if limit is None or to is None:
+    """Return the scope with the new value of the exhausted limit; unchanged if the run exhausted none."""
+    limit, value = reopened.limit, reopened.to
+    if limit is None or value is None:
         return scope
     if limit != SESSION_LIMIT:
-        budget = scope.run.run_budget.model_copy(update={limit: to})
+        budget = scope.run.run_budget.model_copy(update={limit: value})
         return replace(scope, run=scope.run.model_copy(update={"run_budget": budget}))
     assert scope.session is not None, "only a run with a session exhausts it"
     began_us = scope.session.deadline_us - scope.session.max_duration_ms * 1_000
-    return replace(scope, session=SessionWindow(int(to), began_us + int(to) * 1_000))
+    return replace(scope, session=SessionWindow(int(value), began_us + int(value) * 1_000))

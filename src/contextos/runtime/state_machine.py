@@ -20,12 +20,12 @@ ENDS: Final = frozenset(get_args(End))
 _STATES: Final = "received resolved choosing compiled open planning verifying executing waiting scoring"
 
 
-def _table() -> dict[str, dict[str, str]]:
+def _build_table() -> dict[str, dict[str, str]]:
     """Return the run table: what the rows of all kinds say about each state."""
     table: dict[str, dict[str, str]] = {state: {} for state in (START, *_STATES.split(), *sorted(ENDS))}
     for kind, row in KINDS.items():
-        for move in row.moves.split():
-            states, _, after = move.partition(">")
+        for edge in row.moves.split():
+            states, _, after = edge.partition(">")
             after, decided, verdict = after.partition(":")
             table |= {
                 state: table[state] | {f"{kind}{decided}{verdict}": after or state} for state in states.split(",")
@@ -33,7 +33,7 @@ def _table() -> dict[str, dict[str, str]]:
     return table
 
 
-TABLE: Final = _table()
+TABLE: Final = _build_table()
 
 DECIDED_BY_BODY: Final = {kind: row.decides for kind, row in KINDS.items() if row.decides}
 """The kinds whose body selects the next state, each with the member of the body that selects it."""
@@ -57,8 +57,8 @@ def event_of(kind: str, body: Mapping[str, Any]) -> str:
 
 def events(kind: str) -> list[str]:
     """Return every event that an entry of this kind can cause."""
-    known = {name for row in TABLE.values() for name in row}
-    return sorted(name for name in known if name == kind or name.startswith(f"{kind}:"))
+    names = {name for row in TABLE.values() for name in row}
+    return sorted(name for name in names if name == kind or name.startswith(f"{kind}:"))
 
 
 def step(state: str, happened: str) -> str | None:

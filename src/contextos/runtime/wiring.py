@@ -64,8 +64,8 @@ AUDIENCE: Final = "contextos.tool_gateway"
 
 def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
     """Return what follows from the pin set alone, whose artifacts are `loaded`. It is made once for each pin set."""
-    known, address = environment.artifacts.prepared, content_address(pin_set)
-    return known.get(address) or known.keep(address, prepare(loaded, environment.artifacts.registry))
+    cache, address = environment.artifacts.prepared, content_address(pin_set)
+    return cache.get(address) or cache.keep(address, prepare(loaded, environment.artifacts.registry))
 
 
 def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
@@ -81,10 +81,10 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
         must_refuse=guardrails.must_refuse,
         must_escalate=guardrails.must_escalate,
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
-        declared={name: one.definition.approval_mode for name, one in capabilities.items()},
+        declared={name: capability.definition.approval_mode for name, capability in capabilities.items()},
     )
-    guards = {name: guards_of(one, policy) for name, one in capabilities.items()}
-    templates = {name: parsed_steps(one.steps, capabilities) for name, one in loaded.templates.items()}
+    guards = {name: guards_of(capability, policy) for name, capability in capabilities.items()}
+    templates = {name: parsed_steps(template.steps, capabilities) for name, template in loaded.templates.items()}
     return Prepared(capabilities, policy, guards, templates, loaded.pack.to_json())
 
 
@@ -106,7 +106,7 @@ def policy_facts(
         "tenant": {"tenant_id": request.tenant_id},
         "run": run,
     }
-    return KnownFacts({root: supplied(root, below) for root, below in values.items()})
+    return KnownFacts({root: supplied(root, fields) for root, fields in values.items()})
 
 
 def decide_exposure(
@@ -124,7 +124,7 @@ def decide_exposure(
             granted=name in scope.tools.granted,
             decision_id=derive("pol_", scope.run.run_id, "policy.compile", name),
         )
-        for name in sorted(one.capability_id for one in surface if one.withheld != "not_in_pack")
+        for name in sorted(tool.capability_id for tool in surface if tool.withheld != "not_in_pack")
     }
 
 
@@ -140,21 +140,21 @@ def decide_plan_steps(
     A step's arguments are considered only if all of them are literals; others are not known before the step runs.
     Otherwise the decision is that of `exposure` (at `compile`, by tool), unless a rule is about only one of the points.
     """
-    same = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
+    reusable = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
 
-    def decided(one: KnownStep) -> PolicyDecision:
-        step = one.step
-        if one.parsed.is_bound and step.tool in same:
-            return same[step.tool]
+    def decide_step(item: KnownStep) -> PolicyDecision:
+        step = item.step
+        if item.parsed.is_bound and step.tool in reusable:
+            return reusable[step.tool]
         return policy.decide(
             "plan",
-            scope.facts if one.parsed.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
-            capability=one.capability.view,
+            scope.facts if item.parsed.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            capability=item.capability.view,
             granted=step.tool in scope.tools.granted,
             decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{revision}/{step.id}"),
         )
 
-    return {one.step.id: decided(one) for one in steps}
+    return {item.step.id: decide_step(item) for item in steps}
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:
@@ -162,28 +162,28 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
     seed.
     """
     retrieval = scope.pinned.pack.intelligence_refs.retrieval
-    abouts: dict[str, dict[str, Any]] = {}
+    inputs: dict[str, dict[str, Any]] = {}
     sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
-    stated = [(last_name(seed.binding.pointer), resolve_binding(seed.binding, sources)) for seed in retrieval.seeds]
+    seeds = [(last_name(seed.binding.pointer), resolve_binding(seed.binding, sources)) for seed in retrieval.seeds]
     for path in retrieval.evidence:
         if retrieval.seeds[path.seed].binding.source in sources:
-            abouts.setdefault(path.name, {}).update((stated[path.seed],))
+            inputs.setdefault(path.name, {}).update((seeds[path.seed],))
     return {
         item.name: Fact(
             item.name,
             item.evidence_ref,
             item.subject,
             item.value,
-            _with_source(item),
+            _fact_digest(item),
             item.observed_at_us,
-            abouts.get(item.name, {}),
+            inputs.get(item.name, {}),
         )
         for item in items
         if item.name is not None
     }
 
 
-def _with_source(item: EvidenceItem) -> str:
+def _fact_digest(item: EvidenceItem) -> str:
     """Return the digest by which a call is bound to a fact: it covers what the fact states and its source."""
     return content_address([item.digest, item.origin, item.integrity])
 
@@ -246,7 +246,7 @@ def build_gateway(
         environment.ports.directory,
         environment.ports.signer,
         deferred,
-        partial(_recheck, environment, scope, query),
+        partial(_build_recheck, environment, scope, query),
         _unsafe_settings(environment),
         ports.proved_cancels,
         environment.barrier.anew,
@@ -268,20 +268,20 @@ def current_record(
         outcome,
         runtime_version=environment.deployment.runtime_version,
         environment=environment.deployment.environment,
-        unsafe=(*environment.deployment.unsafe, *_unsafe_of(scope)),
+        unsafe=(*environment.deployment.unsafe, *_unsafe_lineage(scope)),
         unsafe_stated_by=environment.deployment.unsafe_stated_by,
         semantics=scope.pinned.semantics if scope else environment.deployment.semantics,
     )
 
 
-def _unsafe_of(scope: RunScope | None) -> tuple[str, ...]:
+def _unsafe_lineage(scope: RunScope | None) -> tuple[str, ...]:
     """Return what the lineage of a run adds to the unsafe settings of its deployment."""
     if scope is None:
         return ()
     return (*scope.identity.principals.unsafe, *((UNSAFE_OBSERVED,) if scope.observes else ()))
 
 
-async def _recheck(
+async def _build_recheck(
     environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action, outside: bool | None
 ) -> Recheck:
     """Return the `Recheck` of what an approval was bound to: pins, adapters, graph evidence and reads. `outside` is
@@ -295,8 +295,8 @@ async def _recheck(
     incidents, values, pins = list[Write](), dict[str, Any](), scope.pins_of(action)
 
     async def look() -> dict[str, Any]:
-        found = await environment.barrier.found(active=True)
-        now: dict[str, Any] = dict((await pins_now(pins, environment, found))[1])
+        documents = await environment.barrier.found(active=True)
+        now: dict[str, Any] = dict((await pins_now(pins, environment, documents))[1])
         newest = await environment.sources.knowledge.snapshot()
         head = query if query.snapshot == newest else query.model_copy(update={"snapshot": newest})
         items = drop_stale_names(
@@ -304,14 +304,14 @@ async def _recheck(
             head.named,
             environment.journal.time_us,
         )
-        known = {item.name: item for item in items if item.name}
+        items_by_name = {item.name: item for item in items if item.name}
         for fact in action.evidence:
-            of_tool, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
+            is_tool_fact, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
             now[name], values[name] = (
-                await _ask_again(environment, scope, fact, tokens, incidents, outside)
-                if of_tool
-                else (_with_source(item), item.value)
-                if (item := known.get(fact.name))
+                await _repeat_read(environment, scope, fact, tokens, incidents, outside)
+                if is_tool_fact
+                else (_fact_digest(item), item.value)
+                if (item := items_by_name.get(fact.name))
                 else (None, None)
             )
             now[name] = {"digest": now[name], "value": values[name]} if fact.volatile and now[name] else now[name]
@@ -320,7 +320,7 @@ async def _recheck(
     return Recheck(look, incidents, values)
 
 
-async def _ask_again(
+async def _repeat_read(
     environment: RunEnvironment,
     scope: RunScope,
     fact: Fact,
@@ -330,7 +330,7 @@ async def _ask_again(
 ) -> tuple[str | None, Any]:
     """Repeat the read that gave the evidence, with the same arguments; return the digest and value of its result."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
-    sent = [
+    dispatches = [
         entry.body
         for entry in environment.journal.account.of("tool.dispatching")
         if entry.body["envelope"]["tool_call_id"] == call_id
@@ -340,13 +340,13 @@ async def _ask_again(
     if outside is not None and (capability.definition.auth.mode == "exchange" or (capability.leaves and not outside)):
         return fact.digest, fact.value
     adapter = PinnedAdapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
-    if not sent or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
+    if not dispatches or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
         return None, None
-    quarantined = pinned_quarantine_key(scope.pinned.pins, capability)
+    quarantine = pinned_quarantine_key(scope.pinned.pins, capability)
     token = tokens.get(fact.evidence_ref, "")
     lacks_token = capability.definition.auth.mode == "exchange" and not token
-    look = partial(open_incidents, environment.ports.store, environment.ports.keys)
-    if lacks_token or await has_incidents(capability, quarantined, look):
+    find_incidents = partial(open_incidents, environment.ports.store, environment.ports.keys)
+    if lacks_token or await has_incidents(capability, quarantine, find_incidents):
         return None, None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
     context = CallContext(
@@ -356,15 +356,15 @@ async def _ask_again(
         access_token=token,
     )
     try:
-        asked = adapter if outside is None else without_turn(adapter)
-        reply = await asked.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
+        source = adapter if outside is None else without_turn(adapter)
+        reply = await source.call(capability.definition.name, own_copy(dispatches[-1]["envelope"]["args"]), context)
     except LostReply as error:
         raise Unavailable(capability.adapter.adapter_id, str(error)) from error
     if has_drifted(capability, reply):
-        envelope = StatedCall.model_validate(sent[-1]["envelope"])
-        incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
+        envelope = StatedCall.model_validate(dispatches[-1]["envelope"])
+        incidents.append(incident(f"{quarantine}recheck.{now_us}.", envelope, now_us))
     # Cleansed as after a first read: a value that would not count there cannot keep an approval.
     cleanse = partial(cleanse_output, scope.pinned.pack, environment.ports.keys)
-    registry, args = environment.artifacts.registry, sent[-1]["envelope"]["args"]
+    registry, args = environment.artifacts.registry, dispatches[-1]["envelope"]["args"]
     checked = validate_reply(registry, cleanse, capability, args, reply, "", "", "")
     return (content_address(checked.output), checked.output) if checked.status == "ok" else (None, None)

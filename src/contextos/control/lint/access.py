@@ -22,11 +22,11 @@ def lint_access(
 ) -> Iterator[Problem]:
     """Yield the problems of permissions, gates and destructive capabilities. Without `held`, roles are not checked."""
     edges = binding_targets(merged, definitions, complete=definitions is not None)
-    yield from _unpermitted(merged)
-    yield from _unchecked_effects(merged, edges)
-    yield from _gated_reads(merged, edges)
+    yield from _lint_permissions(merged)
+    yield from _lint_effects(merged, edges)
+    yield from _lint_gated_reads(merged, edges)
     if held is not None:
-        yield from _roles(merged, held)
+        yield from _lint_roles(merged, held)
 
 
 def lint_integrity(merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition]) -> Iterator[Problem]:
@@ -36,29 +36,29 @@ def lint_integrity(merged: MergedArtifacts, definitions: Mapping[str, AdapterDef
         for index, short in enumerate(entry.capabilities):
             declared = edges.capability(f"{entry.adapter_id}.{short}")
             if declared is not None and declared.kind == "read" and declared.output_integrity is None:
-                at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+                path: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
                 detail = f"`{entry.adapter_id}.{short}` does not say whether anybody could have written its answers"
                 remedy = 'state `integrity="untrusted"` or `"trusted"` (`output_integrity` in a definition)'
-                yield Problem(pointer(at), "no_integrity", detail, remedy)
+                yield Problem(pointer(path), "no_integrity", detail, remedy)
 
 
-def _unpermitted(merged: MergedArtifacts) -> Iterator[Problem]:
+def _lint_permissions(merged: MergedArtifacts) -> Iterator[Problem]:
     """Yield a problem for each registered capability that no permission allows: nobody can use it."""
     layer = merged.pack.tooling_layer
-    allowed = {f"{one.adapter_id}.{one.capability}" for one in layer.permissions if one.allow}
-    registered = {f"{one.adapter_id}.{short}" for one in layer.adapter_registry for short in one.capabilities}
+    allowed = {f"{item.adapter_id}.{item.capability}" for item in layer.permissions if item.allow}
+    registered = {f"{entry.adapter_id}.{short}" for entry in layer.adapter_registry for short in entry.capabilities}
     for place, entry in enumerate(layer.adapter_registry):
         for index, short in enumerate(entry.capabilities):
             name = f"{entry.adapter_id}.{short}"
             if name not in allowed and name not in layer.prohibitions:
-                at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
-                near = nearest_name(name, allowed - registered)
-                remedy = f"did you mean `{near}`? otherwise " * bool(near)
+                path: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+                nearest = nearest_name(name, allowed - registered)
+                remedy = f"did you mean `{nearest}`? otherwise " * bool(nearest)
                 remedy += "add a permission for it, or remove it from the registry"
-                yield Problem(pointer(at), "no_permission", f"no permission lets anybody call `{name}`", remedy)
+                yield Problem(pointer(path), "no_permission", f"no permission lets anybody call `{name}`", remedy)
 
 
-def _unchecked_effects(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
+def _lint_effects(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
     """Yield a problem for each destructive capability without a gate or a denying rule: only its allow would decide."""
     layer = merged.pack.tooling_layer
     for place, entry in enumerate(layer.adapter_registry):
@@ -66,10 +66,10 @@ def _unchecked_effects(merged: MergedArtifacts, edges: BindingTargets) -> Iterat
             name = f"{entry.adapter_id}.{short}"
             if name in layer.prohibitions or not _is_destructive(name, merged, edges) or _is_checked(name, merged):
                 continue
-            at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+            path: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
             detail = f"`{name}` is destructive, and no rule gates or denies it"
             remedy = "add a rule with `requires_approval_gate`, or one that denies"
-            yield Problem(pointer(at), "no_gate", detail, remedy)
+            yield Problem(pointer(path), "no_gate", detail, remedy)
 
 
 def _is_destructive(name: str, merged: MergedArtifacts, edges: BindingTargets) -> bool:
@@ -94,32 +94,35 @@ def _is_checked(name: str, merged: MergedArtifacts) -> bool:
     return gated or any(rule.then.requires_approval_gate or not rule.then.allow for rule in rules)
 
 
-def _gated_reads(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
+def _lint_gated_reads(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
     """Yield a problem for each read behind a gate: an approval is for one effect, so the read could never run."""
     for place, bundle in enumerate(merged.pack.policy_layer.policy_bundles):
         for index, rule in enumerate(bundle.policy_dsl.rules):
             declared = edges.capability(rule.applies_to.capability or "")
             if rule.then.requires_approval_gate and declared is not None and declared.kind == "read":
-                at: PointerPath = ("policy_layer", "policy_bundles", place, "policy_dsl", "rules", index, "then")
+                path: PointerPath = ("policy_layer", "policy_bundles", place, "policy_dsl", "rules", index, "then")
                 detail = f"`{rule.applies_to.capability}` is a read, and a gate is only for writes"
                 yield Problem(
-                    pointer((*at, "requires_approval_gate")), "gate_on_read", detail, "drop the gate, or deny the read"
+                    pointer((*path, "requires_approval_gate")),
+                    "gate_on_read",
+                    detail,
+                    "drop the gate, or deny the read",
                 )
 
 
-def _roles(merged: MergedArtifacts, held: HeldRoles) -> Iterator[Problem]:
+def _lint_roles(merged: MergedArtifacts, held: HeldRoles) -> Iterator[Problem]:
     for index, gate in enumerate(merged.pack.policy_layer.approval_gates):
         if gate.required_approver_role not in held.approvers:
-            at: PointerPath = ("policy_layer", "approval_gates", index, "required_approver_role")
-            yield _nobody(at, "approver", gate.required_approver_role, held.approvers)
+            path: PointerPath = ("policy_layer", "approval_gates", index, "required_approver_role")
+            yield _unheld_role(path, "approver", gate.required_approver_role, held.approvers)
     for index, permission in enumerate(merged.pack.tooling_layer.permissions):
         for number, role in enumerate(permission.roles):
             if role not in held.users:
-                at = ("tooling_layer", "permissions", index, "roles", number)
-                yield _nobody(at, "user", role, held.users)
+                path = ("tooling_layer", "permissions", index, "roles", number)
+                yield _unheld_role(path, "user", role, held.users)
 
 
-def _nobody(at: PointerPath, who: str, role: str, held: Collection[str]) -> Problem:
-    near = nearest_name(role, held)
-    remedy = f"write `{near}`" if near else f"give somebody the role, or use one of {', '.join(held) or 'no role yet'}"
-    return Problem(pointer(at), "nobody_holds", f"no {who} of the tenant holds the role `{role[:80]}`", remedy)
+def _unheld_role(path: PointerPath, subject: str, role: str, roles: Collection[str]) -> Problem:
+    name = nearest_name(role, roles)
+    remedy = f"write `{name}`" if name else f"give somebody the role, or use one of {', '.join(roles) or 'no role yet'}"
+    return Problem(pointer(path), "nobody_holds", f"no {subject} of the tenant holds the role `{role[:80]}`", remedy)

@@ -27,22 +27,22 @@ def permitted_limits(pack: ContextPack) -> dict[str, list[Limits]]:
     role that can use the tool. An argument that has to agree with the request has a limit without bounds.
     """
     by_role: dict[str, dict[str, list[Permission]]] = {}
-    for one in pack.tooling_layer.permissions:
-        of_tool = by_role.setdefault(f"{one.adapter_id}.{one.capability}", {})
-        for role in one.roles:
-            of_tool.setdefault(role, []).append(one)
+    for permission in pack.tooling_layer.permissions:
+        tool_roles = by_role.setdefault(f"{permission.adapter_id}.{permission.capability}", {})
+        for role in permission.roles:
+            tool_roles.setdefault(role, []).append(permission)
     return {
-        tool: [_limits(permissions) for permissions in roles.values() if all(one.allow for one in permissions)]
+        tool: [_limits(permissions) for permissions in roles.values() if all(item.allow for item in permissions)]
         for tool, roles in by_role.items()
     }
 
 
 def _limits(permissions: Iterable[Permission]) -> Limits:
-    found: dict[str, list[ArgConstraint]] = {}
-    for one in permissions:
-        for argument, limit in (*one.arg_constraints.items(), *dict.fromkeys(one.agrees_with, _AGREES).items()):
-            found.setdefault(argument, []).append(limit)
-    return found
+    limits: dict[str, list[ArgConstraint]] = {}
+    for item in permissions:
+        for argument, limit in (*item.arg_constraints.items(), *dict.fromkeys(item.agrees_with, _AGREES).items()):
+            limits.setdefault(argument, []).append(limit)
+    return limits
 
 
 def lint_bounds(
@@ -52,60 +52,60 @@ def lint_bounds(
     that cannot add up. `permitted` are the limits of permissions, as `permitted_limits` returns them. An argument that
     is open for one role is open.
     """
-    found = dict[Problem, None]()
+    problems = dict[Problem, None]()
     for index, rule in enumerate(bundle.policy_dsl.rules):
-        named = rule.applies_to.capability
-        at: PointerPath = ("policy_dsl", "rules", index, "then", "arg_constraints")
-        for tool in tools.values() if named is None else [tools[named]] if named in tools else ():
-            found |= dict.fromkeys(_other_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if")))
-            for limits in permitted.get(named, ()) or ({},) if named is not None and asks_nobody(rule, tool) else ():
-                found |= dict.fromkeys(_open_arguments(rule, tool, limits, at))
+        target = rule.applies_to.capability
+        path: PointerPath = ("policy_dsl", "rules", index, "then", "arg_constraints")
+        for tool in tools.values() if target is None else [tools[target]] if target in tools else ():
+            problems |= dict.fromkeys(_lint_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if")))
+            for limits in permitted.get(target, ()) or ({},) if target is not None and asks_nobody(rule, tool) else ():
+                problems |= dict.fromkeys(_lint_arguments(rule, tool, limits, path))
     for name, fact in bundle.history.items():
-        for tool_id, counted in fact.counted().items():
-            if counted.of is not None and tool_id in tools:
-                at = ("history", name, *(("of",) if tool_id == fact.capability else ("also", tool_id)))
+        for tool_id, count in fact.counted().items():
+            if count.of is not None and tool_id in tools:
+                path = ("history", name, *(("of",) if tool_id == fact.capability else ("also", tool_id)))
                 for limits in permitted.get(tool_id, ()) or ({},):
-                    found |= dict.fromkeys(_open_sum(counted.of, tools[tool_id], limits.get(counted.of, ()), at))
-    yield from found
+                    problems |= dict.fromkeys(_lint_sum(count.of, tools[tool_id], limits.get(count.of, ()), path))
+    yield from problems
 
 
 def asks_nobody(rule: Rule, tool: CapabilityDefinition) -> bool:
     """Return whether a rule allows calls without asking anybody, although the definition of the tool asks."""
     then = rule.then
-    lowers = then.approval_mode is not None and APPROVAL_MODES.index(then.approval_mode) < APPROVAL_MODES.index(
+    lowers_mode = then.approval_mode is not None and APPROVAL_MODES.index(then.approval_mode) < APPROVAL_MODES.index(
         tool.approval_mode
     )
-    return then.allow and lowers and then.requires_approval_gate is None
+    return then.allow and lowers_mode and then.requires_approval_gate is None
 
 
-def _open_arguments(rule: Rule, tool: CapabilityDefinition, permitted: Limits, at: PointerPath) -> Iterator[Problem]:
-    read = set(_arguments_read(rule.condition))
+def _lint_arguments(rule: Rule, tool: CapabilityDefinition, permitted: Limits, path: PointerPath) -> Iterator[Problem]:
+    read_arguments = set(_read_arguments(rule.condition))
     for argument, schema in tool.input_schema.get("properties", {}).items():
-        stated = rule.then.arg_constraints.get(argument)
-        limits = [*([stated] if stated is not None else []), *permitted.get(argument, ())]
-        if not limits and argument not in read and argument not in tool.secrets:
+        bound = rule.then.arg_constraints.get(argument)
+        limits = [*([bound] if bound is not None else []), *permitted.get(argument, ())]
+        if not limits and argument not in read_arguments and argument not in tool.secrets:
             detail = f"nobody is asked about the call, whatever `{argument}` of `{tool.name}` is"
-            yield Problem(pointer(at), "argument_open", detail, f"bound it, or {_FREE}")
-        elif stated is not None and _allows_all(stated, schema):
+            yield Problem(pointer(path), "argument_open", detail, f"bound it, or {_FREE}")
+        elif bound is not None and _allows_all(bound, schema):
             detail = f"the bound of `{argument}` allows every value that `{tool.name}` takes"
-            yield Problem(pointer((*at, argument)), "bounds_nothing", detail, f"leave a value out, or {_FREE}")
-        elif stated is not None and stated.enum is None:
+            yield Problem(pointer((*path, argument)), "bounds_nothing", detail, f"leave a value out, or {_FREE}")
+        elif bound is not None and bound.enum is None:
             for side, other in (("min", "max"), ("max", "min")):
-                if getattr(stated, other) is not None and not _has(side, limits, schema):
+                if getattr(bound, other) is not None and not _has_bound(side, limits, schema):
                     detail = f"nobody is asked about the call, whatever `{argument}` is {_BEYOND[side]}"
-                    yield Problem(pointer((*at, argument)), "one_sided", detail, f"add `{side}`")
+                    yield Problem(pointer((*path, argument)), "one_sided", detail, f"add `{side}`")
 
 
 _FREE: Final = "say that it is free: `any: true` in `bounds`, or `required: false` in a rule"
 _BEYOND: Final = {"min": "below that, such as a negative number", "max": "above that"}
 
 
-def _has(side: str, limits: Sequence[ArgConstraint], schema: Any) -> bool:
+def _has_bound(side: str, limits: Sequence[ArgConstraint], schema: Any) -> bool:
     """Return whether a limit or the schema of the argument bounds it on this side."""
-    stated = [schema.get(name) for name in _SCHEMA_SIDES[side]] if isinstance(schema, Mapping) else []
+    values = [schema.get(name) for name in _SCHEMA_SIDES[side]] if isinstance(schema, Mapping) else []
     # A bound of +-MAX_INT or beyond, as every integer in the schema of a Python function has, is not a limit.
-    of_schema = any(isinstance(one, int | float) and abs(one) < MAX_INT for one in stated)
-    return of_schema or any(getattr(one, side) is not None or one.enum is not None for one in limits)
+    in_schema = any(isinstance(value, int | float) and abs(value) < MAX_INT for value in values)
+    return in_schema or any(getattr(limit, side) is not None or limit.enum is not None for limit in limits)
 
 
 def _allows_all(limit: ArgConstraint, schema: Any) -> bool:
@@ -113,36 +113,36 @@ def _allows_all(limit: ArgConstraint, schema: Any) -> bool:
     if not isinstance(schema, Mapping) or limit.pattern is not None:
         return False
     if limit.enum is not None:
-        every = _every_value(schema)
-        return every is not None and all(any(same_json(one, listed) for listed in limit.enum) for one in every)
-    least, most = schema.get("minimum"), schema.get("maximum")
-    below = limit.min is None or (least is not None and limit.min <= least)
-    above = limit.max is None or (most is not None and limit.max >= most)
-    return below and above and (limit.min, limit.max) != (None, None)
+        values = _listed_values(schema)
+        return values is not None and all(any(same_json(value, allowed) for allowed in limit.enum) for value in values)
+    minimum, maximum = schema.get("minimum"), schema.get("maximum")
+    covers_min = limit.min is None or (minimum is not None and limit.min <= minimum)
+    covers_max = limit.max is None or (maximum is not None and limit.max >= maximum)
+    return covers_min and covers_max and (limit.min, limit.max) != (None, None)
 
 
-def _every_value(schema: Any) -> list[Any] | None:
+def _listed_values(schema: Any) -> list[Any] | None:
     """Return the values that a schema lists, or None if it does not list its values. A possible null is not listed."""
     parts = schema.get("anyOf", schema.get("oneOf"))
     if parts is not None:
-        listed = [_every_value(one) for one in parts if one != {"type": "null"}]
-        return None if None in listed else [value for values in listed for value in values or ()]
+        lists = [_listed_values(part) for part in parts if part != {"type": "null"}]
+        return None if None in lists else [value for values in lists for value in values or ()]
     if schema.get("type") in ("boolean", ["boolean", "null"]):
         return [False, True]
     return [schema["const"]] if "const" in schema else schema.get("enum")
 
 
-def _arguments_read(node: Any) -> Iterator[str]:
+def _read_arguments(node: Any) -> Iterator[str]:
     """Yield the arguments that a condition reads, except below `!`: an excluded value does not limit the others."""
     if isinstance(node, Mapping) and node.keys() == {"!"}:
         return
     if isinstance(node, str) and node.startswith("args."):
         yield node.split(".")[1]
-    for below in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
-        yield from _arguments_read(below)
+    for child in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
+        yield from _read_arguments(child)
 
 
-def _other_defaults(node: Any, tool: CapabilityDefinition, at: PointerPath) -> Iterator[Problem]:
+def _lint_defaults(node: Any, tool: CapabilityDefinition, path: PointerPath) -> Iterator[Problem]:
     """Yield a problem for each default of a missing argument in a condition that is not the default of the tool."""
     read = node["var"] if isinstance(node, Mapping) and node.keys() == {"var"} else None
     if isinstance(read, list | tuple) and len(read) == 2 and str(read[0]).startswith("args."):
@@ -154,25 +154,27 @@ def _other_defaults(node: Any, tool: CapabilityDefinition, at: PointerPath) -> I
                     f"the rule takes `{read[1]}` where `{name}` is missing; `{tool.name}` does not say what it does"
                 )
                 remedy = "state `default` in the input schema, or list it in `required`"
-                yield Problem(pointer(at), "unknown_default", detail, remedy)
+                yield Problem(pointer(path), "unknown_default", detail, remedy)
             elif not same_json(schema["default"], read[1]):
-                own = "null" if schema["default"] is None else schema["default"]
-                detail = f"`{tool.name}` takes `{own}` where `{name}` is missing, and the rule takes `{read[1]}`"
-                yield Problem(pointer(at), "other_default", detail, f"write `{own}` as its default")
-    below = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
-    for key, one in below:
-        yield from _other_defaults(one, tool, (*at, key))
+                default = "null" if schema["default"] is None else schema["default"]
+                detail = f"`{tool.name}` takes `{default}` where `{name}` is missing, and the rule takes `{read[1]}`"
+                yield Problem(pointer(path), "other_default", detail, f"write `{default}` as its default")
+    children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
+    for key, child in children:
+        yield from _lint_defaults(child, tool, (*path, key))
 
 
-def _open_sum(
-    argument: str, tool: CapabilityDefinition, limits: Sequence[ArgConstraint], at: PointerPath
+def _lint_sum(
+    argument: str, tool: CapabilityDefinition, limits: Sequence[ArgConstraint], path: PointerPath
 ) -> Iterator[Problem]:
     schema = tool.input_schema.get("properties", {}).get(argument)
-    if argument not in tool.input_schema.get("required", ()) and all(one.required is False for one in limits):
+    if argument not in tool.input_schema.get("required", ()) and all(limit.required is False for limit in limits):
         detail = f"`{tool.name}` can be called without `{argument}`, and no sum adds up what is missing"
-        yield Problem(pointer(at), "sum_of_optional", detail, "list it in `required` of the input schema, or bound it")
-    stated = [one.min for one in limits] + [(schema or {}).get(name) for name in _SCHEMA_SIDES["min"]]
-    if not any(least is not None and least >= 0 for least in stated):
+        yield Problem(
+            pointer(path), "sum_of_optional", detail, "list it in `required` of the input schema, or bound it"
+        )
+    minimums = [limit.min for limit in limits] + [(schema or {}).get(name) for name in _SCHEMA_SIDES["min"]]
+    if not any(minimum is not None and minimum >= 0 for minimum in minimums):
         detail = f"`{argument}` of `{tool.name}` can be negative, and a negative number would make room in the sum"
         remedy = "write `minimum: 0` in the input schema, or `min: 0` in its permission"
-        yield Problem(pointer(at), "sum_of_negative", detail, remedy)
+        yield Problem(pointer(path), "sum_of_negative", detail, remedy)

@@ -24,43 +24,43 @@ def lint_egress(
     only the list of the pack is compared.
     """
     if definitions is None:
-        yield from _stated(merged)
+        yield from _lint_stated_modes(merged)
         return
     layer = merged.pack.tooling_layer
     for place, entry in enumerate(layer.adapter_registry):
         adapter = definitions.get(entry.adapter_id)
-        leaving = {one.name for one in adapter.capabilities if adapter.leaves(one)} if adapter else set[str]()
+        outbound = {tool.name for tool in adapter.capabilities if adapter.leaves(tool)} if adapter else set[str]()
         for index, name in enumerate(entry.capabilities):
-            if adapter is None or name not in leaving:
+            if adapter is None or name not in outbound:
                 continue
-            at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+            path: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
             if not adapter.egress:
                 detail = f"`{entry.adapter_id}.{name}` leaves the machine, and its adapter declares no endpoint"
-                yield Problem(pointer(at), "no_egress_list", detail, "list its endpoints in `egress` of the adapter")
+                yield Problem(pointer(path), "no_egress_list", detail, "list its endpoints in `egress` of the adapter")
             for endpoint in adapter.egress:
                 if endpoint not in layer.egress:
                     remedy = _remedy(endpoint, layer.egress, "`tooling_layer.egress`")
-                    yield _not_allowed(at, endpoint, entry.adapter_id, "the pack", remedy)
+                    yield _endpoint_problem(path, endpoint, entry.adapter_id, "the pack", remedy)
                 elif tenant is not None and endpoint not in tenant:
                     remedy = _remedy(endpoint, tenant, "the tenant's list in `[egress]` of the settings")
-                    yield _not_allowed(at, endpoint, entry.adapter_id, "the tenant", remedy)
+                    yield _endpoint_problem(path, endpoint, entry.adapter_id, "the tenant", remedy)
 
 
-def _stated(merged: MergedArtifacts) -> Iterator[Problem]:
+def _lint_stated_modes(merged: MergedArtifacts) -> Iterator[Problem]:
     """Yield a problem for a step that states `network` in a pack without a list, before the adapters are known."""
     for number, template in enumerate(merged.pack.decision_layer.task_templates):
         for index, step in enumerate(template.steps):
             if step.approval_mode == "network" and not merged.pack.tooling_layer.egress:
-                at: PointerPath = ("decision_layer", "task_templates", number, "steps", index, "approval_mode")
+                path: PointerPath = ("decision_layer", "task_templates", number, "steps", index, "approval_mode")
                 detail = f"`{step.tool}` leaves the machine, and the pack lists no endpoint"
-                yield Problem(pointer(at), "no_egress_list", detail, "list its endpoints in `tooling_layer.egress`")
+                yield Problem(pointer(path), "no_egress_list", detail, "list its endpoints in `tooling_layer.egress`")
 
 
-def _remedy(endpoint: str, listed: Collection[str], where: str) -> str:
-    near = nearest_name(endpoint, listed)
-    return f"write `{endpoint}` for `{near}` in {where}" if near else f"add it to {where}, or drop the capability"
+def _remedy(endpoint: str, endpoints: Collection[str], where: str) -> str:
+    nearest = nearest_name(endpoint, endpoints)
+    return f"write `{endpoint}` for `{nearest}` in {where}" if nearest else f"add it to {where}, or drop the capability"
 
 
-def _not_allowed(at: PointerPath, endpoint: str, adapter_id: str, who: str, remedy: str) -> Problem:
-    detail = f"`{adapter_id}` reaches `{endpoint}`, which {who} does not allow"
-    return Problem(pointer(at), "egress_not_allowed", detail, remedy)
+def _endpoint_problem(path: PointerPath, endpoint: str, adapter_id: str, owner: str, remedy: str) -> Problem:
+    detail = f"`{adapter_id}` reaches `{endpoint}`, which {owner} does not allow"
+    return Problem(pointer(path), "egress_not_allowed", detail, remedy)

@@ -27,8 +27,8 @@ TO_REGISTER: Final = "add it to `adapter_registry`"
 
 def no_such(at: PointerPath, kind: str, name: str, remedy: str, known: Collection[str] = ()) -> Problem:
     """Return the problem that no `kind` has the name used at `at`; it suggests the most similar name of `known`."""
-    near = nearest_name(name[:200], known)
-    remedy = f"did you mean `{near}`? otherwise {remedy}" if near else remedy
+    suggestion = nearest_name(name[:200], known)
+    remedy = f"did you mean `{suggestion}`? otherwise {remedy}" if suggestion else remedy
     return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)
 
 
@@ -36,7 +36,7 @@ def place_of(entry: object, name: str, own: Sequence[object], collection: str) -
     """Return the path of an entry of `collection`: its index among the pack's `own` entries of the decision layer, or
     its `name` in the catalog that has it.
     """
-    index = next((index for index, one in enumerate(own) if one is entry), None)
+    index = next((index for index, other in enumerate(own) if other is entry), None)
     return (collection, name) if index is None else ("decision_layer", collection, index)
 
 
@@ -44,8 +44,16 @@ def place_of(entry: object, name: str, own: Sequence[object], collection: str) -
 class BindingTargets:
     """Everything that a pack can refer to, by kind; None means that the names of this kind are not known yet.
 
-    `slots` holds names as policy uses them. `available_evidence` holds the evidence that is retrieved or produced;
-    `evidence` also holds the evidence that decision specs require.
+    intents: ids of intents.
+    specs: decision specs by key; with `specs_known` there are no others.
+    gates: ids of approval gates.
+    registered: tool ids that the pack registers.
+    slots: names of context slots in policy rules.
+    adapters: ids of the adapters whose definitions are given.
+    declared: definitions of the tools that these adapters declare, by tool id.
+    produces: evidence that registered tools produce.
+    available_evidence: evidence that is retrieved or produced.
+    evidence: `available_evidence`, and the evidence that decision specs require.
     """
 
     intents: frozenset[str] | None
@@ -96,8 +104,8 @@ class BindingTargets:
     def properties(self, name: str) -> Mapping[str, Any] | None:
         """Return the properties of a tool's input schema, or None if they are not known."""
         capability = self.capability(name)
-        found = capability.input_schema.get("properties", {}) if capability is not None else None
-        return found if isinstance(found, dict) else None
+        schema_properties = capability.input_schema.get("properties", {}) if capability is not None else None
+        return schema_properties if isinstance(schema_properties, dict) else None
 
 
 def binding_targets(
@@ -109,7 +117,9 @@ def binding_targets(
     an empty set is known to be empty.
     """
     pack = merged.pack
-    registered = {f"{e.adapter_id}.{name}" for e in pack.tooling_layer.adapter_registry for name in e.capabilities}
+    registered = {
+        f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities
+    }
     declared = None
     if definitions is not None:
         declared = {
@@ -179,5 +189,5 @@ def _is_malformed(token: str) -> bool:
 
 def _model_of(annotation: Any) -> Any:
     """Return the model inside `Model | None`, or None for an open object."""
-    options = [one for one in getattr(annotation, "__args__", (annotation,)) if hasattr(one, "model_fields")]
+    options = [option for option in getattr(annotation, "__args__", (annotation,)) if hasattr(option, "model_fields")]
     return options[0] if options else None

@@ -43,16 +43,16 @@ def lint_money(
     bundles in force above the pack.
     """
     bundles = [*(leveled.bundle for leveled in merged.bundles.values()), *above]
-    limited = set(_limited(one for one in bundles if one.mode == "enforce"))
+    counted = set(_summed_tools(bundle for bundle in bundles if bundle.mode == "enforce"))
     permissions = merged.pack.tooling_layer.permissions
-    stated = {f"{one.adapter_id}.{one.capability}" for one in permissions if (one.without_sum or "").strip()}
-    asked = {f"{one.adapter_id}.{one.capability}" for one in permissions if one.without_sum == EACH_IS_ASKED}
-    stated -= asked.intersection(_unasked(bundles, tools))
-    for index, one in enumerate(permissions):
-        name = f"{one.adapter_id}.{one.capability}"
-        amounts = money_of(tools[name]) if name in tools and one.allow else []
-        if amounts and name not in limited | stated:
-            stated.add(name)
+    explained = {f"{item.adapter_id}.{item.capability}" for item in permissions if (item.without_sum or "").strip()}
+    asking = {f"{item.adapter_id}.{item.capability}" for item in permissions if item.without_sum == EACH_IS_ASKED}
+    explained -= asking.intersection(_unasked_tools(bundles, tools))
+    for index, permission in enumerate(permissions):
+        name = f"{permission.adapter_id}.{permission.capability}"
+        amounts = money_of(tools[name]) if name in tools and permission.allow else []
+        if amounts and name not in counted | explained:
+            explained.add(name)
             detail = f"`{name}` moves money (`{amounts[0]}`), and no sum that a rule reads counts it"
             remedy = "add it to a sum in a policy of the tenant (`history`), or say in `without_sum` why none limits it"
             place = pointer(("tooling_layer", "permissions", index, "capability"))
@@ -72,35 +72,35 @@ def money_of(tool: CapabilityDefinition) -> list[str]:
 def _is_number(schema: Any) -> bool:
     if not isinstance(schema, Mapping):
         return False
-    stated = schema.get("type")
+    declared = schema.get("type")
     parts = (*schema.get("anyOf", ()), *schema.get("oneOf", ()))
-    types = stated if isinstance(stated, list) else [stated]
+    types = declared if isinstance(declared, list) else [declared]
     return "number" in types or "integer" in types or any(map(_is_number, parts))
 
 
-def _limited(bundles: Iterable[PolicyBundle]) -> Iterator[str]:
+def _summed_tools(bundles: Iterable[PolicyBundle]) -> Iterator[str]:
     """Yield the tools that are counted by a sum, if a rule about the tool reads the sum."""
-    known = list(bundles)
-    sums = {name: fact for bundle in known for name, fact in bundle.history.items() if fact.of is not None}
-    for bundle in known:
+    bundle_list = list(bundles)
+    sums = {name: fact for bundle in bundle_list for name, fact in bundle.history.items() if fact.of is not None}
+    for bundle in bundle_list:
         for rule in bundle.policy_dsl.rules:
             tool = rule.applies_to.capability or ""
-            read = (path.partition(".")[2] for path in _paths(rule.condition) if path.startswith("history."))
+            read = (path.partition(".")[2] for path in _read_paths(rule.condition) if path.startswith("history."))
             if any(name in sums and tool in sums[name].counted() for name in read):
                 yield tool
 
 
-def _unasked(bundles: Iterable[PolicyBundle], tools: Mapping[str, CapabilityDefinition]) -> Iterator[str]:
+def _unasked_tools(bundles: Iterable[PolicyBundle], tools: Mapping[str, CapabilityDefinition]) -> Iterator[str]:
     """Yield the tools for which a rule allows calls without asking anybody."""
     for rule in (rule for bundle in bundles for rule in bundle.policy_dsl.rules):
-        named = rule.applies_to.capability
-        for name in tools if named is None else [named] if named in tools else ():
+        target = rule.applies_to.capability
+        for name in tools if target is None else [target] if target in tools else ():
             if asks_nobody(rule, tools[name]):
                 yield name
 
 
-def _paths(node: Any) -> Iterator[str]:
+def _read_paths(node: Any) -> Iterator[str]:
     if isinstance(node, str):
         yield node
-    for below in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
-        yield from _paths(below)
+    for child in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
+        yield from _read_paths(child)

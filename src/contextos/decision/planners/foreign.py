@@ -21,7 +21,7 @@ from contextos.decision.planners.template import PLANNER
 from contextos.errors import InvalidInput, InvalidSettings, MalformedJson, Problem, Unavailable
 
 MAX_PLAN_BYTES: Final = 262_144
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9._-]{1,32}")
+_PLANNER_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9._-]{1,32}")
 
 
 def planner_name(planner: Planner | None) -> str:
@@ -32,7 +32,7 @@ def planner_name(planner: Planner | None) -> str:
     """
     if planner is None:
         return PLANNER
-    if not isinstance(planner.name, str) or planner.name == PLANNER or not _NAME.fullmatch(planner.name):
+    if not isinstance(planner.name, str) or planner.name == PLANNER or not _PLANNER_NAME.fullmatch(planner.name):
         detail = f"a planner has a name of its own such as `acme.planner@1.2.0`, not `{planner.name!s:.64}`"
         raise InvalidSettings(Problem("/planner", "planner_name", detail, "give it a name and a version"))
     return planner.name
@@ -55,11 +55,11 @@ async def ask_planner(
         Unavailable: the planner named `recorded` is not configured here, failed, or was late without a `cut_by`.
     """
     if planner is None or planner.name != recorded:
-        here = planner.name if planner else PLANNER
-        raise Unavailable(recorded, f"the run began with this planner and this process has `{here}`; configure it")
+        current = planner.name if planner else PLANNER
+        raise Unavailable(recorded, f"the run began with this planner and this process has `{current}`; configure it")
 
     async def propose() -> Any:
-        with _Caught(recorded):
+        with _RaiseUnavailable(recorded):
             return await planner.propose(request)
 
     try:
@@ -68,11 +68,11 @@ async def ask_planner(
         if cut_by:
             return {"late": cut_by}
         raise Unavailable(recorded, f"it did not answer in {timeout_ms} ms") from error
-    with _Caught(recorded):
-        return _recordable(answer)
+    with _RaiseUnavailable(recorded):
+        return _recordable_answer(answer)
 
 
-def _recordable(answer: Any) -> dict[str, Any]:
+def _recordable_answer(answer: Any) -> dict[str, Any]:
     try:
         if not isinstance(answer, Mapping):
             return {"refused": "the answer is no JSON object"}
@@ -98,21 +98,21 @@ def plan_of_answer(
         detail = f"{answer['late']}, and the planner `{planner}` had not answered"
         return Failure(code="budget_exhausted", detail=detail)
     if "refused" in answer:
-        return _misfit(planner, str(answer["refused"]))
+        return _refused_plan(planner, str(answer["refused"]))
     try:
         proposed = parse(ProposedPlan, dict(answer["proposal"]))
     except InvalidInput as error:
-        return _misfit(planner, str(error.problems[0]))
+        return _refused_plan(planner, str(error.problems[0]))
     for step in proposed.steps:
         try:
             for value in step.params.values():
                 binding_of(value)
         except ValueError:
-            return _misfit(planner, f"a parameter of step `{step.id}` binds to what is no JSON Pointer")
-    named = {f"{template.template_id}@{template.version}": template for template in templates}
-    if proposed.template_id not in named:
-        return _misfit(planner, "`template_id` names none of the templates that the run may use")
-    template = named[proposed.template_id]
+            return _refused_plan(planner, f"a parameter of step `{step.id}` binds to what is no JSON Pointer")
+    by_ref = {f"{template.template_id}@{template.version}": template for template in templates}
+    if proposed.template_id not in by_ref:
+        return _refused_plan(planner, "`template_id` names none of the templates that the run may use")
+    template = by_ref[proposed.template_id]
     specs = {point.decision_id for point in template.decision_checkpoints}
     for point in proposed.decision_checkpoints:
         if point.decision_id not in specs:
@@ -130,19 +130,19 @@ def plan_of_answer(
 
 
 def _with_gates(step: PlanStep, template: TaskTemplate, templates: Sequence[TaskTemplate]) -> PlanStep:
-    """Return the step with the gates that the template requires for its tool, or of all templates if it has none."""
-    same = [one for one in template.steps if one.tool == step.tool] or [
-        one for other in templates for one in other.steps if one.tool == step.tool
+    """Return the step with the gates of its tool in the template, or in all templates if this one lacks the tool."""
+    matching = [candidate for candidate in template.steps if candidate.tool == step.tool] or [
+        candidate for other in templates for candidate in other.steps if candidate.tool == step.tool
     ]
-    gates = dict.fromkeys([*step.requires, *(gate for one in same for gate in one.requires)])
+    gates = dict.fromkeys([*step.requires, *(gate for candidate in matching for gate in candidate.requires)])
     return step.model_copy(update={"requires": tuple(gates)})
 
 
-def _misfit(planner: str, why: str) -> Failure:
-    return Failure(code="schema_mismatch", detail=f"the planner `{planner}` proposed no plan: {why}"[:500])
+def _refused_plan(planner: str, reason: str) -> Failure:
+    return Failure(code="schema_mismatch", detail=f"the planner `{planner}` proposed no plan: {reason}"[:500])
 
 
-class _Caught:
+class _RaiseUnavailable:
     """A context manager that turns any exception of a planner into `Unavailable`. A planner changes nothing, so it can
     be asked again later.
 

@@ -64,8 +64,8 @@ _CHOICE_TASK: Final = (
 def highest_shown(compiled: Mapping[str, Any], others: Iterable[Classification]) -> Classification:
     """Return the highest classification of the blocks of a compiled context and of `others`, at least one."""
     blocks = compiled["compiled_prompt"]["context_blocks"]
-    shown = [*others, *(one["provenance"]["classification"] for one in blocks if one.get("provenance"))]
-    return max(shown, key=CLASSIFICATION_LEVELS.index)
+    levels = [*others, *(block["provenance"]["classification"] for block in blocks if block.get("provenance"))]
+    return max(levels, key=CLASSIFICATION_LEVELS.index)
 
 
 def plan_messages(
@@ -76,18 +76,18 @@ def plan_messages(
     before: Sequence[Failure],
 ) -> tuple[ModelMessage, ...]:
     """Return the messages that ask for a plan. `before` has the reasons why the previous plan was not accepted."""
-    lines = [data_line("template", one.to_json()) for one in templates]
-    lines += [data_line("tool", {"tool": one.capability_id, **_described(one)}) for one in tools]
+    lines = [data_line("template", template.to_json()) for template in templates]
+    lines += [data_line("tool", {"tool": tool.capability_id, **_tool_description(tool)}) for tool in tools]
     lines.append(data_line("evidence_names", sorted(evidence)))
     if before:
         lines.append("The plan before was not accepted:")
-        lines += [data_line("finding", one.to_json()) for one in before]
+        lines += [data_line("finding", failure.to_json()) for failure in before]
     return (*opening(compiled), ModelMessage("user", "\n".join([*block_lines(compiled), *lines, _PLAN_TASK])))
 
 
 def session_messages(compiled: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> tuple[ModelMessage, ...]:
     """Return the messages that open a session of a model. `done` has the earlier calls of a reopened session."""
-    lines = [data_line("done_before", one) for one in done]
+    lines = [data_line("done_before", call) for call in done]
     return (*opening(compiled), ModelMessage("user", "\n".join([*block_lines(compiled), *lines, _CHOICE_TASK])))
 
 
@@ -99,25 +99,27 @@ def result_message(call_id: str, tool: str, answered: Mapping[str, Any]) -> Mode
 
 def model_tools(tools: Sequence[Capability]) -> tuple[ModelTool, ...]:
     """Return the tools of a session in the form that a model is offered, and `END_TOOL`, which ends the session."""
-    offered = (ModelTool(one.capability_id, one.definition.description, one.definition.input_schema) for one in tools)
+    offered = (
+        ModelTool(tool.capability_id, tool.definition.description, tool.definition.input_schema) for tool in tools
+    )
     return (*offered, END_TOOL)
 
 
 def plan_schema(templates: Sequence[TaskTemplate], tools: Sequence[Capability]) -> dict[str, Any]:
     """Return the JSON Schema of a plan that uses these tools and one of the templates."""
-    points = sorted({point.decision_id for one in templates for point in one.decision_checkpoints})
-    checkpoint = _object(
+    points = sorted({point.decision_id for template in templates for point in template.decision_checkpoints})
+    checkpoint = _object_schema(
         {"decision_id": {"type": "string", "enum": points}, "after_step": {"type": ["string", "null"]}}
     )
-    names = [f"{one.template_id}@{one.version}" for one in templates]
-    return _object(
+    names = [f"{template.template_id}@{template.version}" for template in templates]
+    return _object_schema(
         {
             "template_id": {"type": "string", "enum": names},
             "steps": {
                 "type": "array",
                 "minItems": 1,
                 "maxItems": MAX_TEMPLATE_STEPS,
-                "items": {"anyOf": [_step(one) for one in tools]},
+                "items": {"anyOf": [_step_schema(tool) for tool in tools]},
             },
             "decision_checkpoints": {"type": "array", "items": checkpoint}
             if points
@@ -132,21 +134,21 @@ def proposal_of(text: str, tools: Mapping[str, Capability]) -> tuple[dict[str, A
     The approval mode of a step is the one that its tool declares; a model does not state it.
     """
     try:
-        stated = loads(text, max_bytes=MAX_PLAN_BYTES)
+        plan = loads(text, max_bytes=MAX_PLAN_BYTES)
     except MalformedJson as error:
         return {}, f"it is not one JSON object: {error}"
-    steps = stated.get("steps") if isinstance(stated, dict) else None
-    if not isinstance(stated, dict) or not isinstance(steps, list) or not all(isinstance(one, dict) for one in steps):
+    steps = plan.get("steps") if isinstance(plan, dict) else None
+    if not isinstance(plan, dict) or not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         return {}, "it is not a JSON object with a list `steps` of objects"
-    made = []
-    for one in steps:
-        tool = tools.get(str(one.get("tool")))
+    valid = []
+    for step in steps:
+        tool = tools.get(str(step.get("tool")))
         mode = tool.definition.approval_mode if tool is not None else "read_only"
-        made.append({name: value for name, value in one.items() if name != "approval_mode"} | {"approval_mode": mode})
-    points = stated.get("decision_checkpoints")
+        valid.append({name: value for name, value in step.items() if name != "approval_mode"} | {"approval_mode": mode})
+    points = plan.get("decision_checkpoints")
     if isinstance(points, list):
-        points = [_without_null(one) for one in points]
-    return {**stated, "steps": made, "decision_checkpoints": points if points is not None else []}, ""
+        points = [_without_null(point) for point in points]
+    return {**plan, "steps": valid, "decision_checkpoints": points if points is not None else []}, ""
 
 
 def _without_null(point: Any) -> Any:
@@ -165,12 +167,12 @@ def block_lines(compiled: Mapping[str, Any]) -> list[str]:
     return [
         canonical(
             {
-                "block": one["block_id"],
-                "treatment": (one.get("provenance") or {}).get("instruction_treatment", "data_only"),
-                "content": one["content"],
+                "block": block["block_id"],
+                "treatment": (block.get("provenance") or {}).get("instruction_treatment", "data_only"),
+                "content": block["content"],
             }
         ).decode()
-        for one in compiled["compiled_prompt"]["context_blocks"]
+        for block in compiled["compiled_prompt"]["context_blocks"]
     ]
 
 
@@ -179,7 +181,7 @@ def data_line(name: str, value: Any) -> str:
     return canonical({"block": name, "treatment": "data_only", "content": value}).decode()
 
 
-def _described(tool: Capability) -> dict[str, Any]:
+def _tool_description(tool: Capability) -> dict[str, Any]:
     definition = tool.definition
     return {
         "description": definition.description,
@@ -189,19 +191,19 @@ def _described(tool: Capability) -> dict[str, Any]:
     }
 
 
-def _step(tool: Capability) -> dict[str, Any]:
+def _step_schema(tool: Capability) -> dict[str, Any]:
     schema = tool.definition.input_schema
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     # A reference within the schema of a tool means nothing within another schema.
     text = canonical(schema)
-    arguments = {name: {} if b'"$ref"' in text else one for name, one in known.items()}
+    arguments = {name: {} if b'"$ref"' in text else argument for name, argument in properties.items()}
     params = {
         "type": "object",
         "additionalProperties": False,
         "required": list(schema.get("required", ())),
-        "properties": {name: {"anyOf": [one, dict(_BINDING)]} for name, one in arguments.items()},
+        "properties": {name: {"anyOf": [argument, dict(_BINDING)]} for name, argument in arguments.items()},
     }
-    return _object(
+    return _object_schema(
         {
             "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
             "tool": {"type": "string", "const": tool.capability_id},
@@ -211,7 +213,7 @@ def _step(tool: Capability) -> dict[str, Any]:
     )
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,

@@ -23,7 +23,7 @@ def propose_plan(
     return Plan(
         plan_id=derive("plan_", run_id, "plan", revision),
         intent=template.intent,
-        steps=tuple(_requiring(step, gates.get(step.id, ())) for step in template.steps),
+        steps=tuple(_with_gates(step, gates.get(step.id, ())) for step in template.steps),
         decision_checkpoints=template.decision_checkpoints,
         revision=revision,
         planner=PLANNER,
@@ -31,6 +31,6 @@ def propose_plan(
     )
 
 
-def _requiring(step: PlanStep, gates: Sequence[str]) -> PlanStep:
+def _with_gates(step: PlanStep, gates: Sequence[str]) -> PlanStep:
     requires = tuple(dict.fromkeys((*step.requires, *gates)))
     return step if requires == step.requires else step.model_copy(update={"requires": requires})

@@ -75,10 +75,10 @@ class ActProposal(Generic[ResultT]):
 
     async def signed(self) -> ResultT:
         """Have the actor sign, and do the act. Raises as `prove_act`, and every error of the commit."""
-        return await self.commit([self.by.vouch(one) for one in self.statements])
+        return await self.commit([self.by.vouch(statement) for statement in self.statements])
 
     def then(self, follow: Callable[[ResultT], Awaitable[NextT]]) -> ActProposal[NextT]:
-        """Return the same proposal; its result is what `follow` makes of the result of this one."""
+        """Return the same proposal with another result: what `follow` returns for the result of this proposal."""
 
         async def commit(assertions: Assertions) -> NextT:
             return await follow(await self.commit(assertions))
@@ -138,10 +138,10 @@ def propose_acts(
 ) -> ActProposal[ResultT]:
     """As `propose_act`, for acts that are committed together: the actor signs each act before any act is checked."""
 
-    async def sealed(signed: Sequence[Mapping[str, Any]]) -> ResultT:
-        return await write(_drafts(ports, tenant_id, proposed, by, signed))
+    async def commit(bodies: Sequence[Mapping[str, Any]]) -> ResultT:
+        return await write(_seal_drafts(ports, tenant_id, proposed, by, bodies))
 
-    return propose_signed(config, tenant_id, proposed, by, partial(signer, ports, tenant_id, by.id), sealed, own_run)
+    return propose_signed(config, tenant_id, proposed, by, partial(signer, ports, tenant_id, by.id), commit, own_run)
 
 
 def propose_signed(
@@ -156,18 +156,18 @@ def propose_signed(
     """As `propose_acts`; `write` takes the fields of a `RecordedAct` without its seal, for each act. `look_up` returns
     the actor as the directory lists them.
     """
-    who = {"tenant_id": tenant_id, "actor": by.id}
+    common = {"tenant_id": tenant_id, "actor": by.id}
     acts = [
-        parse(OperatorAct, who | {"kind": one.kind, "arguments": dict(one.arguments), "expected": one.expected})
-        for one in proposed
+        parse(OperatorAct, common | {"kind": act.kind, "arguments": dict(act.arguments), "expected": act.expected})
+        for act in proposed
     ]
 
     async def commit(assertions: Assertions) -> ResultT:
         person = await look_up()
-        each = zip(acts, assertions, strict=True)
-        return await write([_checked(config, person, act, said, own_run) for act, said in each])
+        pairs = zip(acts, assertions, strict=True)
+        return await write([_recorded_fields(config, person, act, assertion, own_run) for act, assertion in pairs])
 
-    return ActProposal(by, tuple(one.to_json() for one in acts), commit)
+    return ActProposal(by, tuple(act.to_json() for act in acts), commit)
 
 
 def propose_commit(
@@ -208,10 +208,10 @@ async def prove_act(
         Unavailable: the directory did not answer.
     """
 
-    async def proved(control: tuple[str, Draft]) -> tuple[str, Draft]:
+    async def return_draft(control: tuple[str, Draft]) -> tuple[str, Draft]:
         return control
 
-    return await propose_act(ports, config, tenant_id, proposed, by, proved, own_run=own_run).signed()
+    return await propose_act(ports, config, tenant_id, proposed, by, return_draft, own_run=own_run).signed()
 
 
 async def prove_with_listing(
@@ -225,34 +225,34 @@ async def prove_with_listing(
         listing.extend(await unstated_person(ports, tenant_id, by.id, person))
         return person
 
-    async def proved(signed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, Draft], ...]:
-        return tuple((CONTROL, one) for one in (*listing, *_drafts(ports, tenant_id, [proposed], by, signed)))
+    async def return_drafts(bodies: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, Draft], ...]:
+        return tuple((CONTROL, draft) for draft in (*listing, *_seal_drafts(ports, tenant_id, [proposed], by, bodies)))
 
-    return await propose_signed(config, tenant_id, [proposed], by, look_up, proved).signed()
+    return await propose_signed(config, tenant_id, [proposed], by, look_up, return_drafts).signed()
 
 
-def _checked(
-    config: DeploymentConfig, person: Approver | None, act: OperatorAct, said: Mapping[str, Any], own_run: bool
+def _recorded_fields(
+    config: DeploymentConfig, person: Approver | None, act: OperatorAct, body: Mapping[str, Any], own_run: bool
 ) -> dict[str, Any]:
     """Check a signed act, and return the fields of its `RecordedAct` without the seal."""
     role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
-    assertion = read_assertion(said)
-    refused: ApprovalRefused | None = act_fault(
+    assertion = read_assertion(body)
+    fault: ApprovalRefused | None = act_fault(
         person, act, role, assertion, unsafe_local=UNSAFE_LOCAL_OPERATORS in config.unsafe
     )
-    if refused:
-        raise refused
+    if fault:
+        raise fault
     key = act_key(person, act, assertion)
     fields = {"act": act.to_json(), "role": role, "assertion": assertion.to_json()}
     return {**fields, "key": key.to_json() if key else None}
 
 
-def _drafts(
-    ports: Ports, tenant_id: str, proposed: Sequence[ProposedAct], by: Actor, signed: Sequence[Mapping[str, Any]]
+def _seal_drafts(
+    ports: Ports, tenant_id: str, proposed: Sequence[ProposedAct], by: Actor, bodies: Sequence[Mapping[str, Any]]
 ) -> list[Draft]:
     drafts = []
-    for one, body in zip(proposed, signed, strict=True):
-        at_us = max(ports.clock.now_us(), one.not_before_us)
-        draft = Draft(one.kind, one.about, at_us, by.id, b"", ports.entropy.take(SALT_BYTES))
+    for act, body in zip(proposed, bodies, strict=True):
+        at_us = max(ports.clock.now_us(), act.not_before_us)
+        draft = Draft(act.kind, act.about, at_us, by.id, b"", ports.entropy.take(SALT_BYTES))
         drafts.append(sealed_act(tenant_id, draft, body, ports.keys))
     return drafts

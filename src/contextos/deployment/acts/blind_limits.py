@@ -23,33 +23,33 @@ async def refuse_blind_limits(catalog: Catalog, pin: PackPin) -> None:
     Raises:
         InvalidArtifact: a history is blind in this way; the error names both packs, the history and the tool.
     """
-    added = await _merged(catalog, pin)
-    known = [pack for other in (await catalog.active()).packs for pack in await _merged(catalog, other)]
-    pairs = [(one, other) for one in added for other in (*known, *added)]
+    added = await _merged_packs(catalog, pin)
+    pinned = [pack for other_pin in (await catalog.active()).packs for pack in await _merged_packs(catalog, other_pin)]
+    pairs = [(pack, other) for pack in added for other in (*pinned, *added)]
     problems = [
         problem
-        for one, other in pairs
-        if one.pack.pack_meta.pack_id != other.pack.pack_meta.pack_id
-        for problem in (*_unseen(one, other), *_unseen(other, one))
+        for pack, other in pairs
+        if pack.pack.pack_meta.pack_id != other.pack.pack_meta.pack_id
+        for problem in (*_uncounted_tools(pack, other), *_uncounted_tools(other, pack))
     ]
     if problems:
         raise InvalidArtifact(*dict.fromkeys(problems))
 
 
-async def _merged(catalog: Catalog, pin: PackPin) -> list[MergedArtifacts]:
-    return [merge(pack, beside) for pack, beside in await packs_of(catalog, pin)]
+async def _merged_packs(catalog: Catalog, pin: PackPin) -> list[MergedArtifacts]:
+    return [merge(pack, artifacts) for pack, artifacts in await packs_of(catalog, pin)]
 
 
-def _unseen(limiting: MergedArtifacts, other: MergedArtifacts) -> Iterator[Problem]:
+def _uncounted_tools(limiting: MergedArtifacts, other: MergedArtifacts) -> Iterator[Problem]:
     """Yield a problem for each tool of the pack `other` that a history of `limiting` does not count there."""
-    permitted = {f"{one.adapter_id}.{one.capability}" for one in other.pack.tooling_layer.permissions if one.allow}
+    permitted = {f"{item.adapter_id}.{item.capability}" for item in other.pack.tooling_layer.permissions if item.allow}
     for name, fact in _histories(limiting):
         for tool, counted in fact.counted().items():
             if tool in permitted and not any(
-                (same.capability, same.over, same.subject) == (fact.capability, fact.over, fact.subject)
-                and tool in same.counted()
-                and same.counted()[tool].subject == counted.subject
-                for _, same in _histories(other)
+                (candidate.capability, candidate.over, candidate.subject) == (fact.capability, fact.over, fact.subject)
+                and tool in candidate.counted()
+                and candidate.counted()[tool].subject == counted.subject
+                for _, candidate in _histories(other)
             ):
                 detail = f"`history.{name}` of `{limiting.pack.pin}` does not count `{tool}` in `{other.pack.pin}`"
                 remedy = "declare it in a policy of the tenant, which binds every pack"

@@ -32,12 +32,12 @@ async def verified_run(
         ChainBroken: an entry is missing or was changed.
     """
     store = app.ports.stores.tenant(tenant_id)
-    entries, heads, lines, _ = await store.read_run(run_id)
+    entries, heads, index_entries, _ = await store.read_run(run_id)
     # Before the run is verified, so that nobody else learns of its faults.
     if not entries or (roles is not None and _asked_role(entries) not in roles):
         raise no_run(run_id)
     verify_once(tenant_id, run_id, entries)
-    verify_indexed(run_id, entries, lines)
+    verify_indexed(run_id, entries, index_entries)
     verify_heads(tenant_id, run_id, entries, heads[-1:], app.ports.keys)
     return store, entries
 
@@ -82,8 +82,8 @@ def no_run(run_id: str) -> NotFound:
 def refuse_reason(reason: str) -> None:
     """Check the reason of an act before it is recorded. Raises `InvalidInput` if it is too long or has unsafe text."""
     checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)
-    if unsafe := scan_unsafe(reason, declared_text=True):
-        raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))
+    if problems := scan_unsafe(reason, declared_text=True):
+        raise InvalidInput(Problem("/reason", problems[0].code, problems[0].detail, "remove it"))
 
 
 def refuse_ended(view: RunView) -> None:

@@ -76,8 +76,8 @@ async def add_revision(
     """
     new = parse(NewRevision, {**fields, "created_by": by.id, "created_at_us": app.ports.clock.now_us()})
     digest = content_address([new.mime, new.content])
-    said = {"org_id": new.org_id, "artifact_id": new.artifact_id, "digest": digest, "created_at_us": new.created_at_us}
-    proposed = ProposedAct("slots.artifact_revised", new.artifact_id, said)
+    args = {"org_id": new.org_id, "artifact_id": new.artifact_id, "digest": digest, "created_at_us": new.created_at_us}
+    proposed = ProposedAct("slots.artifact_revised", new.artifact_id, args)
     return _change(app, tenant_id, proposed, by, lambda shelf: shelf.revise(new))
 
 
@@ -104,8 +104,8 @@ async def archive_assertion(
     app: Deployment, tenant_id: str, org_id: str, artifact_id: str, extension: str, *, by: Actor
 ) -> ActProposal[None]:
     """Withdraw the statement that an artifact is of a type. Raises `NotFound`, and as `prove_act`."""
-    said = {"org_id": org_id, "artifact_id": artifact_id, "extension": extension}
-    proposed = ProposedAct("slots.assertion_archived", artifact_id, said)
+    args = {"org_id": org_id, "artifact_id": artifact_id, "extension": extension}
+    proposed = ProposedAct("slots.assertion_archived", artifact_id, args)
     now_us = app.ports.clock.now_us()
     return _change(app, tenant_id, proposed, by, lambda shelf: shelf.archive(org_id, artifact_id, extension, now_us))
 
@@ -115,8 +115,8 @@ async def delete_artifact(
     app: Deployment, tenant_id: str, org_id: str, artifact_id: str, *, by: Actor
 ) -> ActProposal[None]:
     """Delete an artifact: no later slot can select it. Raises `NotFound`, and as `prove_act`."""
-    said = {"org_id": org_id, "artifact_id": artifact_id}
-    proposed, now_us = ProposedAct("slots.artifact_deleted", artifact_id, said), app.ports.clock.now_us()
+    args = {"org_id": org_id, "artifact_id": artifact_id}
+    proposed, now_us = ProposedAct("slots.artifact_deleted", artifact_id, args), app.ports.clock.now_us()
     return _change(app, tenant_id, proposed, by, lambda shelf: shelf.tombstone(org_id, artifact_id, now_us))
 
 

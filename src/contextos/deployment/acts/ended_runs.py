@@ -39,7 +39,7 @@ from contextos.trust.recorded_time import recorded_now_us
 
 ResolvedStatus = Literal["DECIDED", "REJECTED"]
 
-_ERASED: Final = "the request was erased, so it cannot be checked who is barred from this act"
+_ERASED_DETAIL: Final = "the request was erased, so it cannot be checked who is barred from this act"
 
 
 @Act
@@ -56,13 +56,13 @@ async def resolve_escalation(
         NotFound: no such run in this tenant.
         Conflict: another operator acted on the run at the same moment; look at it again.
     """
-    ended = await _ended(app, tenant_id, run_id, by, reason, of=("ESCALATED",))
+    ended = await _ended_run(app, tenant_id, run_id, by, reason, statuses=("ESCALATED",))
     assert ended.view.record is not None, "a decision has a record"
-    why = end_contradiction("rejected", ended.view.record["effects"], None) if status == "REJECTED" else None
-    if why is not None:
-        detail = f"`{run_id}` cannot be rejected: {why}"
+    contradiction = end_contradiction("rejected", ended.view.record["effects"], None) if status == "REJECTED" else None
+    if contradiction is not None:
+        detail = f"`{run_id}` cannot be rejected: {contradiction}"
         raise InvalidInput(Problem("/status", "outcome_disagrees", detail, "resolve it as DECIDED, or close it"))
-    arguments = {**_about(ended.view), "status": status, "reason": reason}
+    arguments = {**_record_reference(ended.view), "status": status, "reason": reason}
     act, terms = ended.act("decision.resolved", arguments), ended.terms(status)
     return propose_commit(app.ports, app.config, tenant_id, act, by, run=run_id, terms=terms)
 
@@ -73,8 +73,8 @@ async def close_decision(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
 
     Raises as `resolve_escalation`; every end can be closed, once.
     """
-    ended = await _ended(app, tenant_id, run_id, by, reason, of=("DECIDED", "REJECTED", "ESCALATED"))
-    arguments = {**_about(ended.view), "reason": reason}
+    ended = await _ended_run(app, tenant_id, run_id, by, reason, statuses=("DECIDED", "REJECTED", "ESCALATED"))
+    arguments = {**_record_reference(ended.view), "reason": reason}
     act, terms = ended.act("decision.closed", arguments), ended.terms("CLOSED")
     return propose_commit(app.ports, app.config, tenant_id, act, by, run=run_id, terms=terms)
 
@@ -96,26 +96,26 @@ async def reopen_run(
         OtherEnvironment: this deployment serves another environment than that of the run.
         Conflict: as `resolve_escalation`.
     """
-    ended = await _ended(app, tenant_id, run_id, by, reason, of=("ESCALATED",))
-    entries, limit = ended.entries, _exhausted(ended.view)
+    ended = await _ended_run(app, tenant_id, run_id, by, reason, statuses=("ESCALATED",))
+    entries, limit = ended.entries, _exhausted_limit(ended.view)
     refuse_other_environment(entries, app.config.environment)
     now_us, take = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take
-    granted = _granted(entries, limit, to, now_us)
-    arguments = {**_about(ended.view), "reason": reason, "limit": limit, "to": granted}
+    granted = _granted_value(entries, limit, to, now_us)
+    arguments = {**_record_reference(ended.view), "reason": reason, "limit": limit, "to": granted}
     proposed = ended.act("run.reopened", arguments)
     answer = {"by": by.id, "reason": reason, "limit": limit, "to": granted}
 
     async def write(control: tuple[str, Draft]) -> None:
         entry = append(entries, "run.reopened", "", by=by.id, answer=answer, at_us=now_us, salt=take(16))
         kid, signature = app.ports.keys.sign("head", head_payload(tenant_id, run_id, entry.seq, entry.hash))
-        reached = canonical({"run": run_id, "entries": entry.seq, "head": entry.hash})
-        line = Draft("run.reopened", run_id, now_us, "runtime", reached, take(16))
+        body = canonical({"run": run_id, "entries": entry.seq, "head": entry.hash})
+        index_draft = Draft("run.reopened", run_id, now_us, "runtime", body, take(16))
         await ended.store.commit(
             Batch(
                 run=run_id,
                 entries=(entry,),
                 writes=proposed.writes,
-                shared=(control, (INDEX, line)),
+                shared=(control, (INDEX, index_draft)),
                 wake_at_us=app.ports.clock.now_us(),
                 signature=(kid, signature.hex()),
                 terms=ended.terms(None),
@@ -148,10 +148,10 @@ class _EndedRun:
         return ProposedAct(kind, self.view.run_id, arguments, len(self.entries), (write,))
 
 
-async def _ended(
-    app: Deployment, tenant_id: str, run_id: str, by: Actor, reason: str, *, of: Sequence[str]
+async def _ended_run(
+    app: Deployment, tenant_id: str, run_id: str, by: Actor, reason: str, *, statuses: Sequence[str]
 ) -> _EndedRun:
-    """Return the verified run if its decision has a status in `of`. Refuses an act of the people behind the run."""
+    """Return the verified run if its decision has a status in `statuses`. Refuses an act of people behind it."""
     if not reason.strip():
         raise InvalidInput(Problem("/reason", "missing", "the act states no reason", "say why; it is recorded"))
     refuse_reason(reason)
@@ -159,54 +159,54 @@ async def _ended(
     store, entries = await verified_run(app, tenant_id, run_id)
     view = run_view(tenant_id, run_id, entries)
     status = (await decision_of(store, view, app.ports.keys)).status
-    if not view.ended or view.record is None or status not in of:
-        detail = f"the decision of `{run_id}` is {status or 'erased'}, and this act is for {' or '.join(of)}"
+    if not view.ended or view.record is None or status not in statuses:
+        detail = f"the decision of `{run_id}` is {status or 'erased'}, and this act is for {' or '.join(statuses)}"
         raise ApprovalRefused("not_waiting", f"{detail}; look at it with `contextos runs show {run_id}`")
-    if is_barred(by.id, await app.ports.directory.approver(tenant_id, by.id), _barred(entries)):
+    if is_barred(by.id, await app.ports.directory.approver(tenant_id, by.id), _barred_ids(entries)):
         raise ApprovalRefused("self_settlement", f"`{by.id}` is behind the request; ask another operator")
     if lease is None:
         raise Integrity(f"`{run_id}` was driven, and its lease is gone; restore the document from a backup")
     return _EndedRun(store, entries, view, lease, status)
 
 
-def _barred(entries: Sequence[Entry]) -> frozenset[str]:
+def _barred_ids(entries: Sequence[Entry]) -> frozenset[str]:
     """Return the people and the agent behind a run, as the directory knew them, or else as the request states them."""
     if principals := run_principals(entries):
         return barred_settlers(principals)
-    received = read_body(entries[0])
-    if received is None or any(entry.kind == "identity.resolved" and entry.body is None for entry in entries):
-        raise ApprovalRefused("not_waiting", _ERASED)
-    request = received["request"]
+    body = read_body(entries[0])
+    if body is None or any(entry.kind == "identity.resolved" and entry.body is None for entry in entries):
+        raise ApprovalRefused("not_waiting", _ERASED_DETAIL)
+    request = body["request"]
     return frozenset({request["user"]["user_id"], request["agent"]["agent_id"]})
 
 
-def _about(view: RunView) -> dict[str, str]:
+def _record_reference(view: RunView) -> dict[str, str]:
     assert view.record is not None, "a decision has a record"
     return {"run": view.run_id, "record_hash": view.record["record_hash"]}
 
 
-def _exhausted(view: RunView) -> str | None:
+def _exhausted_limit(view: RunView) -> str | None:
     """Return the limit that an escalated run exhausted; None if it waited for a person in vain."""
     assert view.record is not None, "a decision has a record"
     failure: Mapping[str, Any] = next(iter(view.record["rationale"]["failures"]), {})
-    limits = [one for one in failure.get("facts", ()) if failure["code"] == "budget_exhausted" and one in RAISABLE]
+    limits = [fact for fact in failure.get("facts", ()) if failure["code"] == "budget_exhausted" and fact in RAISABLE]
     if not limits and failure.get("code") not in ASKED_AGAIN:
         detail = f"`{view.run_id}` ended with `{failure.get('code', 'a low score')}`, which comes again"
         raise ApprovalRefused("not_waiting", f"{detail}; resolve or close it")
     return limits[0] if limits else None
 
 
-def _granted(entries: Sequence[Entry], limit: str | None, to: float | None, now_us: int) -> float | None:
+def _granted_value(entries: Sequence[Entry], limit: str | None, value: float | None, now_us: int) -> float | None:
     """Check the new value of the limit, and return it as it is recorded."""
     if limit is None:
-        if to is not None:
+        if value is not None:
             raise InvalidInput(Problem("/to", "unexpected", "the run exhausted no limit", "reopen it without a value"))
         return None
-    now = _in_force(entries, limit)
-    if to is None or to <= now:
-        detail = f"`{limit}` is {now:g}, and the run exhausted it"
+    current = _current_value(entries, limit)
+    if value is None or value <= current:
+        detail = f"`{limit}` is {current:g}, and the run exhausted it"
         raise InvalidInput(Problem("/to", "too_small", detail, "reopen it with a higher value"))
-    granted: float = getattr(parse(RuntimeHints, {limit: int(to) if float(to).is_integer() else to}), limit)
+    granted: float = getattr(parse(RuntimeHints, {limit: int(value) if float(value).is_integer() else value}), limit)
     principals = run_principals(entries)
     assert principals is not None, "a run that had a budget was admitted"
     allowed, owner = lowest_of(limit, granted, principals)
@@ -220,7 +220,7 @@ def _granted(entries: Sequence[Entry], limit: str | None, to: float | None, now_
     return granted
 
 
-def _in_force(entries: Sequence[Entry], limit: str) -> float:
+def _current_value(entries: Sequence[Entry], limit: str) -> float:
     """Return the value of a limit at the end of the run."""
     for entry in reversed(entries):
         if entry.kind not in ("run.reopened", "session.checkpointed", "run.context"):

@@ -27,12 +27,12 @@ async def refuse_unresolved(app: Deployment, tenant_id: str, entries: Sequence[E
         Integrity: the named evidence was altered.
     """
     ref = parse_ref(evidence_ref)
-    found = ref.scheme not in ("policy", "session") and evidence_ref in _used(entries)
+    is_known = ref.scheme not in ("policy", "session") and evidence_ref in _used_refs(entries)
     if ref.scheme == "kg":
-        found = found or await _is_fact(app, tenant_id, ref)
+        is_known = is_known or await _is_fact(app, tenant_id, ref)
     elif ref.scheme == "artifact":
-        found = found or await _is_revision(app, tenant_id, ref)
-    if not found:
+        is_known = is_known or await _is_revision(app, tenant_id, ref)
+    if not is_known:
         detail = f"`{evidence_ref}` names nothing that is known here"
         remedy = "state what was found as a fact or an artifact of the tenant, and name that"
         raise InvalidInput(Problem("/evidence_ref", "unresolved_ref", detail, remedy))
@@ -53,13 +53,13 @@ async def _is_revision(app: Deployment, tenant_id: str, ref: Ref) -> bool:
     return any((row[1], row[2]) == (ref.subject, int(number[1])) for row in library.revisions)
 
 
-def _used(entries: Sequence[Entry]) -> set[str]:
+def _used_refs(entries: Sequence[Entry]) -> set[str]:
     """Return the references of results that a run got, and of the evidence that it read."""
-    found: set[str] = set()
+    refs: set[str] = set()
     for entry in entries:
         body = read_body(entry) if entry.kind in ("tool.returned", "evidence.frozen") else None
         if body is not None and entry.kind == "tool.returned":
-            found.update(one["evidence_ref"] for one in body["envelope"]["citations"])
+            refs.update(citation["evidence_ref"] for citation in body["envelope"]["citations"])
         elif body is not None:
-            found.update(one["evidence_ref"] for one in body.get("items", ()))
-    return found
+            refs.update(item["evidence_ref"] for item in body.get("items", ()))
+    return refs

@@ -21,7 +21,7 @@ MAX_WITHDRAWN: Final = 100
 """The most edges that one call withdraws: each withdrawal is a separate act, under the id of the edge."""
 MAX_WRITER_AHEAD_US: Final = 300_000_000
 """How far the clock of a writer can be ahead of the record, in microseconds."""
-_MAX_STATED_CHARS: Final = 8_000
+_MAX_EDGES_CHARS: Final = 8_000
 """The most characters of the ids and digests of the edges in one act. The signed token contains them in base64."""
 
 
@@ -48,54 +48,54 @@ async def write_facts(
         Conflict: the newest commit is not `expect`, or another process wrote at the same moment; read the graph, and
             write again.
     """
-    _refuse_later(edges, await recorded_now_us(app.ports, tenant_id) + MAX_WRITER_AHEAD_US)
+    _refuse_future(edges, await recorded_now_us(app.ports, tenant_id) + MAX_WRITER_AHEAD_US)
     graph = app.ports.stores.graph(tenant_id)
     await app.graph(tenant_id).head()
-    planned = await graph.plan(nodes, edges)
-    if expect not in (None, planned.number - 1):
+    plan = await graph.plan(nodes, edges)
+    if expect not in (None, plan.number - 1):
         raise Conflict("graph")
-    if not planned.changes:
-        return ActProposal.of_nothing(by, planned.number - 1)
-    if len(planned.withdrawn) > MAX_WITHDRAWN:
+    if not plan.changes:
+        return ActProposal.of_nothing(by, plan.number - 1)
+    if len(plan.withdrawn) > MAX_WITHDRAWN:
         detail = f"one call withdraws at most {MAX_WITHDRAWN} edges"
         raise InvalidInput(Problem("/edges", "too_many", detail, "withdraw them in several calls"))
-    before = planned.number - 1
-    written = {"commit": planned.number} | ({"nodes": content_address(list(nodes))} if nodes else {})
+    previous = plan.number - 1
+    commit_fields = {"commit": plan.number} | ({"nodes": content_address(list(nodes))} if nodes else {})
     proposed = [
-        ProposedAct("graph.written", commit_key(planned.number), {**written, "edges": edges}, before)
-        for edges in _stated_together(planned.appended)
+        ProposedAct("graph.written", commit_key(plan.number), {**commit_fields, "edges": edges}, previous)
+        for edges in _edges_per_act(plan.appended)
     ]
     proposed += [
-        ProposedAct("graph.withdrawn", edge_id, {**said, "edge_id": edge_id, "evidence_ref": ref}, before)
-        for edge_id, ref in planned.withdrawn.items()
-        for said in [{"commit": planned.number, "fact_digest": planned.ended[edge_id]}]
+        ProposedAct("graph.withdrawn", edge_id, {**fields, "edge_id": edge_id, "evidence_ref": ref}, previous)
+        for edge_id, ref in plan.withdrawn.items()
+        for fields in [{"commit": plan.number, "fact_digest": plan.ended[edge_id]}]
     ]
 
     async def write(acts: Sequence[Draft]) -> int:
-        return await graph.put(nodes, edges, acts=acts, expect=before)
+        return await graph.put(nodes, edges, acts=acts, expect=previous)
 
     return propose_acts(app.ports, app.config, tenant_id, proposed, by, write)
 
 
-def _refuse_later(edges: Sequence[Mapping[str, Any]], latest_us: int) -> None:
+def _refuse_future(edges: Sequence[Mapping[str, Any]], latest_us: int) -> None:
     """Refuse an observation that is dated in the future: until then it would pass every limit on age."""
-    for at, edge in enumerate(edges):
+    for index, edge in enumerate(edges):
         observed = edge.get("observed_at")
         observed_us = unix_us(observed) if isinstance(observed, str) else observed
         if isinstance(observed_us, int) and observed_us > latest_us:
             remedy = "write the time at which it was observed; a number is in microseconds since 1970"
-            raise InvalidInput(Problem(f"/edges/{at}/observed_at", "not_yet", "the time lies ahead", remedy))
+            raise InvalidInput(Problem(f"/edges/{index}/observed_at", "not_yet", "the time lies ahead", remedy))
 
 
-def _stated_together(appended: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def _edges_per_act(digests: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yield the appended edges (id -> digest) of each act, as many as fit its signature; one empty mapping without
     edges.
     """
     edges: dict[str, str] = {}
     chars = 0
-    for edge_id, digest in appended.items():
+    for edge_id, digest in digests.items():
         chars += len(canonical([edge_id, digest]))
-        if edges and chars > _MAX_STATED_CHARS:
+        if edges and chars > _MAX_EDGES_CHARS:
             yield edges
             edges, chars = {}, len(canonical([edge_id, digest]))
         edges[edge_id] = digest

@@ -40,18 +40,18 @@ async def publish_artifact(
         Conflict: another process published at the same moment; publish again.
     """
     catalog = app.catalog(tenant_id)
-    if unsafe := find_unsafe_texts(catalog.opened(dict(envelope)).to_json()):
-        raise InvalidArtifact(*unsafe)
+    if problems := find_unsafe_texts(catalog.opened(dict(envelope)).to_json()):
+        raise InvalidArtifact(*problems)
     ref, proposed = await catalog.publication(dict(envelope))
     if proposed is None:
         return ActProposal.of_nothing(by, (ref, False))
     await refuse_unmatched(app, tenant_id, catalog.opened(dict(envelope)))
     await app.refuse_retired(tenant_id, envelope)
 
-    async def published(_: None) -> tuple[str, bool]:
+    async def return_ref(_: None) -> tuple[str, bool]:
         return ref, True
 
-    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(published)
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(return_ref)
 
 
 @Act
@@ -88,12 +88,12 @@ async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: 
             another pack, or as `activate_policies`.
         NotFound, ApprovalRefused, Conflict: as `activate_policies`.
     """
-    served = app.config.environment
+    environment = app.config.environment
     if pin.environment not in ENVIRONMENTS:
         detail, remedy = f"there is no environment `{pin.environment[:80]}`", name_remedy(pin.environment, ENVIRONMENTS)
         raise InvalidArtifact(Problem("/environment", "unknown_environment", detail, remedy))
-    if pin.environment != served:
-        detail = f"this deployment serves `{served}`, and nothing of it is used in `{pin.environment}`"
+    if pin.environment != environment:
+        detail = f"this deployment serves `{environment}`, and nothing of it is used in `{pin.environment}`"
         remedy = f"publish the same signed files in the deployment of `{pin.environment}`, and pin them there"
         raise InvalidArtifact(Problem("/environment", "other_environment", detail, remedy))
     proposed = await app.catalog(tenant_id).pinning(pin, expected=expected)
@@ -136,8 +136,10 @@ async def initialise_tenant(
     done: list[str] = []
     packs: list[ContextPack] = []
     # An artifact that another one names is published first.
-    opened = sorted(((catalog.opened(one), one) for one in envelopes), key=lambda each: _names_others(each[0]))
-    for artifact, envelope in opened:
+    artifacts = sorted(
+        ((catalog.opened(envelope), envelope) for envelope in envelopes), key=lambda pair: _publishing_rank(pair[0])
+    )
+    for artifact, envelope in artifacts:
         ref, proposed = await catalog.publication(envelope)
         if proposed:
             await app.refuse_retired(tenant_id, envelope)
@@ -149,17 +151,17 @@ async def initialise_tenant(
         done.append(f"put {len(policies)} policies in force")
     for pack in packs if keep else newest_packs(packs):
         active, environment = await catalog.active(), app.config.environment
-        if wanted := unpinned(active, pack, environment):
-            pin = PackPin(refs=(pack.pin,), intents=wanted, environment=environment)
+        if intents := unpinned(active, pack, environment):
+            pin = PackPin(refs=(pack.pin,), intents=intents, environment=environment)
             await pin_packs(app, tenant_id, pin, expected=active.version, by=by)
-            done.append(f"pinned {pack.pin} for {', '.join(wanted)} in {environment}")
+            done.append(f"pinned {pack.pin} for {', '.join(intents)} in {environment}")
         if not keep:
-            done += await _withdraw_others(app, tenant_id, pack, by)
+            done += await _withdraw_other_pins(app, tenant_id, pack, by)
     return done
 
 
-def _names_others(artifact: GovernedArtifact) -> int:
-    """Return the rank for publishing: profiles, then routing rules, which name profiles, then all that name rules."""
+def _publishing_rank(artifact: GovernedArtifact) -> int:
+    """Return the rank for publishing: profiles, then routing rules, which name profiles, then everything else."""
     return 0 if isinstance(artifact, ModelProfile) else 1 if isinstance(artifact, RoutingRules) else 2
 
 
@@ -171,11 +173,11 @@ def newest_packs(packs: Sequence[ContextPack]) -> list[ContextPack]:
 
 def unpinned(active: ActiveArtifacts, pack: ContextPack, environment: str) -> tuple[str, ...]:
     """Return the intents of a pack for which there is no pin of this pack alone."""
-    intents = [one.intent_id for one in pack.decision_layer.intents]
-    return tuple(one for one in intents if not active.allows((pack.pin,), one, environment))
+    intents = [intent.intent_id for intent in pack.decision_layer.intents]
+    return tuple(intent for intent in intents if not active.allows((pack.pin,), intent, environment))
 
 
-async def _withdraw_others(app: Deployment, tenant_id: str, pack: ContextPack, by: Actor) -> list[str]:
+async def _withdraw_other_pins(app: Deployment, tenant_id: str, pack: ContextPack, by: Actor) -> list[str]:
     """End the pins of other versions of a pack, for its intents in this environment. Return sentences about it."""
     catalog, done = app.catalog(tenant_id), list[str]()
     for pin in other_versions(await catalog.active(), pack, app.config.environment):

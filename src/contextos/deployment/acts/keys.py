@@ -77,30 +77,30 @@ async def rotate_key(
         InvalidSettings: a file cannot be written. If that is the list of keys, the act is on record without effect.
         Conflict: another process rotated the same key; list the keys, and rotate again if it is still needed.
     """
-    for tenant in tenants:
+    for tenant_id in tenants:
         # The clock selects the key that signs, and the record dates the signature. If the clock is behind the record,
         # the old key would sign after its time.
-        if over_us := await behind_us(app.ports, tenant):
-            detail = f"the record of `{tenant}` is {over_us / 1e6:.0f} s ahead of the clock of this machine"
+        if over_us := await behind_us(app.ports, tenant_id):
+            detail = f"the record of `{tenant_id}` is {over_us / 1e6:.0f} s ahead of the clock of this machine"
             remedy = "set the clock if it is wrong; otherwise rotate the key when the clock is there"
             raise InvalidInput(Problem("", "record_ahead", detail, remedy))
     new = keys.prepare(purpose, app.ports.clock.now_us() + after_us)
     try:
-        await _record(app, keys, tenants, new, by)
+        await _record_rotation(app, keys, tenants, new, by)
         keys.install(new)
     finally:
         keys.discard(new)
     return new
 
 
-async def _record(app: Deployment, keys: RotatingKeys, tenants: Sequence[str], new: NewKey, by: Actor) -> None:
+async def _record_rotation(app: Deployment, keys: RotatingKeys, tenants: Sequence[str], new: NewKey, by: Actor) -> None:
     kid, signature = keys.sign(new.purpose, _payload(new._asdict()))
     if kid != new.old_kid:
         raise overtaken(new)
     proposed = ProposedAct("key.rotated", new.kid, {**new._asdict(), "signature": signature.hex()})
-    proved = {tenant: await prove_act(app.ports, app.config, tenant, proposed, by) for tenant in tenants}
-    for tenant, control in proved.items():
-        await app.ports.stores.tenant(tenant).commit(Batch(run=CONTROL, shared=(control,)))
+    controls = {tenant_id: await prove_act(app.ports, app.config, tenant_id, proposed, by) for tenant_id in tenants}
+    for tenant_id, control in controls.items():
+        await app.ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=(control,)))
 
 
 def overtaken(new: NewKey) -> Conflict:
@@ -111,14 +111,14 @@ def overtaken(new: NewKey) -> Conflict:
 def is_introduced(arguments: Mapping[str, Any], keys: Keys) -> bool:
     """Return whether the old key signed the new one, as the arguments of a sealed act say."""
     try:
-        said = parse(RotatedKey, dict(arguments))
+        rotation = parse(RotatedKey, dict(arguments))
     except InvalidInput:
         return False
-    fields = said.to_json()
+    fields = rotation.to_json()
     signature = fields.pop("signature")
     if not re.fullmatch(r"[0-9a-f]{128}", signature):
         return False
-    return keys.verify(said.purpose, said.old_kid, _payload(fields), bytes.fromhex(signature))
+    return keys.verify(rotation.purpose, rotation.old_kid, _payload(fields), bytes.fromhex(signature))
 
 
 def _payload(fields: Mapping[str, Any]) -> bytes:

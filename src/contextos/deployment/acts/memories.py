@@ -49,9 +49,9 @@ async def review_memory(
         detail = f"`{by.id}` is the requester, the agent or its owner; ask another reviewer"
         raise ApprovalRefused("self_review", detail)
     if verdict == "promote":
-        refused = await app.promotion_refusal(tenant_id, candidate.body.proposal, by.id)
-        if refused is not None:
-            return ActProposal.of_nothing(by, refused)
+        refusal = await app.promotion_refusal(tenant_id, candidate.body.proposal, by.id)
+        if refusal is not None:
+            return ActProposal.of_nothing(by, refusal)
     proposed = await review_proposal(
         store,
         proposal_id,
@@ -65,7 +65,7 @@ async def review_memory(
     if isinstance(proposed, ReviewRefused):
         return ActProposal.of_nothing(by, proposed)
 
-    async def reviewed(_: None) -> dict[str, Any] | ReviewRefused:
+    async def return_review(_: None) -> dict[str, Any] | ReviewRefused:
         return dict(proposed.arguments)
 
-    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(reviewed)
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(return_review)

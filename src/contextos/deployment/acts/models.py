@@ -61,9 +61,9 @@ async def check_model(
     if app.ports.models is None:
         raise _invalid("", "no_models", "this deployment calls no models", "open it with a provider of models")
     output_tokens = min(MAX_OUTPUT_TOKENS, profile.max_output_tokens)
-    most = worst_case_units(profile, MOST_INPUT_TOKENS, output_tokens)
-    if most > cost_units(max_cost_cents):
-        detail = f"a call of `{ref}` can cost {cents(most):g} US cents, and {max_cost_cents:g} are allowed"
+    most_units = worst_case_units(profile, MOST_INPUT_TOKENS, output_tokens)
+    if most_units > cost_units(max_cost_cents):
+        detail = f"a call of `{ref}` can cost {cents(most_units):g} US cents, and {max_cost_cents:g} are allowed"
         raise _invalid("/max_cost_cents", "too_dear", detail, "allow more, or check a profile that costs less")
     stated_us = app.ports.clock.now_us() if at_us is None else at_us
     arguments = {"profile": ref, "max_cost_cents": max_cost_cents, "at_us": stated_us}
@@ -88,14 +88,14 @@ async def check_model(
         reply = await sender.send(tenant_id, call)
         latency_ms = max(0, app.ports.clock.now_us() - began_us) // 1_000
         units = settled_units(reply.usage, profile.prices) if reply.usage is not None else None
-        return CheckedModel(profile, reply, latency_ms, units if reply.billed or units else 0, most)
+        return CheckedModel(profile, reply, latency_ms, units if reply.billed or units else 0, most_units)
 
     return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(send)
 
 
-async def _refuse_used(store: Store, about: str, most: int) -> None:
-    """Refuse a statement that is on record more than `most` times."""
-    if len(await store.lines(CONTROL, about)) > most:
+async def _refuse_used(store: Store, subject: str, limit: int) -> None:
+    """Refuse a statement that is on record more than `limit` times."""
+    if len(await store.lines(CONTROL, subject)) > limit:
         raise ApprovalRefused("act_used", "the statement of this check was used for a call; ask for another one")
 
 

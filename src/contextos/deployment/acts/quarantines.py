@@ -35,17 +35,17 @@ async def release_capability(
     refuse_reason(reason)
     if not reason.strip():
         raise InvalidInput(Problem("/reason", "no_reason", "a release has a reason", "say what you found"))
-    found = await open_incidents(app.ports.stores.tenant(tenant_id), app.ports.keys, f"{capability_id}/")
-    if not found:
+    incidents = await open_incidents(app.ports.stores.tenant(tenant_id), app.ports.keys, f"{capability_id}/")
+    if not incidents:
         detail = f"`{capability_id[:200]}` is not in quarantine in this tenant; see `contextos adapters list`"
         raise NotFound(detail)
-    arguments = {"capability_id": capability_id, "incidents": list(found[:MAX_RELEASED]), "reason": reason}
+    arguments = {"capability_id": capability_id, "incidents": list(incidents[:MAX_RELEASED]), "reason": reason}
     proposed = ProposedAct("capability.released", capability_id, arguments)
 
-    async def released(_: None) -> Sequence[str]:
-        return found[:MAX_RELEASED]
+    async def return_incidents(_: None) -> Sequence[str]:
+        return incidents[:MAX_RELEASED]
 
-    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(released)
+    return propose_commit(app.ports, app.config, tenant_id, proposed, by).then(return_incidents)
 
 
 async def quarantined_capabilities(app: Deployment, tenant_id: str, adapter: Adapter) -> Mapping[str, DriftIncident]:
@@ -53,10 +53,10 @@ async def quarantined_capabilities(app: Deployment, tenant_id: str, adapter: Ada
     incident that keeps it there.
     """
     store, code = app.ports.stores.tenant(tenant_id), app.ports.code.adapter(adapter) or ""
-    found = {}
-    for name, one in Registry().register((adapter.describe(),)).items():
-        keys = await open_incidents(store, app.ports.keys, quarantine_key(name, one.definition_digest, code))
+    quarantined = {}
+    for name, capability in Registry().register((adapter.describe(),)).items():
+        keys = await open_incidents(store, app.ports.keys, quarantine_key(name, capability.definition_digest, code))
         incident = await DRIFT_INCIDENTS.one(store, keys[0]) if keys else None
         if incident is not None:
-            found[one.definition.name] = incident.body
-    return found
+            quarantined[capability.definition.name] = incident.body
+    return quarantined

@@ -38,15 +38,15 @@ async def recorded_settlement(
     if len(canonical(settled.output)) > MAX_OUTPUT_BYTES:
         detail = f"the output has more than {MAX_OUTPUT_BYTES} bytes"
         raise InvalidInput(Problem("/output", "too_large", detail, "state only the fields of the schema"))
-    of_schema = app.registry.check(capability, "output", settled.output)
-    if problem := of_schema or disagreement(capability, envelope.args, settled.output):
+    schema_problem = app.registry.check(capability, "output", settled.output)
+    if problem := schema_problem or disagreement(capability, envelope.args, settled.output):
         raise InvalidInput(replace(problem, pointer=f"/output{problem.pointer}"))
     redacted, _ = redact(
         {"output": settled.output, "mutations": list(settled.mutations)},
         loaded.pack.policy_layer.guardrails.redaction_rules,
     )
-    if unsafe := scan_unsafe(redacted, declared_text=True):
-        raise InvalidInput(*(replace(one, remedy="remove it") for one in unsafe))
+    if problems := scan_unsafe(redacted, declared_text=True):
+        raise InvalidInput(*(replace(unsafe, remedy="remove it") for unsafe in problems))
     assert isinstance(redacted, dict), "redaction keeps the shape"
     return parse(Settled, {**stated, **redacted})
 

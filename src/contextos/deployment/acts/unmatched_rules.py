@@ -1,8 +1,8 @@
-"""Resolve the names in rules above the packs against what a tenant has, and find rules that can never match, or not
-now.
+"""Resolve the names in rules above the packs against what a tenant has. Find the rules that can never match, and those
+that cannot match now.
 
-A rule that names something which does not exist denies nobody, and nobody notices. If no change of the tenant can
-remedy the name, the bundle is refused: a pattern for a name, a tool that its adapter does not declare, a fact that no
+A rule that names something which does not exist denies nobody, and nobody notices. If no change of the tenant can make
+the name exist, the bundle is refused: a pattern as a name, a tool that its adapter does not declare, a fact that no
 tool has. If the named thing can still come (an adapter, a pack, a role), the rule is listed with the reason until then.
 """
 
@@ -42,9 +42,9 @@ NAMES_OF_FACTS: Final = {
     "user.role": "role",
     "user.roles": "role",
 }
-"""By the path of a fact: what kind of name the texts are with which a condition compares the fact."""
-_OF_AGENTS: Final = {"agent_id": "agent_id", "agent_urn": "agent_urn", "agent_role": "role"}
-"""By the kind of a text: the member of an agent that it names."""
+"""The kind of name with which a condition compares a fact, by the path of the fact."""
+_AGENT_MEMBERS: Final = {"agent_id": "agent_id", "agent_urn": "agent_urn", "agent_role": "role"}
+"""The member of an agent that has a name of this kind, by the kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,17 @@ class TenantNames:
     def tools(self) -> dict[str, CapabilityDefinition]:
         """Return the tools of the adapters by id."""
         adapters = (self.definitions or {}).items()
-        return {f"{name}.{one.name}": one for name, adapter in adapters for one in adapter.capabilities}
+        return {f"{name}.{tool.name}": tool for name, adapter in adapters for tool in adapter.capabilities}
 
     def evidence(self) -> dict[str, Mapping[str, Any] | None] | None:
         """Return the schema of each piece of evidence that a tool produces, or that a pack retrieves or requires."""
         if self.definitions is None or self.packs is None:
             return None
-        found: dict[str, Mapping[str, Any] | None] = {}
+        schemas: dict[str, Mapping[str, Any] | None] = {}
         for merged in self.packs:
-            found |= dict.fromkeys(path.name for path in merged.pack.intelligence_refs.retrieval.evidence)
-            found |= dict.fromkeys(name for spec in merged.specs.values() for name in spec.required_evidence)
-        return found | {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
+            schemas |= dict.fromkeys(path.name for path in merged.pack.intelligence_refs.retrieval.evidence)
+            schemas |= dict.fromkeys(name for spec in merged.specs.values() for name in spec.required_evidence)
+        return schemas | {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
 
 
 @dataclass(slots=True)
@@ -84,42 +84,42 @@ class Unmatched:
 
 def unmatched_names(bundle: PolicyBundle, known: TenantNames) -> Unmatched:
     """Resolve the names of a bundle: tools, intents, gates, roles and evidence."""
-    found = Unmatched()
+    result = Unmatched()
     for index, rule in enumerate(bundle.policy_dsl.rules):
         if is_never_true(rule.condition, rule.facts):
             place = pointer(("policy_dsl", "rules", index, "if"))
-            found.never.append(
+            result.never.append(
                 Problem(place, "never_matches", "the condition reads no fact and is false", "correct it")
             )
-    for kind, name, at in _names(bundle):
+    for kind, name, path in _bundle_names(bundle):
         if kind == "tool":
-            _tool(name, at, known, found)
+            _resolve_tool(name, path, known, result)
         elif kind == "role":
             if known.held is not None and name not in known.held.users:
-                found.later.append(_absent(at, "no user of the tenant holds the role", name, known.held.users))
-        elif kind in _OF_AGENTS:
+                result.later.append(_no_such(path, "no user of the tenant holds the role", name, known.held.users))
+        elif kind in _AGENT_MEMBERS:
             if known.held is not None and known.held.agents is not None:
-                listed = sorted({str(getattr(one, _OF_AGENTS[kind])) for one in known.held.agents})
-                if name not in listed:
-                    found.later.append(
-                        _absent(at, f"no agent of the tenant has the `{_OF_AGENTS[kind]}`", name, listed)
+                values = sorted({str(getattr(agent, _AGENT_MEMBERS[kind])) for agent in known.held.agents})
+                if name not in values:
+                    result.later.append(
+                        _no_such(path, f"no agent of the tenant has the `{_AGENT_MEMBERS[kind]}`", name, values)
                     )
         elif kind == "person":
-            _of_people(name, at, known, found)
+            _resolve_person_fact(name, path, known, result)
         elif kind == "evidence":
-            there = known.evidence()
-            if there is not None and not any(name == one or name.startswith(f"{one}.") for one in there):
-                found.later.append(_absent(at, "no tool and no pinned pack has the evidence", name, there))
+            schemas = known.evidence()
+            if schemas is not None and not any(name == other or name.startswith(f"{other}.") for other in schemas):
+                result.later.append(_no_such(path, "no tool and no pinned pack has the evidence", name, schemas))
         elif known.packs is not None:
-            one_of = _intents(known.packs) if kind == "intent" else {gate for one in known.packs for gate in one.gates}
-            if name not in one_of:
-                found.later.append(_absent(at, f"no pinned pack has the {kind}", name, one_of))
-    return found
+            names = _intents(known.packs) if kind == "intent" else {gate for pack in known.packs for gate in pack.gates}
+            if name not in names:
+                result.later.append(_no_such(path, f"no pinned pack has the {kind}", name, names))
+    return result
 
 
 def unmatched_rules(bundle: PolicyBundle, known: TenantNames) -> Unmatched:
     """Resolve the names of a bundle above the packs, and compile it against the facts that the tenant has."""
-    found = unmatched_names(bundle, known)
+    result = unmatched_names(bundle, known)
     arguments = {name: tool.input_schema for name, tool in known.tools.items()}
     gates = {gate for rule in bundle.policy_dsl.rules if (gate := rule.then.requires_approval_gate) is not None}
     try:
@@ -134,41 +134,41 @@ def unmatched_rules(bundle: PolicyBundle, known: TenantNames) -> Unmatched:
         )
     except InvalidArtifact as error:
         # Whether another level enforces beside this bundle is known only when a run is pinned.
-        found.never += [one for one in error.problems if one.code != "observe_not_covered"]
-    return found
+        result.never += [problem for problem in error.problems if problem.code != "observe_not_covered"]
+    return result
 
 
 async def tenant_names(deployment: Deployment, tenant_id: str) -> TenantNames:
     """Return what a tenant has now. Raises `Unavailable` if an adapter or the directory does not answer."""
     ports = deployment.ports
-    definitions = {name: describe_adapter(name, one) for name, one in ports.adapters(tenant_id).items()}
-    packs = [merge(pack, beside) for pack, beside in await pinned_packs(deployment, tenant_id)]
+    definitions = {name: describe_adapter(name, adapter) for name, adapter in ports.adapters(tenant_id).items()}
+    packs = [merge(pack, artifacts) for pack, artifacts in await pinned_packs(deployment, tenant_id)]
     return TenantNames(definitions, packs, await ports.directory.held_roles(tenant_id))
 
 
 async def policies_in_force(catalog: Catalog) -> dict[str, PolicyArtifact]:
     """Return the policies in force above the packs of a tenant, by ref."""
-    found = {ref: await catalog.repository.published(ref) for _, ref in (await catalog.active()).policies}
-    return {ref: one.artifact for ref, one in found.items() if one and isinstance(one.artifact, PolicyArtifact)}
+    stored = {ref: await catalog.repository.published(ref) for _, ref in (await catalog.active()).policies}
+    return {ref: item.artifact for ref, item in stored.items() if item and isinstance(item.artifact, PolicyArtifact)}
 
 
 async def unmatched_in_force(deployment: Deployment, tenant_id: str) -> list[tuple[str, Problem]]:
     """Return the rules in force that cannot match now, as policy ref and problem. Raises as `tenant_names`."""
-    listed: list[tuple[str, Problem]] = []
+    problems: list[tuple[str, Problem]] = []
     if policies := await policies_in_force(deployment.catalog(tenant_id)):
-        known = await tenant_names(deployment, tenant_id)
+        names = await tenant_names(deployment, tenant_id)
         for ref, policy in policies.items():
-            found = unmatched_rules(policy.bundle, known)
-            listed += [(ref, one) for one in (*found.never, *found.later)]
-    return listed
+            result = unmatched_rules(policy.bundle, names)
+            problems += [(ref, problem) for problem in (*result.never, *result.later)]
+    return problems
 
 
 async def refuse_unmatched(deployment: Deployment, tenant_id: str, artifact: object) -> None:
     """Refuse a policy bundle with a rule that can never match in this tenant. Raises `InvalidArtifact`."""
     if isinstance(artifact, PolicyArtifact):
-        known = replace(await tenant_names(deployment, tenant_id), held=None)
-        if never := unmatched_rules(artifact.bundle, known).never:
-            raise InvalidArtifact(*never)
+        names = replace(await tenant_names(deployment, tenant_id), held=None)
+        if problems := unmatched_rules(artifact.bundle, names).never:
+            raise InvalidArtifact(*problems)
 
 
 async def pinned_packs(
@@ -186,32 +186,36 @@ async def pinned_packs(
 
 async def packs_of(catalog: Catalog, pin: PackPin) -> list[tuple[ContextPack, list[GovernedArtifact]]]:
     """Return the packs of a pin, each with the artifacts that the pin names beside it."""
-    found = [await catalog.repository.published(ref) for ref in pin.refs]
-    artifacts = [one.artifact for one in found if one is not None]
+    published = [await catalog.repository.published(ref) for ref in pin.refs]
+    artifacts = [stored.artifact for stored in published if stored is not None]
     return [
-        (one, [other for other in artifacts if other is not one]) for one in artifacts if isinstance(one, ContextPack)
+        (pack, [other for other in artifacts if other is not pack])
+        for pack in artifacts
+        if isinstance(pack, ContextPack)
     ]
 
 
 def session_intents(packs: Iterable[tuple[ContextPack, Sequence[GovernedArtifact]]]) -> set[str]:
     """Return the intents whose calls an agent chooses, of packs that come with the artifacts named beside each."""
-    found = set[str]()
-    for merged in (merge(pack, beside) for pack, beside in packs):
-        chosen = {name for name, one in merged.templates.items() if one.chosen_by == "agent"}
-        found |= {name for name, one in merged.intents.items() if chosen.intersection(one.eligible_task_templates)}
-    return found
+    intents = set[str]()
+    for merged in (merge(pack, artifacts) for pack, artifacts in packs):
+        chosen = {name for name, template in merged.templates.items() if template.chosen_by == "agent"}
+        intents |= {
+            name for name, intent in merged.intents.items() if chosen.intersection(intent.eligible_task_templates)
+        }
+    return intents
 
 
 async def intents_beside(deployment: Deployment, tenant_id: str, coming: Iterable[ContextPack]) -> list[Problem]:
     """Return a problem if an agent that names no intent would be refused once these packs are pinned; else none."""
     environment = deployment.config.environment
     pinned = {name for pin in (await deployment.catalog(tenant_id).active()).packs for name in pin.intents}
-    now = pinned & session_intents(await pinned_packs(deployment, tenant_id, environment))
-    more = sorted(session_intents((one, ()) for one in coming) - now)
-    if len(now) != 1 or not more:
+    current = pinned & session_intents(await pinned_packs(deployment, tenant_id, environment))
+    added = sorted(session_intents((pack, ()) for pack in coming) - current)
+    if len(current) != 1 or not added:
         return []
-    [only] = now
-    detail = f"a session that names no intent is one of `{only}` now; with `{more[0]}` beside it a new one is refused"
+    [name] = current
+    detail = f"a session that names no intent is one of `{name}` now; with `{added[0]}` beside it a new one is refused"
     remedy = "have each agent name its own, with `--intent` of `contextos mcp serve` or `intent` of what opens it"
     return [Problem("/intent", "intents_beside", detail, remedy)]
 
@@ -223,83 +227,83 @@ def version_of(ref: str) -> list[int]:
 
 def other_versions(active: ActiveArtifacts, pack: ContextPack, environment: str) -> list[PackPin]:
     """Return the pins of other versions of a pack in an environment, each reduced to the intents that the pack has."""
-    own, intents = pack.pack_meta.pack_id + "@", {one.intent_id for one in pack.decision_layer.intents}
-    found = []
+    prefix, intents = pack.pack_meta.pack_id + "@", {intent.intent_id for intent in pack.decision_layer.intents}
+    pins = []
     for pin in active.packs:
-        shared = tuple(one for one in pin.intents if one in intents)
-        other = pack.pin not in pin.refs and any(ref.startswith(own) for ref in pin.refs)
-        if other and shared and pin.environment == environment:
-            found.append(pin.model_copy(update={"intents": shared}))
-    return found
+        shared = tuple(intent for intent in pin.intents if intent in intents)
+        is_other = pack.pin not in pin.refs and any(ref.startswith(prefix) for ref in pin.refs)
+        if is_other and shared and pin.environment == environment:
+            pins.append(pin.model_copy(update={"intents": shared}))
+    return pins
 
 
 def _intents(packs: Sequence[MergedArtifacts]) -> set[str]:
-    return {intent for one in packs for intent in one.intents}
+    return {intent for pack in packs for intent in pack.intents}
 
 
-def _names(bundle: PolicyBundle) -> Iterator[tuple[str, str, JsonPath]]:
+def _bundle_names(bundle: PolicyBundle) -> Iterator[tuple[str, str, JsonPath]]:
     """Yield the names in a bundle: the kind of each, the name, and its place."""
     for fact, declared in bundle.history.items():
         yield "tool", declared.capability, ("history", fact, "capability")
-        yield from (("tool", other, ("history", fact, "also", other)) for other in declared.also)
+        yield from (("tool", tool, ("history", fact, "also", tool)) for tool in declared.also)
     for index, rule in enumerate(bundle.policy_dsl.rules):
-        yield from _names_of_rule(rule, ("policy_dsl", "rules", index))
+        yield from _rule_names(rule, ("policy_dsl", "rules", index))
 
 
-def _names_of_rule(rule: Rule, at: JsonPath) -> Iterator[tuple[str, str, JsonPath]]:
+def _rule_names(rule: Rule, base: JsonPath) -> Iterator[tuple[str, str, JsonPath]]:
     applies, then = rule.applies_to, rule.then
     if applies.capability is not None:
-        yield "tool", applies.capability, (*at, "applies_to", "capability")
+        yield "tool", applies.capability, (*base, "applies_to", "capability")
     if applies.intent is not None:
-        yield "intent", applies.intent, (*at, "applies_to", "intent")
+        yield "intent", applies.intent, (*base, "applies_to", "intent")
     for index, name in enumerate(then.prohibits):
-        yield "tool", name, (*at, "then", "prohibits", index)
+        yield "tool", name, (*base, "then", "prohibits", index)
     for index, name in enumerate(then.requires):
-        yield "evidence", name, (*at, "then", "requires", index)
+        yield "evidence", name, (*base, "then", "requires", index)
     if then.requires_approval_gate is not None:
-        yield "gate", then.requires_approval_gate, (*at, "then", "requires_approval_gate")
-    for path, text, place in compared_texts(rule.condition, (*at, "if")):
+        yield "gate", then.requires_approval_gate, (*base, "then", "requires_approval_gate")
+    for path, text, place in compared_texts(rule.condition, (*base, "if")):
         if path in NAMES_OF_FACTS:
             yield NAMES_OF_FACTS[path], text, place
     for read in analyse_condition(rule.condition, rule.facts).facts:
         if read.segments[0] in ("evidence", "user", "agent") and len(read.segments) > 1:
             kind = "evidence" if read.segments[0] == "evidence" else "person"
-            yield kind, read.path if kind == "person" else read.path.partition(".")[2], (*at, "if")
+            yield kind, read.path if kind == "person" else read.path.partition(".")[2], (*base, "if")
 
 
-def _of_people(path: str, at: JsonPath, known: TenantNames, found: Unmatched) -> None:
+def _resolve_person_fact(path: str, place: JsonPath, known: TenantNames, result: Unmatched) -> None:
     """Report a fact of the user or the agent if none of the listed users or agents has it."""
     root, _, name = path.partition(".")
-    listed = None if known.held is None else known.held.requesters if root == "user" else known.held.agents
-    if listed is not None and all(getattr(one, name, "") is None for one in listed):
-        found.later.append(Problem(pointer(at), "not_now", f"no {root} of the tenant has `{path[:80]}`", ""))
+    people = None if known.held is None else known.held.requesters if root == "user" else known.held.agents
+    if people is not None and all(getattr(person, name, "") is None for person in people):
+        result.later.append(Problem(pointer(place), "not_now", f"no {root} of the tenant has `{path[:80]}`", ""))
 
 
-def _tool(name: str, at: JsonPath, known: TenantNames, found: Unmatched) -> None:
+def _resolve_tool(name: str, path: JsonPath, known: TenantNames, result: Unmatched) -> None:
     if not CAPABILITY.fits(name):
         detail = f"`{name[:80]}` is the id of no tool, and a pattern matches none"
         remedy = "write one rule for each tool by its id, or leave out `capability` for a rule about all"
-        found.never.append(Problem(pointer(at), "never_matches", detail, remedy))
+        result.never.append(Problem(pointer(path), "never_matches", detail, remedy))
     elif name.startswith(CAPABILITY_PREFIX):
         slots = {
             CAPABILITY_PREFIX + step.slot.slot_id
-            for one in known.packs or ()
-            for template in one.templates.values()
+            for pack in known.packs or ()
+            for template in pack.templates.values()
             for step in template.context_slots
         }
         if known.packs is not None and name not in slots:
-            found.later.append(_absent(at, "no pinned pack has the slot", name, slots))
+            result.later.append(_no_such(path, "no pinned pack has the slot", name, slots))
     elif known.definitions is not None and name not in known.tools:
-        adapter = next((one for one in known.definitions if name.startswith(f"{one}.")), None)
+        adapter = next((adapter_id for adapter_id in known.definitions if name.startswith(f"{adapter_id}.")), None)
         if adapter is None:
-            found.later.append(_absent(at, "no adapter of the tenant has the tool", name, known.tools))
+            result.later.append(_no_such(path, "no adapter of the tenant has the tool", name, known.tools))
         else:
-            near = nearest_name(name, known.tools)
-            remedy = f"write `{near}`" if near else f"name a tool that `{adapter}` declares"
+            nearest = nearest_name(name, known.tools)
+            remedy = f"write `{nearest}`" if nearest else f"name a tool that `{adapter}` declares"
             detail = f"`{adapter}` declares no tool `{name[:80]}`"
-            found.never.append(Problem(pointer(at), "never_matches", detail, remedy))
+            result.never.append(Problem(pointer(path), "never_matches", detail, remedy))
 
 
-def _absent(at: JsonPath, what: str, name: str, names: Any) -> Problem:
-    near = nearest_name(name, names)
-    return Problem(pointer(at), "not_now", f"{what} `{name[:80]}`", f"did you mean `{near}`?" if near else "")
+def _no_such(path: JsonPath, what: str, name: str, names: Any) -> Problem:
+    nearest = nearest_name(name, names)
+    return Problem(pointer(path), "not_now", f"{what} `{name[:80]}`", f"did you mean `{nearest}`?" if nearest else "")

@@ -115,26 +115,26 @@ class CallGate:
         """
         try:
             tool, checked = checked_call(name, args, call_id)
-            asked = {"tool": tool, "args": checked}
-            state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked))
-            recorded = _find(state.entries, ASKED, call_id)
+            asked_call = {"tool": tool, "args": checked}
+            state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked_call))
+            recorded = _find_entry(state.entries, ASKED, call_id)
             if recorded is not None:
                 if "/" in call_id:
                     # Can be the key of a call that a model chose: its turn, a slash and the id.
                     require_agent(state.entries)
-                await self._refuse_other_call(recorded, asked, state.entries)
+                await self._refuse_other_call(recorded, asked_call, state.entries)
         except InvalidInput as fault:
             key = derive("refused_", self.run_id, ASKED, self.deployment.ports.clock.now_us())
             message = AgentMessage(ASKED, key, refused_call(name, fault))
             state = await self.deployment.say(self.tenant_id, self.run_id, message)
-            said = state.view.ended or _find(state.entries, ASKED, key) is not None
-            if not said and not isinstance(fault, ConflictingRequest):
+            is_recorded = state.view.ended or _find_entry(state.entries, ASKED, key) is not None
+            if not is_recorded and not isinstance(fault, ConflictingRequest):
                 # The id belongs to another call: that one waits, so the agent must not read that this call does.
-                return _not_asked(call_id, state)
+                return _unasked_answer(call_id, state)
             raise
         if recorded is None:
-            return _not_asked(call_id, state)
-        return await self._answer(call_id, tool, state)
+            return _unasked_answer(call_id, state)
+        return await self._call_answer(call_id, tool, state)
 
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
         """End the session with the agent's outcome, and return the run with its DecisionRecord.
@@ -152,18 +152,18 @@ class CallGate:
         if outcome not in get_args(SessionOutcome):
             detail = f"`{str(outcome)[:40]}` is not an outcome"
             raise InvalidInput(Problem("/outcome", "unknown_outcome", detail, "use approved, denied or escalated"))
-        said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
+        fields = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
         # An operator can reopen a session; then it is finished once more.
         entries = await self.deployment.ports.stores.tenant(self.tenant_id).read(self.run_id)
         require_agent(entries)
         times = sum(entry.kind == "run.reopened" for entry in entries)
         state = await self.deployment.say(
-            self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), said)
+            self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), fields)
         )
-        said_before = _find(state.entries, FINISHED, str(times))
-        before = read_body(said_before) if said_before else None
-        if before is not None and before["outcome"] != outcome:
-            detail = f"the session was finished as `{before['outcome']}`"
+        recorded = _find_entry(state.entries, FINISHED, str(times))
+        previous = read_body(recorded) if recorded else None
+        if previous is not None and previous["outcome"] != outcome:
+            detail = f"the session was finished as `{previous['outcome']}`"
             raise ConflictingRequest(Problem("/outcome", "conflicting_outcome", detail, "read its record"))
         if not state.view.ended:
             waits = _waits_for(state.view)
@@ -175,54 +175,54 @@ class CallGate:
         """Return the state of the session's run without driving it."""
         return await self.deployment.view(self.tenant_id, self.run_id)
 
-    async def _refuse_other_call(self, recorded: Entry, asked: Mapping[str, Any], entries: Sequence[Entry]) -> None:
+    async def _refuse_other_call(self, recorded: Entry, call: Mapping[str, Any], entries: Sequence[Entry]) -> None:
         """Refuse a call id that was recorded for another call."""
-        before = read_body(recorded)
-        if before is None:
+        body = read_body(recorded)
+        if body is None:
             return
-        said_secrets, before = before.get("secrets"), call_of(before)
-        if before == asked:
+        recorded_secrets, previous = body.get("secrets"), call_of(body)
+        if previous == call:
             return
-        if said_secrets is not None:
-            known, process = AskedSecrets.model_validate(said_secrets), self.deployment.secret_values
-            asked = process.recorded(self.run_id, asked, known, before["args"])
+        if recorded_secrets is not None:
+            secrets, values = AskedSecrets.model_validate(recorded_secrets), self.deployment.secret_values
+            call = values.recorded(self.run_id, call, secrets, previous["args"])
         # An argument that could be a secret at a wrong place is not recorded; its call is refused, whatever it was.
-        masked = {name: one for name, one in before["args"].items() if one == SECRET_MARK and name in asked["args"]}
-        asked = {**asked, "args": {**asked["args"], **masked}}
+        masked = {name: arg for name, arg in previous["args"].items() if arg == SECRET_MARK and name in call["args"]}
+        call = {**call, "args": {**call["args"], **masked}}
         loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
         # The pack redacts a call before it is recorded, so the new call is redacted before the comparison.
-        now = cleanse_text(loaded.pack, dict(asked)) if loaded is not None else None
-        if now != before:
-            found = differences(before, now) if now is not None else []
-            said = f"the call id `{recorded.key}` was used for another call"
-            raise conflict("/call_id", said, found, "use a new call id", code="conflicting_call")
+        redacted = cleanse_text(loaded.pack, dict(call)) if loaded is not None else None
+        if redacted != previous:
+            changes = differences(previous, redacted) if redacted is not None else []
+            detail = f"the call id `{recorded.key}` was used for another call"
+            raise conflict("/call_id", detail, changes, "use a new call id", code="conflicting_call")
 
-    async def _answer(self, call_id: str, tool: str, state: DrivenState) -> CallAnswer:
-        answered = _find(state.entries, ANSWERED, call_id)
+    async def _call_answer(self, call_id: str, tool: str, state: DrivenState) -> CallAnswer:
+        answered = _find_entry(state.entries, ANSWERED, call_id)
         body = read_body(answered) if answered else None
         if body is None and not answered and not state.view.ended:
-            return _waiting(call_id, state)
+            return _waiting_answer(call_id, state)
         if body is None:
-            return _erased(call_id, state)
-        failures = [Failure.model_validate(one) for one in body["failures"]]
+            return _erased_answer(call_id, state)
+        failures = [Failure.model_validate(failure) for failure in body["failures"]]
         if body["status"] == "refused":
-            rules = [_rules_behind(one, body["step"], state.entries) for one in failures]
-            rationales = await self._rationales(rules, state.entries)
+            rules = [_denying_rule_ids(failure, body["step"], state.entries) for failure in failures]
+            rationales = await self._read_rationales(rules, state.entries)
             reasons = [
-                _reason(failure, tool, state.entries, [rationales[name] for name in named if name in rationales])
-                for failure, named in zip(failures, rules, strict=True)
+                _reason(failure, tool, state.entries, [rationales[name] for name in rule_ids if name in rationales])
+                for failure, rule_ids in zip(failures, rules, strict=True)
             ]
-            reasons = self._with_reads(reasons, opened_tools(state.entries) or ())
+            reasons = self._add_reads(reasons, opened_tools(state.entries) or ())
             return Refused(call_id, tuple(reasons), state.view.ended)
-        result = _result(state.entries, body["step"])
+        result = _last_result(state.entries, body["step"])
         if result is None:
-            return _erased(call_id, state)
-        envelope, replayed = result
+            return _erased_answer(call_id, state)
+        envelope, is_replayed = result
         error = ToolError.model_validate(envelope["error"]) if envelope.get("error") else None
         withheld = Withheld.model_validate(envelope["withheld"]) if envelope.get("withheld") else None
         if withheld is not None:
             error = error and error.model_copy(update={"remedy": WITHHELD_READ})
-            return Done(call_id, None, error, replayed, withheld)
+            return Done(call_id, None, error, is_replayed, withheld)
         if body["status"] == "failed" and error is None:
             # A person settled that the effect did not happen; the result does not say so.
             error = ToolError(code=failures[0].code, message=failures[0].detail)
@@ -231,26 +231,29 @@ class CallGate:
         output = envelope.get("output")
         if error and output is None:
             output = {"error": {"code": error.code, "message": error.message}}
-        return Done(call_id, output, error, replayed, artifacts=artifacts)
+        return Done(call_id, output, error, is_replayed, artifacts=artifacts)
 
-    def _with_reads(self, reasons: Sequence[Reason], tools: Sequence[str]) -> list[Reason]:
+    def _add_reads(self, reasons: Sequence[Reason], tools: Sequence[str]) -> list[Reason]:
         """Name the reads that provide missing evidence. For a call that policy denies, no remedy says to call again."""
-        final = any(one.code == "policy_denied" for one in reasons)
-        known = known_tools(self.deployment, self.tenant_id)
-        made = []
-        for one in reasons:
+        is_denied = any(reason.code == "policy_denied" for reason in reasons)
+        definitions = known_tools(self.deployment, self.tenant_id)
+        remedied = []
+        for reason in reasons:
             reads = [
-                name for name in tools if name in known and any(f"`{it}`" in one.detail for it in known[name].produces)
+                name
+                for name in tools
+                if name in definitions
+                and any(f"`{evidence}`" in reason.detail for evidence in definitions[name].produces)
             ]
-            remedy = one.remedy
-            if one.code == "missing_evidence" and (final or reads):
-                listed = " and ".join(f"`{name}`" for name in reads)
-                remedy = f"call {listed} first, for the same arguments, then call again under a new call id"
-                remedy = REMEDIES["policy_denied"] if final else remedy
-            made.append(replace(one, remedy=remedy))
-        return made
+            remedy = reason.remedy
+            if reason.code == "missing_evidence" and (is_denied or reads):
+                names = " and ".join(f"`{name}`" for name in reads)
+                remedy = f"call {names} first, for the same arguments, then call again under a new call id"
+                remedy = REMEDIES["policy_denied"] if is_denied else remedy
+            remedied.append(replace(reason, remedy=remedy))
+        return remedied
 
-    async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
+    async def _read_rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
         """Return, by rule, why it exists, from the pack and the policies that the session is pinned to."""
         if not any(rules):
             return {}
@@ -268,14 +271,14 @@ class Gate(CallGate):
 
     def described_tools(self) -> dict[str, CapabilityDefinition]:
         """Return the definitions of the tools of the session that this process has, by tool id."""
-        known = known_tools(self.deployment, self.tenant_id)
-        return {name: known[name] for name in self.tools if name in known}
+        definitions = known_tools(self.deployment, self.tenant_id)
+        return {name: definitions[name] for name in self.tools if name in definitions}
 
 
 def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
     """Return the tools of a session as it was opened last; None if the run is no session or that entry was erased."""
-    opened = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
-    return tuple(read_body(opened)["tools"]) if opened else None
+    opening = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
+    return tuple(read_body(opening)["tools"]) if opening else None
 
 
 def not_opened() -> InvalidInput:
@@ -293,23 +296,23 @@ def require_agent(entries: Sequence[Entry]) -> None:
         raise InvalidInput(Problem("/session", "no_session", detail, "read its run, or open a session of another name"))
 
 
-def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequence[str]) -> Reason:
+def _reason(failure: Failure, tool: str, entries: Sequence[Entry], rationales: Sequence[str]) -> Reason:
     detail, remedy = failure.detail, REMEDIES[failure.code]
     if failure.code == "tool_not_in_manifest":
         tools = opened_tools(entries) or ()
         detail = f"`{tool}` is not a tool of this session"
         remedy = tool_remedy(tool, tools) if tools else NO_TOOLS
-    if failure.code == "policy_eval_error" and failure.facts and all(one.startswith("args.") for one in failure.facts):
+    if failure.code == "policy_eval_error" and failure.facts and all(key.startswith("args.") for key in failure.facts):
         remedy = REMEDIES["schema_mismatch"]
-    return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
+    return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(rationales)))
 
 
 def known_tools(deployment: Deployment, tenant_id: str) -> dict[str, CapabilityDefinition]:
     """Return the definitions of all tools of a tenant's adapters, by tool id."""
     return {
-        f"{adapter_id}.{one.name}": one
+        f"{adapter_id}.{capability.name}": capability
         for adapter_id, adapter in deployment.ports.adapters(tenant_id).items()
-        for one in adapter.describe().capabilities
+        for capability in adapter.describe().capabilities
     }
 
 
@@ -318,15 +321,15 @@ def call_of(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"tool": body["tool"], "args": body["args"]}
 
 
-def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
+def _unasked_answer(call_id: str, state: DrivenState) -> CallAnswer:
     require_agent(state.entries)
     if state.view.ended:
         ended = Reason("session_ended", f"the session has ended as `{state.view.state}`", REMEDIES["session_ended"])
         return Refused(call_id, (ended,), ended=True)
-    return _waiting(call_id, state)
+    return _waiting_answer(call_id, state)
 
 
-def _erased(call_id: str, state: DrivenState) -> Done | Refused:
+def _erased_answer(call_id: str, state: DrivenState) -> Done | Refused:
     """Return the answer to a call whose recorded answer is gone. A sent call is never reported as not made."""
     detail = "the answer was erased, or the session ended before it"
     if _was_sent(state.entries, call_id):
@@ -338,19 +341,19 @@ def _erased(call_id: str, state: DrivenState) -> Done | Refused:
 
 def _was_sent(entries: Sequence[Entry], call_id: str) -> bool:
     """Return whether a call was sent. Its entries reach up to the next call; their kinds are never erased."""
-    own = False
+    is_same_call = False
     for entry in entries:
-        own = entry.key == call_id if entry.kind == ASKED else own
-        if own and entry.kind == "tool.dispatching":
+        is_same_call = entry.key == call_id if entry.kind == ASKED else is_same_call
+        if is_same_call and entry.kind == "tool.dispatching":
             return True
     return False
 
 
-def _waiting(call_id: str, state: DrivenState) -> Waiting:
+def _waiting_answer(call_id: str, state: DrivenState) -> Waiting:
     waits_for = _waits_for(state.view)
-    about = next((entry.key for entry in reversed(state.entries) if entry.kind == ASKED), call_id)
+    asked_id = next((entry.key for entry in reversed(state.entries) if entry.kind == ASKED), call_id)
     question = {name: value for name, value in (state.view.waiting or {}).items() if name != "for"}
-    return Waiting(call_id, waits_for, about, question)
+    return Waiting(call_id, waits_for, asked_id, question)
 
 
 def _waits_for(view: RunView) -> str:
@@ -363,7 +366,7 @@ def _waits_for(view: RunView) -> str:
     return str(waits_for)
 
 
-def _rules_behind(failure: Failure, step: str | None, entries: Sequence[Entry]) -> list[str]:
+def _denying_rule_ids(failure: Failure, step: str | None, entries: Sequence[Entry]) -> list[str]:
     """Return the rules that deny: those that the failure names, or else those of the gateway's decisions on the
     step.
     """
@@ -373,7 +376,7 @@ def _rules_behind(failure: Failure, step: str | None, entries: Sequence[Entry]) 
     return [name for body in decisions if body for name in denying_rules(body)]
 
 
-def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool] | None:
+def _last_result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool] | None:
     """Return the last unerased result under `key`, or None, and whether an earlier call made it."""
     for entry in reversed(entries):
         if "/".join(entry.key.split("/")[:2]) == key and entry.kind in RESULTS:
@@ -384,7 +387,7 @@ def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool
     return None
 
 
-def _find(entries: Sequence[Entry], kind: str, key: str) -> Entry | None:
+def _find_entry(entries: Sequence[Entry], kind: str, key: str) -> Entry | None:
     for entry in reversed(entries):
         if entry.key == key and entry.kind == kind:
             return entry

@@ -70,7 +70,7 @@ async def open_session(
             has to choose a context slot before the session is open.
         Unavailable: the store does not answer; open it again.
     """
-    request = await _request(
+    request = await _session_request(
         deployment,
         tenant_id,
         session,
@@ -87,15 +87,15 @@ async def open_session(
     try:
         view = await deployment.invoke(request)
     except ConflictingRequest:
-        said, remedy = f"the session `{session}` was opened", "open it with that, or open one of another name"
-        raise conflict("/session", said, await deployment.differing(request), remedy, named=_argument) from None
+        detail, remedy = f"the session `{session}` was opened", "open it with that, or open one of another name"
+        raise conflict("/session", detail, await deployment.differing(request), remedy, named=_argument_path) from None
     entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
-    opened = opened_tools(entries)
-    if opened is None:
-        raise _not_a_session(view, request["input"]["intent"])
-    if unknown := _unknown_tools(tools or (), opened):
-        raise InvalidInput(*unknown)
-    return Gate(deployment, tenant_id, view.run_id, session, opened)
+    opened_ids = opened_tools(entries)
+    if opened_ids is None:
+        raise _no_session_error(view, request["input"]["intent"])
+    if problems := _unknown_tools(tools or (), opened_ids):
+        raise InvalidInput(*problems)
+    return Gate(deployment, tenant_id, view.run_id, session, opened_ids)
 
 
 async def find_session(deployment: Deployment, tenant_id: str, session: str) -> tuple[CallGate, InvokeRequest]:
@@ -106,11 +106,11 @@ async def find_session(deployment: Deployment, tenant_id: str, session: str) -> 
         NotFound: there is no session of this name.
         Unavailable: the store does not answer.
     """
-    found = await _recorded(deployment, tenant_id, session)
-    if found is None:
+    recorded = await _recorded_run(deployment, tenant_id, session)
+    if recorded is None:
         raise NotFound(f"there is no session `{session[:80]}` in this tenant")
-    run_id, known = found
-    return CallGate(deployment, tenant_id, run_id, session), known
+    run_id, request = recorded
+    return CallGate(deployment, tenant_id, run_id, session), request
 
 
 async def with_tools(calls: CallGate) -> Gate:
@@ -151,15 +151,15 @@ async def session_tools(
         Overloaded: too many callers.
         Unavailable: the store does not answer.
     """
-    recorded = await _recorded(deployment, tenant_id, session)
+    recorded = await _recorded_run(deployment, tenant_id, session)
     if recorded is not None:
-        run_id, known = recorded
-        _refuse_others(session, known, (user, agent))
-        opened = await with_tools(CallGate(deployment, tenant_id, run_id, session))
-        _refuse_other_token(session, known, token)
-        return opened.tools
+        run_id, opening = recorded
+        _refuse_others(session, opening, (user, agent))
+        gate = await with_tools(CallGate(deployment, tenant_id, run_id, session))
+        _refuse_other_token(session, opening, token)
+        return gate.tools
     with deployment.ports.admission.caller(tenant_id):
-        request = await _request(
+        request = await _session_request(
             deployment,
             tenant_id,
             session,
@@ -172,12 +172,12 @@ async def session_tools(
             context=context,
             runtime=RuntimeHints(),
         )
-        found = await preview(deployment, canonical(request))
-    if found.failures:
-        raise InvalidInput(*_problems(found.failures))
-    if found.tools is None:
-        raise _chosen_by_template(request["input"]["intent"])
-    return found.tools
+        rehearsal = await preview(deployment, canonical(request))
+    if rehearsal.failures:
+        raise InvalidInput(*_failure_problems(rehearsal.failures))
+    if rehearsal.tools is None:
+        raise _chosen_by_template_error(request["input"]["intent"])
+    return rehearsal.tools
 
 
 async def _refuse_model(deployment: Deployment, tenant_id: str, intent: str, pack: str) -> None:
@@ -185,28 +185,28 @@ async def _refuse_model(deployment: Deployment, tenant_id: str, intent: str, pac
     stored = await deployment.catalog(tenant_id).repository.published(pack)
     artifact = stored.artifact if stored is not None else None
     templates = artifact.decision_layer.task_templates if isinstance(artifact, ContextPack) else ()
-    if any(one.intent == intent and one.chosen_by == "model" for one in templates):
+    if any(template.intent == intent and template.chosen_by == "model" for template in templates):
         detail = f"the calls of `{intent[:64]}` are chosen by a model that the runtime asks"
         raise InvalidInput(Problem("/intent", "no_session", detail, "send a request for it (`contextos invoke`)"))
 
 
-def _refuse_others(session: str, known: InvokeRequest, who: tuple[str, str]) -> None:
+def _refuse_others(session: str, request: InvokeRequest, caller: tuple[str, str]) -> None:
     """Refuse a session of another user or agent."""
-    if (known.user.user_id, known.agent.agent_id) != who:
-        differs = "user" if known.user.user_id != who[0] else "agent"
+    if (request.user.user_id, request.agent.agent_id) != caller:
+        differs = "user" if request.user.user_id != caller[0] else "agent"
         detail = f"the session `{session}` is one of another user or agent: the {differs} was another one"
         raise ConflictingRequest(Problem(f"/{differs}", "conflicting_request", detail, "open one of another name"))
 
 
-def _refuse_other_token(session: str, known: InvokeRequest, token: str | None) -> None:
+def _refuse_other_token(session: str, request: InvokeRequest, token: str | None) -> None:
     """Refuse a session that was opened under another token of its user, or under none."""
-    if token != (known.user.delegation.token_ref if known.user.delegation else None):
+    if token != (request.user.delegation.token_ref if request.user.delegation else None):
         detail = f"the session `{session}` was opened with another `token`"
         remedy = "open it with that, or open one of another name"
         raise ConflictingRequest(Problem("/token", "conflicting_request", detail, remedy))
 
 
-async def _request(
+async def _session_request(
     deployment: Deployment,
     tenant_id: str,
     session: str,
@@ -222,20 +222,20 @@ async def _request(
     trace: TraceContext | None = None,
 ) -> dict[str, Any]:
     """Return the request of the run that a session is. Raises `InvalidInput`."""
-    known = await recorded_request(deployment, tenant_id, session)
-    if known is not None:
-        intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
+    opening = await recorded_request(deployment, tenant_id, session)
+    if opening is not None:
+        intent, pack = intent or opening.input.intent, pack or opening.context_pack_refs[0]
     else:
         if not SESSION.fits(session):
             detail = f"`{session[:80]}` is not a name of a session"
             remedy = f"write up to {MAX_CALL_ID_CHARS} letters, digits, `.`, `_`, `:` and `-`"
             raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
-        intent, pack = await _pinned(deployment, tenant_id, intent, pack)
+        intent, pack = await _pick_pinned(deployment, tenant_id, intent, pack)
     await _refuse_model(deployment, tenant_id, intent, pack)
-    identity = await _agent(deployment, tenant_id, user, agent)
-    claims = await _user(deployment, tenant_id, user, token)
-    if known is not None and claims.user_id == known.user.user_id:
-        _refuse_other_token(session, known, claims.delegation.token_ref if claims.delegation else None)
+    identity = await _agent_identity(deployment, tenant_id, user, agent)
+    claims = await _user_claims(deployment, tenant_id, user, token)
+    if opening is not None and claims.user_id == opening.user.user_id:
+        _refuse_other_token(session, opening, claims.delegation.token_ref if claims.delegation else None)
     entropy = deployment.ports.entropy
     trace = trace or TraceContext(trace_id=entropy.take(16).hex(), span_id=entropy.take(8).hex())
     return {
@@ -254,22 +254,22 @@ async def _request(
 
 async def recorded_request(deployment: Deployment, tenant_id: str, session: str) -> InvokeRequest | None:
     """Return the request with which this session was opened before, or None."""
-    found = await _recorded(deployment, tenant_id, session)
-    return found[1] if found else None
+    recorded = await _recorded_run(deployment, tenant_id, session)
+    return recorded[1] if recorded else None
 
 
-async def _recorded(deployment: Deployment, tenant_id: str, session: str) -> tuple[str, InvokeRequest] | None:
+async def _recorded_run(deployment: Deployment, tenant_id: str, session: str) -> tuple[str, InvokeRequest] | None:
     """Return the run of this session and the request with which it was opened before, or None."""
     store = deployment.ports.stores.tenant(tenant_id)
     claim, _ = await claimed_run(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
     if claim and await was_refused(store, claim.run_id):
         return None
-    received = await store.read(claim.run_id, limit=1) if claim else ()
-    body = read_body(received[0]) if received else None
+    entries = await store.read(claim.run_id, limit=1) if claim else ()
+    body = read_body(entries[0]) if entries else None
     return (claim.run_id, parse(InvokeRequest, body["request"])) if claim and body else None
 
 
-async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pack: str | None) -> tuple[str, str]:
+async def _pick_pinned(deployment: Deployment, tenant_id: str, intent: str | None, pack: str | None) -> tuple[str, str]:
     """Return the intent and the pack of a session: the named ones, or else the only ones that the tenant has pinned."""
     active = await deployment.catalog(tenant_id).active()
     pins = [
@@ -280,8 +280,8 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
     intents = sorted({name for pin in pins for name in pin.intents})
     if not intent and len(intents) > 1:
         # A request for an intent with a fixed plan is never a session.
-        of_agents = session_intents(await pinned_packs(deployment, tenant_id, deployment.config.environment))
-        intents = sorted(of_agents.intersection(intents)) or intents
+        agent_intents = session_intents(await pinned_packs(deployment, tenant_id, deployment.config.environment))
+        intents = sorted(agent_intents.intersection(intents)) or intents
     intent = intent or only("intent", "the tenant has pinned", intents)
     if pack is None and intent not in intents and intents:
         detail = f"the tenant has no pin for the intent `{intent[:80]}`"
@@ -300,11 +300,11 @@ def only(what: str, where: str, names: Sequence[str]) -> str:
     """
     if len(names) == 1:
         return names[0]
-    listed = ", ".join(f"`{name}`" for name in names[:8]) or "none"
-    raise InvalidInput(Problem(f"/{what}", "not_the_only_one", f"{where} {listed}", f"name one as `{what}`"))
+    choices = ", ".join(f"`{name}`" for name in names[:8]) or "none"
+    raise InvalidInput(Problem(f"/{what}", "not_the_only_one", f"{where} {choices}", f"name one as `{what}`"))
 
 
-async def _user(deployment: Deployment, tenant_id: str, user: str | UserClaims, token: str | None) -> UserClaims:
+async def _user_claims(deployment: Deployment, tenant_id: str, user: str | UserClaims, token: str | None) -> UserClaims:
     """Return the user as the request states them, with everything that they delegate by the token."""
     claims = user if isinstance(user, UserClaims) else UserClaims(user_id=user)
     if token is None:
@@ -312,65 +312,68 @@ async def _user(deployment: Deployment, tenant_id: str, user: str | UserClaims, 
     if claims.delegation is not None:
         detail = "the user's claims have a delegation already"
         raise InvalidInput(Problem("/token", "two_delegations", detail, "leave out `token`"))
-    issued = await deployment.ports.directory.delegation(tenant_id, checked_text(token, "/token", MAX_CALL_ID_CHARS))
-    if issued is None:
+    grant = await deployment.ports.directory.delegation(tenant_id, checked_text(token, "/token", MAX_CALL_ID_CHARS))
+    if grant is None:
         detail = "the directory knows no delegation by this token"
         raise InvalidInput(Problem("/token", "unknown_token", detail, "ask the user for a new one"))
-    stated = UserDelegation(auth_type="oauth2", scopes=issued.scopes, subject=claims.user_id, token_ref=token)
-    return claims.model_copy(update={"delegation": stated})
+    delegation = UserDelegation(auth_type="oauth2", scopes=grant.scopes, subject=claims.user_id, token_ref=token)
+    return claims.model_copy(update={"delegation": delegation})
 
 
-async def _agent(
+async def _agent_identity(
     deployment: Deployment, tenant_id: str, user: str | UserClaims, agent: str | AgentIdentity
 ) -> AgentIdentity:
     """Return the agent as the request states it; an agent that is named only by its id is taken from the directory."""
     if isinstance(agent, AgentIdentity):
         return agent
     user_id = user.user_id if isinstance(user, UserClaims) else user
-    known = await deployment.ports.directory.resolve(tenant_id, user_id, agent)
-    if known is None:
+    principals = await deployment.ports.directory.resolve(tenant_id, user_id, agent)
+    if principals is None:
         detail = (
             f"the directory of `{tenant_id[:64]}` does not know the user `{user_id[:64]}` and the agent `{agent[:64]}`"
         )
         raise InvalidInput(Problem("/agent", "unknown_identity", detail, "add both to the directory, or correct them"))
-    return AgentIdentity(agent_id=agent, workload_identity=known.agent.workload_identity)
+    return AgentIdentity(agent_id=agent, workload_identity=principals.agent.workload_identity)
 
 
-def _argument(place: str) -> str:
-    """Return the place that a member of the request has in the arguments of `open_session`."""
+def _argument_path(place: str) -> str:
+    """Return the JSON Pointer of the argument of `open_session` that sets the member of the request at `place`."""
     for member, argument in _ARGUMENTS.items():
         if place == member or place.startswith(f"{member}/"):
             return argument + place.removeprefix(member)
     return place
 
 
-def _not_a_session(view: RunView, intent: str) -> InvalidInput:
+def _no_session_error(view: RunView, intent: str) -> InvalidInput:
     """Return why a run has no session: it ended early, a person must choose first, or a template chooses its calls."""
     failures = ((view.record or {}).get("rationale") or {}).get("failures") or []
     if view.ended and failures:
-        return InvalidInput(*_problems([Failure.model_validate(one) for one in failures]))
+        return InvalidInput(*_failure_problems([Failure.model_validate(failure) for failure in failures]))
     if (view.waiting or {}).get("for") == "slot":
         assert view.waiting is not None, "it has what the run waits for"
         detail = f"`{view.waiting['principal_id']}` has to choose the slot `{view.waiting['slot_id']}` first"
         remedy = f"answer it for the run `{view.run_id}`, then open the session again"
         return InvalidInput(Problem("/session", "slot_waits", detail, remedy))
-    return _chosen_by_template(intent)
+    return _chosen_by_template_error(intent)
 
 
-def _chosen_by_template(intent: str) -> InvalidInput:
+def _chosen_by_template_error(intent: str) -> InvalidInput:
     remedy = "use an intent whose template has `chosen_by: agent`, or send a request for this one"
     return InvalidInput(
         Problem("/intent", "no_session", f"the calls of `{intent[:64]}` are chosen by a template", remedy)
     )
 
 
-def _problems(failures: Sequence[Failure]) -> list[Problem]:
-    return [Problem(_argument(one.pointer or ""), one.code, one.detail, REMEDIES[one.code]) for one in failures]
+def _failure_problems(failures: Sequence[Failure]) -> list[Problem]:
+    return [
+        Problem(_argument_path(failure.pointer or ""), failure.code, failure.detail, REMEDIES[failure.code])
+        for failure in failures
+    ]
 
 
-def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]:
-    """Return a problem for each of `wanted` that is not a tool of the session."""
-    unknown = [name for name in wanted if name not in tools]
+def _unknown_tools(names: Sequence[str], tools: Sequence[str]) -> list[Problem]:
+    """Return a problem for each of `names` that is not a tool of the session."""
+    unknown = [name for name in names if name not in tools]
     remedies = [tool_remedy(name, tools) if tools else NO_TOOLS for name in unknown]
     return [
         Problem("/tools", "unknown_tool", f"`{name[:128]}` is not a tool of this session", remedy)

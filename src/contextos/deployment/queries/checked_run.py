@@ -70,7 +70,7 @@ async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) ->
     entries = stored.entries
     try:
         await require_acts(store, entries, keys)
-        _verify(tenant_id, run_id, stored, keys)
+        _verify_run(tenant_id, run_id, stored, keys)
         await require_signers(store, entries, keys)
     except Unavailable:
         raise
@@ -81,15 +81,15 @@ async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) ->
     return CheckedRun(tenant_id, run_id, entries, None)
 
 
-def _verify(tenant_id: str, run_id: str, stored: StoredRun, keys: Keys) -> None:
-    entries, heads, lines, _ = stored
-    kinds = {line.kind for line in lines}
-    if not entries and not lines:
+def _verify_run(tenant_id: str, run_id: str, stored: StoredRun, keys: Keys) -> None:
+    entries, heads, index_entries, _ = stored
+    kinds = {entry.kind for entry in index_entries}
+    if not entries and not index_entries:
         return
     if not entries:
         raise ChainBroken(run_id, 1, "is missing: the index names the run")
     verify_once(tenant_id, run_id, entries)
-    verify_indexed(run_id, entries, lines)
+    verify_indexed(run_id, entries, index_entries)
     # The last signed head covers all entries before it.
     verify_heads(tenant_id, run_id, entries, heads[-1:], keys)
     if "run.indexed" not in kinds:

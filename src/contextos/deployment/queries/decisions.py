@@ -52,8 +52,8 @@ async def decision_of(store: Store, view: RunView, keys: Keys) -> DecisionView:
     Raises:
         ChainBroken: an act about the decision is not the one that the runtime recorded.
     """
-    lines = await store.lines(CONTROL, view.run_id) if view.ended and view.record is not None else []
-    return decision_in(view, [(line, read_act(line, keys).act) for line in lines if line.kind in DECISION_ACTS])
+    entries = await store.lines(CONTROL, view.run_id) if view.ended and view.record is not None else []
+    return decision_in(view, [(entry, read_act(entry, keys).act) for entry in entries if entry.kind in DECISION_ACTS])
 
 
 def decision_in(view: RunView, acts: Iterable[tuple[Entry, OperatorAct]]) -> DecisionView:
@@ -63,11 +63,11 @@ def decision_in(view: RunView, acts: Iterable[tuple[Entry, OperatorAct]]) -> Dec
         return DecisionView("DEFERRED" if waits else "IN_FLIGHT")
     if view.record is None:
         return DecisionView(None)
-    stands = DecisionView(view.record["status"])
+    decision = DecisionView(view.record["status"])
     for _, act in decision_acts(view.run_id, view.record, acts):
         status: Any = "CLOSED" if act.kind == "decision.closed" else act.arguments["status"]
-        stands = DecisionView(status, act.actor, str(act.arguments["reason"]))
-    return stands
+        decision = DecisionView(status, act.actor, str(act.arguments["reason"]))
+    return decision
 
 
 async def checked_decision(store: Store, run: CheckedRun, keys: Keys) -> tuple[DecisionView, str | None]:
@@ -101,10 +101,10 @@ async def decision_output(run: CheckedRun, catalog: Catalog) -> DecisionOutput:
     if record is None or record.get("end") is None:
         raise NotFound(f"run `{run.run_id}` has not decided; its output is there when it has ended")
     loaded = await pinned_artifacts(catalog, run.entries)
-    matched = {rule: None for one in record["policy_decisions"] for rule in one["rule_ids"]}
+    rule_ids = {rule: None for decision in record["policy_decisions"] for rule in decision["rule_ids"]}
     bundles = [leveled.bundle for leveled in loaded.bundles] if loaded else []
-    homes = [(bundle.bundle_id, {rule.rule_id for rule in bundle.policy_dsl.rules}) for bundle in bundles]
-    rules = [policy_ref(bundle, rule) for rule in matched for bundle, ids in homes if rule in ids]
+    rules_of_bundles = [(bundle.bundle_id, {rule.rule_id for rule in bundle.policy_dsl.rules}) for bundle in bundles]
+    rules = [policy_ref(bundle, rule) for rule in rule_ids for bundle, ids in rules_of_bundles if rule in ids]
     return DecisionOutput(
         decision_id=record["decision_key"],
         outcome=OUTCOME_OF_END[record["end"]],

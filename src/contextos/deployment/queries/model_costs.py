@@ -69,13 +69,13 @@ class CostsOfRuns:
 
 def add_calls(calls: Iterable[RoutedCall], costs: dict[CostPlace, ModelCosts]) -> Mapping[CostPlace, ModelCosts]:
     """Add the calls of one run to `costs`, and return `costs`. A route without a call adds nothing."""
-    seen = set[CostPlace]()
+    places = set[CostPlace]()
     for call in calls:
         if call.profile is not None:
             place = (call.profile, call.operation)
             costs.setdefault(place, ModelCosts()).add(call)
-            seen.add(place)
-    for place in seen:
+            places.add(place)
+    for place in places:
         costs[place].runs += 1
     return costs
 
@@ -97,23 +97,23 @@ async def read_costs(
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
     page, looked_at, last = CostsOfRuns(), 0, 0
-    async for line in newest_runs(store, tenant_id, after):
-        if line.at_us < began_from_us - MAX_SKEW_US:
+    async for index_entry in newest_runs(store, tenant_id, after):
+        if index_entry.at_us < began_from_us - MAX_SKEW_US:
             return page
         if looked_at == MAX_LINES or page.runs_read + len(page.unread) == limit:
             page.next_after = last
             return page
-        looked_at, last = looked_at + 1, line.seq
-        if line.at_us < began_from_us or (began_before_us is not None and line.at_us >= began_before_us):
+        looked_at, last = looked_at + 1, index_entry.seq
+        if index_entry.at_us < began_from_us or (began_before_us is not None and index_entry.at_us >= began_before_us):
             continue
         # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
         await pause(0)
-        run = await read_checked(store, tenant_id, keys, line.key)
+        run = await read_checked(store, tenant_id, keys, index_entry.key)
         if run.fault is not None:
-            page.unread[line.key] = run.fault
-        elif any(one.body is None and one.kind.startswith("model.") for one in run.entries):
-            page.unread[line.key] = ERASED_RUN
+            page.unread[index_entry.key] = run.fault
+        elif any(entry.body is None and entry.kind.startswith("model.") for entry in run.entries):
+            page.unread[index_entry.key] = ERASED_RUN
         else:
             page.runs_read += 1
-            add_calls(account_of(line.key, logged(run.entries)).routes.values(), page.costs)
+            add_calls(account_of(index_entry.key, logged(run.entries)).routes.values(), page.costs)
     return page

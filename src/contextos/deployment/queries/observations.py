@@ -86,13 +86,13 @@ class Recording:
 
     def of_intents(self, names: Sequence[str]) -> Recording:
         """Return only the sessions of these intents; without names, all. Raises `InvalidInput` for an unknown one."""
-        known = sorted({session.intent for session in self.sessions})
-        if unknown := [name for name in names if name not in known]:
-            remedy = name_remedy(unknown[0], known) if known else "record sessions with a pack that observes"
+        intents = sorted({session.intent for session in self.sessions})
+        if unknown := [name for name in names if name not in intents]:
+            remedy = name_remedy(unknown[0], intents) if intents else "record sessions with a pack that observes"
             detail = f"no session of the intent `{unknown[0][:80]}` was read"
             raise InvalidInput(Problem("/intent", "unknown_intent", detail, remedy))
-        kept = [session for session in self.sessions if not names or session.intent in names]
-        return replace(self, sessions=kept)
+        sessions = [session for session in self.sessions if not names or session.intent in names]
+        return replace(self, sessions=sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +122,13 @@ async def read_sessions(
         runs = [await run_named(store, name) for name in names]
     else:
         runs = []
-        async for line in newest_runs(store, tenant_id, 0):
+        async for index_entry in newest_runs(store, tenant_id, 0):
             if older := len(runs) == limit:
                 break
-            runs.append(line.key)
+            runs.append(index_entry.key)
     for run_id in dict.fromkeys(runs):
         checked = await read_checked(store, tenant_id, keys, run_id)
-        session = None if checked.fault else _session(checked)
+        session = None if checked.fault else _recorded_session(checked)
         if checked.fault:
             faults[run_id] = checked.fault
         elif session is not None and (names or session.observed):
@@ -139,77 +139,82 @@ async def read_sessions(
     return Recording(sessions, faults, older)
 
 
-def _session(run: CheckedRun) -> RecordedSession | None:
+def _recorded_session(run: CheckedRun) -> RecordedSession | None:
     """Return the session of a verified run; None if the run is not a session, or an entry that says so was erased."""
-    opened = _first(run.entries, "session.opened")
-    received, pinned = _first(run.entries, "run.received"), _first(run.entries, "run.pinned")
+    opened = _first_body(run.entries, "session.opened")
+    request_body, pinned = _first_body(run.entries, "run.received"), _first_body(run.entries, "run.pinned")
     principals = run_principals(run.entries)
     records = [entry for entry in run.entries if entry.kind == "record.revised" and entry.body]
-    if opened is None or received is None or pinned is None or principals is None:
+    if opened is None or request_body is None or pinned is None or principals is None:
         return None
     return RecordedSession(
         run.run_id,
-        received["request"],
+        request_body["request"],
         principals,
         pinned["pack_ref"],
         bool(opened.get("observed")),
         session_calls(run.run_id, run.entries),
-        [one for entry in run.entries if entry.kind == "call.observed" for one in _at_end(read_body(entry))],
+        [
+            finding
+            for entry in run.entries
+            if entry.kind == "call.observed"
+            for finding in _end_findings(read_body(entry))
+        ],
         max((read_body(entry)["budget_usage"]["wall_clock_ms"] for entry in records), default=0),
     )
 
 
-def _at_end(observed: Any) -> list[Mapping[str, Any]]:
+def _end_findings(body: Any) -> list[Mapping[str, Any]]:
     """Return the findings of a body of `call.observed` that is about the end of a session."""
-    return [{"by": FINISH, **one} for one in observed["findings"]] if observed and observed["by"] == FINISH else []
+    return [{"by": FINISH, **finding} for finding in body["findings"]] if body and body["by"] == FINISH else []
 
 
-def _first(entries: Sequence[Entry], kind: str) -> Any:
-    found = next((entry for entry in entries if entry.kind == kind and entry.body), None)
-    return None if found is None else read_body(found)
+def _first_body(entries: Sequence[Entry], kind: str) -> Any:
+    first = next((entry for entry in entries if entry.kind == kind and entry.body), None)
+    return None if first is None else read_body(first)
 
 
 def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
     """Return the calls of a session in order. A call whose entry was erased is left out."""
     calls: list[SessionCall] = []
-    asked: tuple[str, Mapping[str, Any]] | None = None
+    call: tuple[str, Mapping[str, Any]] | None = None
     findings: list[Mapping[str, Any]] = []
     results: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
-        body = read_body(entry) if entry.kind in _READ else None
+        body = read_body(entry) if entry.kind in _READ_KINDS else None
         if entry.kind == "call.asked":
-            if asked is not None:
-                calls.append(SessionCall(run_id, asked[0], asked[1]["tool"], asked[1]["args"], findings=findings))
-            asked, findings = (None if body is None else (entry.key, body)), []
+            if call is not None:
+                calls.append(SessionCall(run_id, call[0], call[1]["tool"], call[1]["args"], findings=findings))
+            call, findings = (None if body is None else (entry.key, body)), []
         elif body is None:
             continue
         elif entry.kind == "plan.proposed":
-            if asked is not None:
-                asked = asked[0], {**asked[1], "args": _judged(asked[1]["args"], body["steps"][0]["params"])}
+            if call is not None:
+                call = call[0], {**call[1], "args": _with_defaults(call[1]["args"], body["steps"][0]["params"])}
         elif entry.kind == "call.observed":
-            findings += [{"by": body["by"], **one} for one in body["findings"]]
-        elif entry.kind == "call.answered" and asked is not None:
-            call_id, said = asked
+            findings += [{"by": body["by"], **finding} for finding in body["findings"]]
+        elif entry.kind == "call.answered" and call is not None:
+            call_id, fields = call
             result = results.get(body["step"]) if body["step"] else None
             calls.append(
                 SessionCall(
-                    run_id, call_id, said["tool"], said["args"], body["status"], result, body["failures"], findings
+                    run_id, call_id, fields["tool"], fields["args"], body["status"], result, body["failures"], findings
                 )
             )
-            asked, findings = None, []
+            call, findings = None, []
         elif entry.kind != "call.answered":
             results["/".join(entry.key.split("/")[:2])] = body.get("envelope", body)
-    if asked is not None:
-        calls.append(SessionCall(run_id, asked[0], asked[1]["tool"], asked[1]["args"], findings=findings))
+    if call is not None:
+        calls.append(SessionCall(run_id, call[0], call[1]["tool"], call[1]["args"], findings=findings))
     return calls
 
 
-def _judged(said: Mapping[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:
+def _with_defaults(args: Mapping[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call with its defaults. An argument that is null by default was not given."""
-    return {name: one for name, one in planned.items() if one is not None or name in said}
+    return {name: value for name, value in planned.items() if value is not None or name in args}
 
 
-_READ: Final = frozenset(
+_READ_KINDS: Final = frozenset(
     {"call.asked", "plan.proposed", "call.observed", "call.answered", "tool.returned", "tool.refused"}
 )
 
@@ -219,18 +224,18 @@ def counts_by_rule(sessions: Iterable[RecordedSession]) -> list[RuleCount]:
 
     A call counts once for each rule. The end of a session is listed under the name `finish` with its run.
     """
-    found: dict[tuple[str, str], tuple[str, dict[tuple[str, str], None]]] = {}
+    by_rule: dict[tuple[str, str], tuple[str, dict[tuple[str, str], None]]] = {}
     for session in sessions:
         for call_id, findings in (*((call.call_id, call.findings) for call in session.calls), (FINISH, session.at_end)):
-            for one in findings:
-                for rule in rules_of(one):
-                    _, at = found.setdefault((rule, one["verdict"]), (one["detail"], {}))
-                    at[session.run_id, call_id] = None
+            for finding in findings:
+                for rule in rules_of(finding):
+                    _, calls = by_rule.setdefault((rule, finding["verdict"]), (finding["detail"], {}))
+                    calls[session.run_id, call_id] = None
     counts = [
-        RuleCount(rule, verdict, detail, len(at), list(at)[:MAX_EXAMPLES])
-        for (rule, verdict), (detail, at) in found.items()
+        RuleCount(rule, verdict, detail, len(calls), list(calls)[:MAX_EXAMPLES])
+        for (rule, verdict), (detail, calls) in by_rule.items()
     ]
-    return sorted(counts, key=lambda one: (-one.count, one.rule))
+    return sorted(counts, key=lambda count: (-count.count, count.rule))
 
 
 def rules_of(finding: Mapping[str, Any]) -> list[str]:

@@ -39,8 +39,8 @@ def number_of(cursor: str) -> int:
 async def newest_cursor(store: Store) -> str:
     """Return the cursor of the newest line of a tenant's index; the empty one if there is none."""
     length = await store.length(INDEX)
-    lines = await store.read(INDEX, after=length - 1, limit=1) if length else ()
-    return cursor_of(lines[0]) if lines else ""
+    entries = await store.read(INDEX, after=length - 1, limit=1) if length else ()
+    return cursor_of(entries[0]) if entries else ""
 
 
 async def line_at(store: Store, tenant_id: str, cursor: str, asked: object = None) -> Entry | None:
@@ -53,14 +53,14 @@ async def line_at(store: Store, tenant_id: str, cursor: str, asked: object = Non
     """
     if not cursor:
         return None
-    named = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
-    found = await store.read(INDEX, after=int(named[1]) - 1, limit=1) if named else ()
-    if not found or cursor_of(found[0]) != cursor[: cursor.find(".") + 1 + _HASH_CHARS]:
+    match = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    entries = await store.read(INDEX, after=int(match[1]) - 1, limit=1) if match else ()
+    if not entries or cursor_of(entries[0]) != cursor[: cursor.find(".") + 1 + _HASH_CHARS]:
         remedy = "pass a cursor that was returned for this tenant, or none to begin anew"
         raise InvalidInput(Problem("/cursor", "unknown_cursor", f"`{str(cursor)[:64]}` names nothing here", remedy))
-    line = found[0]
-    if cursor != cursor_of(line, asked):
+    entry = entries[0]
+    if cursor != cursor_of(entry, asked):
         remedy = "pass it with the search that returned it, or none to begin anew"
         raise InvalidInput(Problem("/cursor", "other_search", "the cursor is that of another search", remedy))
-    verify_chain(tenant_id, INDEX, [line], after=line._replace(seq=line.seq - 1, hash=line.prev_hash))
-    return line
+    verify_chain(tenant_id, INDEX, [entry], after=entry._replace(seq=entry.seq - 1, hash=entry.prev_hash))
+    return entry

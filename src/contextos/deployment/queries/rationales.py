@@ -25,7 +25,7 @@ DECIDED: Final = "policy.decided"
 def denying_rules(decided: Mapping[str, Any]) -> list[str]:
     """Return the ids of the rules that deny in the body of a `policy.decided`, which has one decision or several."""
     decisions = decided.get("decisions", [decided])
-    return [name for one in decisions if not one["allowed"] for name in one.get("denying_rule_ids", ())]
+    return [name for decision in decisions if not decision["allowed"] for name in decision.get("denying_rule_ids", ())]
 
 
 def rule_rationales(loaded: LoadedArtifacts) -> Mapping[str, str]:
@@ -50,7 +50,7 @@ async def denial_rationales(catalog: Catalog, entries: Sequence[Entry]) -> Mappi
     bodies = (read_body(entry) for entry in entries if entry.kind == DECIDED)
     denying = {name for body in bodies if body for name in denying_rules(body)}
     loaded = await pinned_artifacts(catalog, entries) if denying else None
-    return {name: why for name, why in rule_rationales(loaded).items() if name in denying} if loaded else {}
+    return {name: rationale for name, rationale in rule_rationales(loaded).items() if name in denying} if loaded else {}
 
 
 async def checked_story(run: CheckedRun, catalog: Catalog) -> tuple[Story, str | None]:

@@ -38,7 +38,7 @@ AwaitedAnswer = Literal["approval", "slot", "settlement"]
 PAGE_EVENTS: Final = 100
 """The most events that are read at once."""
 
-_NAMES: Final[dict[str, RunEventName]] = {"run.indexed": "run.began", "run.closed": "run.ended"}
+_EVENT_NAMES: Final[dict[str, RunEventName]] = {"run.indexed": "run.began", "run.closed": "run.ended"}
 """The names of events that differ from the kind of their line in the index."""
 _LAST_KINDS: Final = {"run.dispatched": "tool.dispatching", "run.waiting": "record.revised", "run.ended": "run.ended"}
 """By event, the kind of the entry at which its line says the run is. For other events it is the event's name."""
@@ -71,25 +71,25 @@ async def read_events(
     Raises:
         ChainBroken: a line of the index that was read is missing, moved or changed.
     """
-    lines = await store.read(INDEX, after=after.seq if after else 0, limit=limit)
-    verify_chain(tenant_id, INDEX, lines, after=after)
+    entries = await store.read(INDEX, after=after.seq if after else 0, limit=limit)
+    verify_chain(tenant_id, INDEX, entries, after=after)
     # Runs are read after the lines, so that each run is at least as far as its lines say.
-    runs = {run_id: await read_checked(store, tenant_id, keys, run_id) for run_id in {line.key for line in lines}}
-    return [event_of_line(line, runs[line.key]) for line in lines], lines[-1] if lines else after
+    runs = {run_id: await read_checked(store, tenant_id, keys, run_id) for run_id in {entry.key for entry in entries}}
+    return [event_of_line(entry, runs[entry.key]) for entry in entries], entries[-1] if entries else after
 
 
 def event_of_line(line: Entry, run: CheckedRun) -> RunEvent:
     """Return the event of a line of the index. `run` is the run that it names, read after the line."""
-    name = _NAMES.get(line.kind, line.kind)
+    name = _EVENT_NAMES.get(line.kind, line.kind)
     body = read_body(line)
-    stated: int = body.get("entries", 0) if isinstance(body, dict) else 0
+    length: int = body.get("entries", 0) if isinstance(body, dict) else 0
     fault = run.fault
     if name not in RUN_EVENTS:
         fault = fault or f"line {line.seq} of the index has the unknown kind `{line.kind}`"
     elif fault is None and name != "run.began":
-        kind = run.entries[stated - 1].kind
+        kind = run.entries[length - 1].kind
         if kind != _LAST_KINDS.get(name, name):
-            fault = f"line {line.seq} of the index says `{line.kind}`, and entry {stated} of `{line.key}` is `{kind}`"
+            fault = f"line {line.seq} of the index says `{line.kind}`, and entry {length} of `{line.key}` is `{kind}`"
     return RunEvent(
         tenant_id=line.tenant,
         run_id=line.key,

@@ -20,9 +20,9 @@ async def newest_runs(store: Store, tenant_id: str, after: int) -> AsyncIterator
     """Yield the index entry of each run with a number below `after` (0: no bound), newest first. Raises as
     `newest_first`.
     """
-    async for line in newest_first(store, tenant_id, after):
-        if line.kind == "run.indexed":
-            yield line
+    async for entry in newest_first(store, tenant_id, after):
+        if entry.kind == "run.indexed":
+            yield entry
 
 
 async def waiting_runs(store: Store, tenant_id: str, after: int) -> AsyncIterator[Entry]:
@@ -34,8 +34,8 @@ async def waiting_runs(store: Store, tenant_id: str, after: int) -> AsyncIterato
     """
     while page := await store.waiting(after=after, limit=PAGE):
         for number, _ in page:
-            async for line in _alone(store, tenant_id, number):
-                yield line
+            async for entry in _single_entry(store, tenant_id, number):
+                yield entry
         after = page[-1][0]
 
 
@@ -46,21 +46,21 @@ async def found_runs(store: Store, tenant_id: str, sought: Sought) -> AsyncItera
     """
     while page := await store.found(sought, limit=PAGE):
         for number in page:
-            async for line in _alone(store, tenant_id, number):
+            async for entry in _single_entry(store, tenant_id, number):
                 # A line that does not begin a run has no terms of its own, so these terms were forged.
-                if line.kind == "run.indexed":
-                    yield line
+                if entry.kind == "run.indexed":
+                    yield entry
         sought = sought._replace(after=page[-1])
 
 
-async def _alone(store: Store, tenant_id: str, number: int) -> AsyncIterator[Entry]:
+async def _single_entry(store: Store, tenant_id: str, number: int) -> AsyncIterator[Entry]:
     """Yield the line of the index with this number, if there is one. The lines before it are not read."""
     from contextos.contracts.journal import INDEX
     from contextos.trust.journal.chain import verify_chain
 
-    for line in await store.read(INDEX, after=number - 1, limit=1):
-        verify_chain(tenant_id, INDEX, [line], after=line._replace(seq=number - 1, hash=line.prev_hash))
-        yield line
+    for entry in await store.read(INDEX, after=number - 1, limit=1):
+        verify_chain(tenant_id, INDEX, [entry], after=entry._replace(seq=number - 1, hash=entry.prev_hash))
+        yield entry
 
 
 async def newest_first(store: Store, tenant_id: str, after: int) -> AsyncIterator[Entry]:
@@ -75,18 +75,18 @@ async def newest_first(store: Store, tenant_id: str, after: int) -> AsyncIterato
     length = await store.length(INDEX)
     end = min(after - 1, length) if after else length
     while end > 0:
-        begin = max(0, end - PAGE)
-        for line in reversed(await _linked(store, tenant_id, begin, end - begin)):
-            yield line
-        end = begin
+        start = max(0, end - PAGE)
+        for entry in reversed(await _verified_page(store, tenant_id, start, end - start)):
+            yield entry
+        end = start
 
 
-async def _linked(store: Store, tenant_id: str, after: int, count: int) -> Sequence[Entry]:
+async def _verified_page(store: Store, tenant_id: str, after: int, count: int) -> Sequence[Entry]:
     """Read `count` entries of the index behind entry `after`, and check that each continues the one before it."""
     from contextos.contracts.journal import INDEX
     from contextos.trust.journal.chain import verify_chain
 
     before = await store.read(INDEX, after=after - 1, limit=1) if after else ()
-    lines = await store.read(INDEX, after=after, limit=count)
-    verify_chain(tenant_id, INDEX, lines, after=before[0] if before else None)
-    return lines
+    entries = await store.read(INDEX, after=after, limit=count)
+    verify_chain(tenant_id, INDEX, entries, after=before[0] if before else None)
+    return entries

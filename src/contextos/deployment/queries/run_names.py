@@ -40,29 +40,29 @@ async def claimed_run(store: Store, request_id: str, fingerprint: str = "") -> t
     Raises:
         Integrity: the store names a run for this request that another request made.
     """
-    stored = await _claims(store, request_id, range(1, 3))
+    stored = await _read_claims(store, request_id, range(1, 3))
     if len(stored) == 2:
-        stored += await _claims(store, request_id, range(3, MAX_REQUESTS_OF_AN_ID + 1))
+        stored += await _read_claims(store, request_id, range(3, MAX_REQUESTS_OF_AN_ID + 1))
     if not stored:
         return None, 0
-    claim = next((one for one in stored if one.fingerprint == fingerprint), stored[-1])
-    sent = len(stored)
+    claim = next((candidate for candidate in stored if candidate.fingerprint == fingerprint), stored[-1])
+    count = len(stored)
     try:
-        received = await store.read(claim.run_id, limit=1)
+        entries = await store.read(claim.run_id, limit=1)
     except ChainBroken:
         # The next read of the run reports what is altered.
-        return claim, sent
-    made_by = _made_by(received[0]) if received else None
-    if made_by is not None and made_by != request_id:
-        raise Integrity(f"the store names `{claim.run_id}` for `{request_id[:64]}`, but `{made_by}` made that run")
-    return claim, sent
+        return claim, count
+    recorded_id = _recorded_request_id(entries[0]) if entries else None
+    if recorded_id is not None and recorded_id != request_id:
+        raise Integrity(f"the store names `{claim.run_id}` for `{request_id[:64]}`, but `{recorded_id}` made that run")
+    return claim, count
 
 
-async def _claims(store: Store, request_id: str, numbers: range) -> list[RequestClaim]:
+async def _read_claims(store: Store, request_id: str, numbers: range) -> list[RequestClaim]:
     """Return the claims of the requests with this id and these numbers, as far as they exist."""
     keys = [request_key(request_id, number) for number in numbers] if "#" not in request_id else []
-    found = await find_documents(store, *map(REQUESTS.place, keys))
-    return [one.body for one in (found.one(REQUESTS, key) for key in keys) if one is not None]
+    documents = await find_documents(store, *map(REQUESTS.place, keys))
+    return [document.body for document in (documents.one(REQUESTS, key) for key in keys) if document is not None]
 
 
 async def was_refused(store: Store, run_id: str) -> bool:
@@ -76,17 +76,17 @@ async def was_refused(store: Store, run_id: str) -> bool:
 
 async def no_such_run(store: Store, name: str) -> NotFound:
     """Return the error for an unknown run name. It suggests the most similar name among those that begin alike."""
-    collection, alike, what = (LEASES, 8, "run") if name.startswith("run_") else (REQUESTS, 2, "run or request")
-    there: list[str] = await anext(collection.key_pages(store, prefix=name[:alike]), [])
-    near = nearest_name(name[:200], [one for one in there if "#" not in one])
-    remedy = f"did you mean `{near}`?" if near else "list them with `contextos runs list`"
-    return NotFound(f"there is no {what} `{name[:64]}` in this tenant; {remedy}")
+    collection, prefix_chars, noun = (LEASES, 8, "run") if name.startswith("run_") else (REQUESTS, 2, "run or request")
+    keys: list[str] = await anext(collection.key_pages(store, prefix=name[:prefix_chars]), [])
+    nearest = nearest_name(name[:200], [key for key in keys if "#" not in key])
+    remedy = f"did you mean `{nearest}`?" if nearest else "list them with `contextos runs list`"
+    return NotFound(f"there is no {noun} `{name[:64]}` in this tenant; {remedy}")
 
 
-def _made_by(received: Entry) -> str | None:
+def _recorded_request_id(entry: Entry) -> str | None:
     """Return the id of the request in a `run.received` entry; None if its body was erased."""
     try:
-        answer = read_body(received)
+        answer = read_body(entry)
         return str(answer["request"]["request_id"]) if answer is not None else None
     except (ValueError, LookupError, TypeError):
-        raise Integrity(f"entry 1 of `{received.run}` was altered; name the run itself, and verify") from None
+        raise Integrity(f"entry 1 of `{entry.run}` was altered; name the run itself, and verify") from None

@@ -16,9 +16,9 @@ from contextos.contracts.journal import Entry
 
 def whole_result(entries: Sequence[Entry], stated: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the whole `ToolResultEnvelope` of the part `stated` in the journal; None if the request was erased."""
-    if (received := read_body(entries[0])) is None:
+    if (body := read_body(entries[0])) is None:
         return None
-    trace_id, session_id = received["request"]["trace"]["trace_id"], received["request"].get("session_id")
+    trace_id, session_id = body["request"]["trace"]["trace_id"], body["request"].get("session_id")
     return ToolResultEnvelope.of_run(entries[0].run, trace_id, session_id, stated).to_json()
 
 
@@ -26,14 +26,14 @@ def paused_result(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of a call that waits for an approval, as the journal states one; `asked` is the body of its
     question. Nothing was sent, so it has neither output nor effects.
     """
-    bound = asked["binding"]
+    binding = asked["binding"]
     return {
-        "tool_call_id": bound["tool_call_id"],
-        "capability_id": bound["capability_id"],
+        "tool_call_id": binding["tool_call_id"],
+        "capability_id": binding["capability_id"],
         "status": "paused",
         "citations": [],
-        "risk_tags": [bound["mode"]],
-        "policy_decision_id": bound["policy_decision_id"],
+        "risk_tags": [binding["mode"]],
+        "policy_decision_id": binding["policy_decision_id"],
         "latency_ms": 0,
         "metadata": {
             "waits_for": "approval",
@@ -51,7 +51,7 @@ def run_budget(entries: Sequence[Entry]) -> dict[str, Any] | None:
     context, and if entries with used amounts were erased.
     """
     log = logged(entries)
-    if any(one.body is None for one in log):
+    if any(entry.body is None for entry in log):
         return None
     budget: dict[str, Any] | None = None
     account = account_of(entries[0].run if entries else "", log)
@@ -62,13 +62,13 @@ def run_budget(entries: Sequence[Entry]) -> dict[str, Any] | None:
             budget[entry.body["limit"]] = entry.body["to"]
     if budget is None:
         return None
-    used = account.used()
+    usage = account.used()
     return {
         **budget,
         "atomic_usage": {
-            "tokens": used.tokens,
-            "tool_calls": used.tool_calls,
-            "latency_ms": used.wall_clock_us / 1_000,
-            "cost_cents": used.cost_cents,
+            "tokens": usage.tokens,
+            "tool_calls": usage.tool_calls,
+            "latency_ms": usage.wall_clock_us / 1_000,
+            "cost_cents": usage.cost_cents,
         },
     }

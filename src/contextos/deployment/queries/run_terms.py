@@ -26,8 +26,8 @@ async def run_terms(store: Store, entries: Sequence[Entry], keys: Keys) -> froze
     """
     view = run_view(entries[0].tenant, entries[0].run, entries)
     status = (await decision_of(store, view, keys)).status
-    standing = standing_terms(view.state, status, ended=view.ended)
-    return frozenset({ANY_RUN, *standing, *stated_terms(logged(entries))})
+    terms = standing_terms(view.state, status, ended=view.ended)
+    return frozenset({ANY_RUN, *terms, *stated_terms(logged(entries))})
 
 
 async def terms_without(
@@ -38,6 +38,6 @@ async def terms_without(
 
     Raises as `run_terms`.
     """
-    left = [one._replace(body=None, salt=None) if one.seq == seq else one for one in entries]
-    before, after = await run_terms(store, entries, keys), await run_terms(store, left, keys)
+    remaining = [entry._replace(body=None, salt=None) if entry.seq == seq else entry for entry in entries]
+    before, after = await run_terms(store, entries, keys), await run_terms(store, remaining, keys)
     return TermChange(tuple(after), tuple((before | {*stored}) - after), entries[0].at_us)

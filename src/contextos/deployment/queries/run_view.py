@@ -54,7 +54,7 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
             continue
         events = _events(entry) if entry.kind in state_machine.DECIDED_BY_BODY else (entry.kind,)
         states = {
-            after for state in states for one in events if (after := state_machine.TABLE[state].get(one))
+            after for state in states for event in events if (after := state_machine.TABLE[state].get(event))
         } or states
     record = last_record(entries) if len(states) > 1 else None
     if record and record["end"] in states:
@@ -94,21 +94,21 @@ def _events(entry: Entry) -> Sequence[str]:
     return state_machine.events(entry.kind) if body is None else (state_machine.event_of(entry.kind, body),)
 
 
-def _waits_for_engine(received: Entry) -> dict[str, Any] | None:
+def _waits_for_engine(entry: Entry) -> dict[str, Any] | None:
     """Return what a run waits for before its first drive: an engine, if it is `long_running`; else None."""
-    answer = read_body(received)
+    answer = read_body(entry)
     return {"for": "engine"} if answer and answer["request"]["mode"] == "long_running" else None
 
 
 def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
     """Return what a waiting run waits for: its last unerased question, or an engine once that was answered."""
-    again = False
+    is_uncertain = False
     for entry in reversed(entries):
         # A settlement that does not count is asked for again.
-        again = again or (entry.kind == "record.revised" and entry.key.startswith("uncertain/"))
+        is_uncertain = is_uncertain or (entry.kind == "record.revised" and entry.key.startswith("uncertain/"))
         if (row := KINDS.get(entry.kind)) is None:
             continue
-        if row.answers and not again:
+        if row.answers and not is_uncertain:
             return {"for": "engine"}
         # A `tool.returned` asks only if its outcome is `unknown`.
         body = read_body(entry) if row.asks else None
@@ -131,18 +131,18 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                 "for": "settlement",
                 "capability_id": body["envelope"]["capability_id"],
                 "tool_call_id": body["envelope"]["tool_call_id"],
-                **({"result": left} if (left := whole_result(entries, body["envelope"])) else {}),
+                **({"result": result} if (result := whole_result(entries, body["envelope"])) else {}),
             }
     return None
 
 
 def run_principals(entries: Sequence[Entry]) -> Principals | None:
     """Return the recorded user and agent of a run; None if they were never recorded or were erased."""
-    known = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
-    if known is None or known.body is None:
+    identity = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
+    if identity is None or identity.body is None:
         return None
-    found = read_body(known)["principals"]
-    return Principals.model_validate(found) if found else None
+    fields = read_body(identity)["principals"]
+    return Principals.model_validate(fields) if fields else None
 
 
 async def blocked_by(store: Store, view: RunView) -> str | None:

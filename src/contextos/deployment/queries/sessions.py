@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
 
-_SESSION: Final = (term("mode", "long_running"),)
+_SESSION_TERMS: Final = (term("mode", "long_running"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +63,31 @@ async def list_sessions(
     Raises:
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
-    listed: list[ListedSession] = []
+    sessions: list[ListedSession] = []
     read, last = 0, 0
-    sought = Sought([(LIVE,), _SESSION] if live_only else [_SESSION], after)
-    async for line in found_runs(store, tenant_id, sought):
-        if len(listed) == limit or read == MAX_RUNS_READ:
-            return SessionPage(listed, last)
-        read, last = read + 1, line.seq
-        run = await read_checked(store, tenant_id, keys, line.key)
+    search = Sought([(LIVE,), _SESSION_TERMS] if live_only else [_SESSION_TERMS], after)
+    async for index_entry in found_runs(store, tenant_id, search):
+        if len(sessions) == limit or read == MAX_RUNS_READ:
+            return SessionPage(sessions, last)
+        read, last = read + 1, index_entry.seq
+        run = await read_checked(store, tenant_id, keys, index_entry.key)
         if run.fault or _is_session(run.entries):
-            one = await _listed_session(store, run)
-            listed += [one] if one.fault or not (live_only and one.ended) else []
-    return SessionPage(listed, None)
+            session = await _listed_session(store, run)
+            sessions += [session] if session.fault or not (live_only and session.ended) else []
+    return SessionPage(sessions, None)
 
 
 def _is_session(entries: Sequence[Entry]) -> bool:
     """Return whether the request of a run makes it a session; False if the request was erased."""
-    received = read_body(entries[0]) if entries and entries[0].body is not None else None
-    return received is not None and received["request"]["mode"] == "long_running"
+    body = read_body(entries[0]) if entries and entries[0].body is not None else None
+    return body is not None and body["request"]["mode"] == "long_running"
 
 
 async def _listed_session(store: Store, run: CheckedRun) -> ListedSession:
     """Return the session from the run's journal, with the heartbeat from its own document."""
     view = run.view()
     heartbeat = await HEARTBEATS.one(store, run.run_id)
-    listed = ListedSession(
+    session = ListedSession(
         run_id=run.run_id,
         session_id=None,
         request_id=UNREADABLE,
@@ -100,28 +100,28 @@ async def _listed_session(store: Store, run: CheckedRun) -> ListedSession:
         deadline_us=None,
         fault=run.fault,
     )
-    return run.told(lambda: _with_request(listed, run.entries), listed)
+    return run.told(lambda: _with_request(session, run.entries), session)
 
 
-def _with_request(listed: ListedSession, entries: Sequence[Entry]) -> ListedSession:
+def _with_request(session: ListedSession, entries: Sequence[Entry]) -> ListedSession:
     """Return the session with what its request and its last checkpoint say."""
-    received = read_body(entries[0])
+    body = read_body(entries[0])
     checkpoints = [entry for entry in entries if entry.kind == "session.checkpointed"]
     checkpoint = read_body(checkpoints[-1]) if checkpoints else None
-    limit_us = _deadline_before_admission(listed.started_at_us, received)
+    limit_us = _deadline_before_admission(session.started_at_us, body)
     return replace(
-        listed,
-        session_id=received["request"].get("session_id"),
-        request_id=received["request"]["request_id"],
+        session,
+        session_id=body["request"].get("session_id"),
+        request_id=body["request"]["request_id"],
         checkpoint=checkpoint and {**checkpoint, "at_us": checkpoints[-1].at_us},
         deadline_us=checkpoint["deadline_us"] if checkpoint else limit_us,
     )
 
 
-def _deadline_before_admission(started_at_us: int, received: Mapping[str, Any]) -> int | None:
+def _deadline_before_admission(started_at_us: int, body: Mapping[str, Any]) -> int | None:
     """Return the deadline (Unix µs) by the limits of the request and the deployment; the pack can still lower it."""
-    of_request = received["request"].get("runtime", {}).get("max_session_duration_ms")
-    of_deployment = received["deployment"]["limits"].get("max_session_duration_ms")
+    of_request = body["request"].get("runtime", {}).get("max_session_duration_ms")
+    of_deployment = body["deployment"]["limits"].get("max_session_duration_ms")
     if of_deployment is None:
         return None
     limit_ms: int = of_deployment if of_request is None else min(of_request, of_deployment)

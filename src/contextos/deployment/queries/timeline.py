@@ -61,38 +61,40 @@ def tell_story(entries: Sequence[Entry], rationales: Mapping[str, str] = NO_RATI
     for entry in log:
         for part, sentence in KINDS[entry.kind].story.items() if entry.kind in KINDS else ():
             if isinstance(sentence, str):
-                lines = iter((filled(sentence, entry.body or {}),) if entry.body or "{" not in sentence else ())
+                texts = iter((filled(sentence, entry.body or {}),) if entry.body or "{" not in sentence else ())
             else:
-                lines = sentence(entry, reader) if entry.body else iter(())
+                texts = sentence(entry, reader) if entry.body else iter(())
             after_us = entry.at_us - log[0].at_us
-            story[PARTS[part]] += [Moment(one, None if isinstance(one, Aside) else after_us) for one in lines]
+            story[PARTS[part]] += [Moment(text, None if isinstance(text, Aside) else after_us) for text in texts]
     if log:
-        story[PARTS["came"]] += _outcome(log, reader.run)
-        story[PARTS["cost"]] = list(map(Moment, _costs(reader.run)))
-        story[PARTS["replay"]] = list(map(Moment, _replay(log, reader.run)))
-        story[PARTS["erased"]] = list(map(Moment, _erased(log)))
+        story[PARTS["came"]] += _outcome_moments(log, reader.run)
+        story[PARTS["cost"]] = list(map(Moment, _cost_lines(reader.run)))
+        story[PARTS["replay"]] = list(map(Moment, _replay_lines(log, reader.run)))
+        story[PARTS["erased"]] = list(map(Moment, _erased_lines(log)))
     return {title: moments for title, moments in story.items() if moments}
 
 
 def story_document(story: Story) -> dict[str, list[dict[str, Any]]]:
     """Return a run's story as a JSON object."""
     return {
-        title: [{"text": m.text} | ({} if m.after_us is None else {"after_us": m.after_us}) for m in moments]
+        title: [
+            {"text": line.text} | ({} if line.after_us is None else {"after_us": line.after_us}) for line in moments
+        ]
         for title, moments in story.items()
     }
 
 
-def _outcome(log: Sequence[Logged], run: RunAccount) -> Iterator[Moment]:
+def _outcome_moments(log: Sequence[Logged], run: RunAccount) -> Iterator[Moment]:
     # Until a reopened run has a new record, its last record is from an earlier end.
     reopened = run.last("run.reopened")
     record = _last_record(run, after=reopened.seq if reopened else 0)
     if record is not None:
-        yield from _decision(record, log[-1].at_us - log[0].at_us)
-    if proposed := [one for entry in run.of("memory.proposed") if entry.body for one in entry.body["proposals"]]:
+        yield from _decision_moments(record, log[-1].at_us - log[0].at_us)
+    if proposed := [item for entry in run.of("memory.proposed") if entry.body for item in entry.body["proposals"]]:
         yield Moment(f"{len(proposed)} memories proposed; a person promotes them or not")
 
 
-def _decision(record: Mapping[str, Any], after_us: int) -> Iterator[Moment]:
+def _decision_moments(record: Mapping[str, Any], after_us: int) -> Iterator[Moment]:
     outcome = f", {record['outcome']}" if record.get("outcome") else ""
     spec = f"{record['decision_key']}@{record['decision_version']}"
     text = f"{record['status']}{outcome}: {spec}, record {record['record_id']}"
@@ -104,14 +106,14 @@ def _decision(record: Mapping[str, Any], after_us: int) -> Iterator[Moment]:
     if card := record.get("scorecard"):
         axes = ("policy", "utility", "latency", "safety", "economics")
         yield Moment("scored " + ", ".join(f"{axis} {card[axis]['score']:g} {card[axis]['status']}" for axis in axes))
-    unsafe = (record.get("lineage") or {}).get("unsafe", ())
-    if UNSAFE_OBSERVED in unsafe:
+    markers = (record.get("lineage") or {}).get("unsafe", ())
+    if UNSAFE_OBSERVED in markers:
         yield Moment("observed, not enforced: the pack stopped no call and asked nobody")
-    if stand_ins := [one for one in unsafe if one != UNSAFE_OBSERVED]:
+    if stand_ins := [marker for marker in markers if marker != UNSAFE_OBSERVED]:
         yield Moment(f"development stand-ins: {', '.join(stand_ins)}")
 
 
-def _costs(run: RunAccount) -> Iterator[str]:
+def _cost_lines(run: RunAccount) -> Iterator[str]:
     record, limits = _last_record(run), dict[str, Any]()
     for entry in run.of("run.context", "run.reopened"):
         if entry.body and entry.kind == "run.context":
@@ -119,20 +121,20 @@ def _costs(run: RunAccount) -> Iterator[str]:
         elif entry.body and entry.body.get("limit"):
             limits[entry.body["limit"]] = entry.body["to"]
     if record is not None:
-        used = record["budget_usage"]
+        usage = record["budget_usage"]
         amounts = [
-            _of_limit(f"{used['tokens']}", limits.get("total_tokens"), "tokens"),
-            _of_limit(f"{used['tool_calls']}", limits.get("max_tool_calls"), "tool calls"),
-            _of_limit(f"{used['cost_usd_cents']:g}", limits.get("max_cost_cents"), "US cents"),
-            _of_limit(f"{used['wall_clock_ms']:.1f}", limits.get("wall_clock_ms"), "ms without waiting"),
+            _amount_of_limit(f"{usage['tokens']}", limits.get("total_tokens"), "tokens"),
+            _amount_of_limit(f"{usage['tool_calls']}", limits.get("max_tool_calls"), "tool calls"),
+            _amount_of_limit(f"{usage['cost_usd_cents']:g}", limits.get("max_cost_cents"), "US cents"),
+            _amount_of_limit(f"{usage['wall_clock_ms']:.1f}", limits.get("wall_clock_ms"), "ms without waiting"),
         ]
         yield ", ".join(amounts)
-    for (profile, operation), one in sorted(add_calls(run.routes.values(), {}).items()):
-        calls = f"{one.calls} calls, {one.taken} answers taken, {sum(one.tokens.values())} tokens"
-        yield f"{displayed(profile)} for {operation}: {calls}, {cents(one.cost_units):g} US cents"
+    for (profile, operation), costs in sorted(add_calls(run.routes.values(), {}).items()):
+        calls = f"{costs.calls} calls, {costs.taken} answers taken, {sum(costs.tokens.values())} tokens"
+        yield f"{displayed(profile)} for {operation}: {calls}, {cents(costs.cost_units):g} US cents"
 
 
-def _replay(log: Sequence[Logged], run: RunAccount) -> Iterator[str]:
+def _replay_lines(log: Sequence[Logged], run: RunAccount) -> Iterator[str]:
     if (record := _last_record(run)) is not None:
         yield f"record hash {record['record_hash'][:19]}, {len(log)} journal entries"
         ended = log[-1].kind == "run.ended"
@@ -140,15 +142,15 @@ def _replay(log: Sequence[Logged], run: RunAccount) -> Iterator[str]:
         yield f"contextos replay {run_id}" if ended else "the run has not ended; replay it when it has"
 
 
-def _erased(log: Sequence[Logged]) -> Iterator[str]:
-    if gone := [str(entry.seq) for entry in log if entry.body is None]:
-        yield f"the content of entries {', '.join(gone)} of {len(log)}; the chain still covers that they were there"
+def _erased_lines(log: Sequence[Logged]) -> Iterator[str]:
+    if seqs := [str(entry.seq) for entry in log if entry.body is None]:
+        yield f"the content of entries {', '.join(seqs)} of {len(log)}; the chain still covers that they were there"
 
 
 def _last_record(run: RunAccount, after: int = 0) -> dict[str, Any] | None:
     """Return the current decision record if it was written behind entry number `after`, or None."""
-    return next((one.body for one in reversed(run.of("record.revised")) if one.body and one.seq > after), None)
+    return next((entry.body for entry in reversed(run.of("record.revised")) if entry.body and entry.seq > after), None)
 
 
-def _of_limit(used: str, limit: float | None, unit: str) -> str:
-    return f"{used} {unit}" if limit is None else f"{used} of {limit:g} {unit}"
+def _amount_of_limit(amount: str, limit: float | None, unit: str) -> str:
+    return f"{amount} {unit}" if limit is None else f"{amount} of {limit:g} {unit}"

@@ -27,12 +27,12 @@ Position = tuple[int, int]
 
 BEFORE_ALL: Final[Position] = (0, 0)
 _HASH_CHARS: Final = 16
-_ID: Final = re.compile(
+_EVENT_ID: Final = re.compile(
     r"(?P<run>run_[0-9a-z_]{1,64})\.(?P<seq>[1-9][0-9]{0,9})\.(?P<number>[0-9])\.(?P<hash>[0-9a-f]{16})"
 )
-_LEAVES, _STARTS, _ENTERS, _OWN = range(4)
-"""The numbers of the events of an entry. Its own events are numbered from `_OWN` on; an event that it does not have
-leaves a gap.
+_STEP_FINISHED, _RUN_STARTED, _STEP_STARTED, _FIRST_OWN = range(4)
+"""The numbers of the events of an entry. Its own events are numbered from `_FIRST_OWN` on; an event that the entry does
+not have leaves a gap.
 """
 
 
@@ -58,9 +58,9 @@ def stream_events(entries: Iterable[Entry]) -> Iterator[StreamEvent]:
     """Yield the events of a run from its entries. A prefix of the entries gives a prefix of the events."""
     fold = _Fold()
     for entry in entries:
-        for number, one in fold.step(entry):
+        for number, event in fold.step(entry):
             identity = f"{entry.run}.{entry.seq}.{number}.{entry.hash[-_HASH_CHARS:]}"
-            yield StreamEvent(identity, entry.run, (entry.seq, number), one.type, entry.at_us, one.members)
+            yield StreamEvent(identity, entry.run, (entry.seq, number), event.type, entry.at_us, event.members)
 
 
 def position_of(run_id: str, entries: Sequence[Entry], after: str) -> Position:
@@ -71,10 +71,10 @@ def position_of(run_id: str, entries: Sequence[Entry], after: str) -> Position:
     """
     if not after:
         return BEFORE_ALL
-    named = _ID.fullmatch(after) if isinstance(after, str) else None
-    seq = int(named["seq"]) if named else 0
-    if named and named["run"] == run_id and seq <= len(entries) and entries[seq - 1].hash.endswith(named["hash"]):
-        return seq, int(named["number"])
+    match = _EVENT_ID.fullmatch(after) if isinstance(after, str) else None
+    seq = int(match["seq"]) if match else 0
+    if match and match["run"] == run_id and seq <= len(entries) and entries[seq - 1].hash.endswith(match["hash"]):
+        return seq, int(match["number"])
     remedy = "pass the id of an event of this run, or none to read it from the start"
     raise InvalidInput(Problem("/after", "unknown_event", f"`{str(after)[:64]}` is not an event of this run", remedy))
 
@@ -94,30 +94,30 @@ class _Fold:
     def step(self, entry: Entry) -> Iterator[tuple[int, Told]]:
         """Yield the events of the next entry, each with its number in the entry."""
         body = read_body(entry)
-        self.states = _after(self.states, entry, body)
+        self.states = _states_after(self.states, entry, body)
         state = next(iter(self.states)) if len(self.states) == 1 else self.open
-        over = entry.kind == "run.ended"
-        if self.open is not None and (over or state != self.open):
-            yield _LEAVES, step_event("STEP_FINISHED", self.open)
+        has_ended = entry.kind == "run.ended"
+        if self.open is not None and (has_ended or state != self.open):
+            yield _STEP_FINISHED, step_event("STEP_FINISHED", self.open)
             self.open = None
         if entry.kind in ("run.received", "run.reopened"):
             start = started(entry.run, body if entry.kind == "run.received" else None)
             self.thread = self.thread or start.members["threadId"]
-            yield _STARTS, start._replace(members={**start.members, "threadId": self.thread})
-        if self.open is None and not over and state is not None:
-            yield _ENTERS, step_event("STEP_STARTED", state)
+            yield _RUN_STARTED, start._replace(members={**start.members, "threadId": self.thread})
+        if self.open is None and not has_ended and state is not None:
+            yield _STEP_STARTED, step_event("STEP_STARTED", state)
             self.open = state
         if entry.kind == "record.revised":
             self.record = body
-        if over:
-            yield _OWN, ended(entry.run, self.thread, body["end"] if body else ERASED, self.record)
-        yield from enumerate(told(entry, body), _OWN)
+        if has_ended:
+            yield _FIRST_OWN, ended(entry.run, self.thread, body["end"] if body else ERASED, self.record)
+        yield from enumerate(told(entry, body), _FIRST_OWN)
 
 
-def _after(states: frozenset[str], entry: Entry, body: Any) -> frozenset[str]:
+def _states_after(states: frozenset[str], entry: Entry, body: Any) -> frozenset[str]:
     """Return the states that a run can be in after an entry."""
     erased = body is None and entry.kind in DECIDED_BY_BODY
     # The body of an entry of another kind is not read.
-    happened = events(entry.kind) if erased else (event_of(entry.kind, body),)
-    following = {TABLE[state].get(one) for state in states for one in happened}
-    return frozenset(one for one in following if one is not None) or states
+    possible_events = events(entry.kind) if erased else (event_of(entry.kind, body),)
+    next_states = {TABLE[state].get(event) for state in states for event in possible_events}
+    return frozenset(state for state in next_states if state is not None) or states

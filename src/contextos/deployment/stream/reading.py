@@ -46,5 +46,5 @@ async def read_stream(store: Store, tenant_id: str, keys: Keys, run_id: str, aft
         raise Integrity(f"{run.fault}; find out what was altered: `contextos verify`")
     if not run.entries:
         raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
-    last = position_of(run.run_id, run.entries, after)
-    return StreamedRun(run.run_id, len(run.entries), run.view().ended, tuple(stream_events(run.entries)), last)
+    position = position_of(run.run_id, run.entries, after)
+    return StreamedRun(run.run_id, len(run.entries), run.view().ended, tuple(stream_events(run.entries)), position)

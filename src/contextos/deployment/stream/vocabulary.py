@@ -40,7 +40,7 @@ ERASED_EVENT: Final = f"{CUSTOM_PREFIX}erased"
 """The name of the `CUSTOM` event of an entry whose body was erased."""
 
 
-_CALLS: Final = ("tool.dispatching", "tool.returned")
+_CALL_KINDS: Final = ("tool.dispatching", "tool.returned")
 """The kinds that have their own AG-UI events. The first and the last entry of a run have them too."""
 
 
@@ -55,28 +55,28 @@ def told(entry: Entry, body: Any) -> Iterator[Told]:
     """Yield the events of an entry itself, from its parsed `body` (None: erased), apart from those of a run's start,
     end and steps.
     """
-    shown = KINDS[entry.kind].told
-    if shown is None and entry.kind not in _CALLS:
+    render = KINDS[entry.kind].told
+    if render is None and entry.kind not in _CALL_KINDS:
         return
     if body is None:
-        yield _custom(ERASED_EVENT, {"kind": entry.kind, "key": entry.key})
+        yield _custom_event(ERASED_EVENT, {"kind": entry.kind, "key": entry.key})
     elif entry.kind == "tool.dispatching":
-        yield from _dispatched(body)
+        yield from _call_events(body)
     elif entry.kind == "tool.returned":
-        yield _returned(entry, body)
+        yield _result_event(entry, body)
     elif entry.kind == "policy.decided" and "decisions" in body:
         return
-    elif shown is not None:
-        value = shown(body)
-        yield _custom(f"{CUSTOM_PREFIX}{entry.kind}", {"key": entry.key, **value} if entry.key else value)
+    elif render is not None:
+        value = render(body)
+        yield _custom_event(f"{CUSTOM_PREFIX}{entry.kind}", {"key": entry.key, **value} if entry.key else value)
 
 
 def started(run_id: str, body: Any) -> Told:
     """Return the event with which a run starts, from the body of its `run.received` (None: erased, or it goes on)."""
     request = body["request"] if body else {}
-    stated = _redacted({"requestId": request["request_id"], "intent": request["input"]["intent"]}) if body else {}
+    metadata = _redact({"requestId": request["request_id"], "intent": request["input"]["intent"]}) if body else {}
     thread = request.get("session_id") or run_id
-    return Told("RUN_STARTED", {"threadId": thread, "runId": run_id, **({"metadata": stated} if stated else {})})
+    return Told("RUN_STARTED", {"threadId": thread, "runId": run_id, **({"metadata": metadata} if metadata else {})})
 
 
 def ended(run_id: str, thread: str, end: str, record: Mapping[str, Any] | None) -> Told:
@@ -90,11 +90,11 @@ def ended(run_id: str, thread: str, end: str, record: Mapping[str, Any] | None) 
     if end == "cancelled":
         return Told("RUN_FINISHED", {**place, "outcome": {"type": "cancelled"}})
     if end == "completed":
-        return Told("RUN_FINISHED", {**place, "result": _redacted(result), "outcome": {"type": "success"}})
+        return Told("RUN_FINISHED", {**place, "result": _redact(result), "outcome": {"type": "success"}})
     failures = ((record or {}).get("rationale") or {}).get("failures") or ()
-    why = "; ".join(f"{one['code']}: {one['detail']}" for one in failures)
-    why = why or ("how the run ended was erased" if end == ERASED else f"the run ended as {end}")
-    return Told("RUN_ERROR", {"message": _redacted(why), "code": end, "metadata": _redacted(result)})
+    reason = "; ".join(f"{failure['code']}: {failure['detail']}" for failure in failures)
+    reason = reason or ("how the run ended was erased" if end == ERASED else f"the run ended as {end}")
+    return Told("RUN_ERROR", {"message": _redact(reason), "code": end, "metadata": _redact(result)})
 
 
 def step_event(kind: Literal["STEP_STARTED", "STEP_FINISHED"], state: str) -> Told:
@@ -102,45 +102,45 @@ def step_event(kind: Literal["STEP_STARTED", "STEP_FINISHED"], state: str) -> To
     return Told(kind, {"stepName": state})
 
 
-def _dispatched(body: Mapping[str, Any]) -> Iterator[Told]:
+def _call_events(body: Mapping[str, Any]) -> Iterator[Told]:
     envelope = body["envelope"]
     call = {"toolCallId": envelope["tool_call_id"]}
-    asked = {"mode": body["mode"], "approvalMode": envelope["approval_mode_effective"]}
-    yield Told("TOOL_CALL_START", {**call, "toolCallName": envelope["capability_id"], "metadata": asked})
-    yield Told("TOOL_CALL_ARGS", {**call, "delta": _json(envelope["args"])})
+    metadata = {"mode": body["mode"], "approvalMode": envelope["approval_mode_effective"]}
+    yield Told("TOOL_CALL_START", {**call, "toolCallName": envelope["capability_id"], "metadata": metadata})
+    yield Told("TOOL_CALL_ARGS", {**call, "delta": _redacted_json(envelope["args"])})
     yield Told("TOOL_CALL_END", call)
 
 
-def _returned(entry: Entry, body: Mapping[str, Any]) -> Told:
+def _result_event(entry: Entry, body: Mapping[str, Any]) -> Told:
     envelope = body["envelope"]
-    unread = {name: envelope[name] for name in ("error", "withheld") if envelope.get(name)}
-    content = unread or envelope.get("output")
+    substitute = {name: envelope[name] for name in ("error", "withheld") if envelope.get(name)}
+    content = substitute or envelope.get("output")
     return Told(
         "TOOL_CALL_RESULT",
         {
             "messageId": f"{entry.run}/{entry.seq}",
             "toolCallId": envelope["tool_call_id"],
-            "content": _json(content),
+            "content": _redacted_json(content),
             "role": "tool",
             "metadata": {
                 "status": envelope["status"],
                 "outcome": body["outcome"],
-                "mutations": _redacted(list(envelope.get("mutations", ()))),
-                **({"artifacts": _redacted(made)} if (made := envelope.get("artifacts")) else {}),
+                "mutations": _redact(list(envelope.get("mutations", ()))),
+                **({"artifacts": _redact(artifacts)} if (artifacts := envelope.get("artifacts")) else {}),
             },
         },
     )
 
 
-def _custom(name: str, value: Mapping[str, Any]) -> Told:
+def _custom_event(name: str, value: Mapping[str, Any]) -> Told:
     # A time in microseconds has as many digits as a card number, so redaction would take it for one.
-    times = {one: at for one, at in value.items() if one.endswith("_us")}
-    return Told("CUSTOM", {"name": name, "value": {**_redacted({**value, **dict.fromkeys(times)}), **times}})
+    times = {key: time_us for key, time_us in value.items() if key.endswith("_us")}
+    return Told("CUSTOM", {"name": name, "value": {**_redact({**value, **dict.fromkeys(times)}), **times}})
 
 
-def _json(value: Any) -> str:
-    return canonical(_redacted(value)).decode()
+def _redacted_json(value: Any) -> str:
+    return canonical(_redact(value)).decode()
 
 
-def _redacted(value: Any) -> Any:
+def _redact(value: Any) -> Any:
     return redact(value, REDACTION_TARGETS)[0]

@@ -24,9 +24,9 @@ async def checked_reasons(
     Raises:
         InvalidInput: no entry of the run is about this tool (`unknown_tool`).
     """
-    nothing: tuple[RunReason, ...] = ()
+    no_reasons: tuple[RunReason, ...] = ()
     if run.fault is not None:
-        return run.told(lambda: explain(run.entries), nothing), run.fault
+        return run.told(lambda: explain(run.entries), no_reasons), run.fault
     try:
         loaded = await pinned_artifacts(catalog, run.entries)
     except Integrity as broken:
@@ -35,8 +35,8 @@ async def checked_reasons(
 
 
 def _pinned_rules(loaded: LoadedArtifacts) -> PinnedRules:
-    tools = [(adapter.adapter_id, one) for adapter in loaded.definitions for one in adapter.capabilities]
+    tools = [(adapter.adapter_id, tool) for adapter in loaded.definitions for tool in adapter.capabilities]
     return PinnedRules(
         by_id={rule.rule_id: rule for leveled in loaded.bundles for rule in leveled.bundle.policy_dsl.rules},
-        produced={f"{adapter_id}.{one.name}": one.produces for adapter_id, one in tools},
+        produced={f"{adapter_id}.{tool.name}": tool.produces for adapter_id, tool in tools},
     )

@@ -62,38 +62,45 @@ def explain(entries: Sequence[Entry], rules: PinnedRules = NO_RULES, tool: str |
         InvalidInput: no entry of the run is about this tool (`unknown_tool`).
     """
     log = logged(entries)
-    void = set(void_answers(log))
+    void_seqs = set(void_answers(log))
     # The answer and the look-up behind it would say who approved, but a void approval counts as none.
-    names = {("identity.resolved", f"redeem/{log[seq - 1].key}") for seq in void}
-    void |= {one.seq for one in log if (one.kind, one.key) in names}
-    found = [reason for one in log if one.body and one.seq not in void for reason in _reasons(one, log, rules)]
+    names = {("identity.resolved", f"redeem/{log[seq - 1].key}") for seq in void_seqs}
+    void_seqs |= {entry.seq for entry in log if (entry.kind, entry.key) in names}
+    reasons = [
+        reason
+        for entry in log
+        if entry.body and entry.seq not in void_seqs
+        for reason in _entry_reasons(entry, log, rules)
+    ]
     if tool is None:
-        return tuple(found)
-    known = sorted({one.tool for one in found if one.tool is not None})
-    if tool not in known:
-        near = nearest_name(tool, known)
-        remedy = f"did you mean `{displayed(near)}`?" if near else f"name one of {', '.join(map(displayed, known))}"
+        return tuple(reasons)
+    tools = sorted({reason.tool for reason in reasons if reason.tool is not None})
+    if tool not in tools:
+        nearest = nearest_name(tool, tools)
+        remedy = (
+            f"did you mean `{displayed(nearest)}`?" if nearest else f"name one of {', '.join(map(displayed, tools))}"
+        )
         detail = f"no entry of this run is about `{displayed(tool[:80])}`"
-        raise InvalidInput(Problem("/tool", "unknown_tool", detail, remedy if known else "leave the tool out"))
-    return tuple(one for one in found if one.tool in (tool, None))
+        raise InvalidInput(Problem("/tool", "unknown_tool", detail, remedy if tools else "leave the tool out"))
+    return tuple(reason for reason in reasons if reason.tool in (tool, None))
 
 
-def _reasons(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterator[RunReason]:
-    why = KINDS[entry.kind].why if entry.kind in KINDS else None
-    told: Iterable[Any] = ()
+def _entry_reasons(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterator[RunReason]:
+    template = KINDS[entry.kind].why if entry.kind in KINDS else None
+    parts: Iterable[Any] = ()
     if entry.kind == "policy.decided":
-        told = _decided(entry, log, rules)
-    elif isinstance(why, tuple):
-        told = ((why[0], None, filled(why[1], entry.body)),)
-    elif why is not None:
-        told = why(entry)
+        parts = _decision_reasons(entry, log, rules)
+    elif isinstance(template, tuple):
+        parts = ((template[0], None, filled(template[1], entry.body)),)
+    elif template is not None:
+        parts = template(entry)
     # A fact rests on the entry that has its value, not on the decision that read it.
-    for topic, tool, text, *rest in told:
+    for topic, tool, text, *rest in parts:
         seq = rest[0] if rest else entry.seq
         yield RunReason(topic, tool, text, seq, log[seq - 1].kind)
 
 
-def _decided(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterator[Any]:
+def _decision_reasons(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterator[Any]:
     """Yield the reasons for decisions about calls and decisions that deny. An allowed tool is reported where it was
     shown.
     """
@@ -101,62 +108,64 @@ def _decided(entry: Logged, log: Sequence[Logged], rules: PinnedRules) -> Iterat
         tool, matched = decision.get("capability_id"), decision.get("matched_rule_ids", ())
         if tool is None or (decision["allowed"] and decision["point"] in ("compile", "plan")):
             continue
-        named = matched if decision["allowed"] else decision.get("denying_rule_ids", ())
-        again = " when the approval was used" if entry.key.startswith("redeem/") else ""
-        yield "policy", tool, _verdict(decision, again, named, rules)
+        rule_ids = matched if decision["allowed"] else decision.get("denying_rule_ids", ())
+        suffix = " when the approval was used" if entry.key.startswith("redeem/") else ""
+        yield "policy", tool, _verdict_text(decision, suffix, rule_ids, rules)
         for gate in decision.get("gates", ()) if decision["allowed"] else ():
-            yield "gate", tool, _gate(gate, tool, decision, rules)
+            yield "gate", tool, _gate_text(gate, tool, decision, rules)
         for name in decision.get("prohibits", ()) if entry.key.partition("/")[0] != "compile" else ():
             by = ", ".join(
-                displayed(one) for one in matched if one in rules.by_id and name in rules.by_id[one].then.prohibits
+                displayed(rule) for rule in matched if rule in rules.by_id and name in rules.by_id[rule].then.prohibits
             )
             yield "policy", name, f"{by} prohibits `{displayed(name)}` from here on"
-        unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
+        unknown = sorted({fact for rule in decision.get("indeterminate", ()) for fact in rule["facts"]})
         if unknown:
-            names = ", ".join(f"`{displayed(one)}`" for one in unknown)
+            names = ", ".join(f"`{displayed(fact)}`" for fact in unknown)
             yield "fact", tool, f"not known, or of another type than a rule reads, were {names}"
-        yield from _facts(entry, log, tool, [one for one in named if one in rules.by_id], rules)
+        yield from _facts(entry, log, tool, [rule_id for rule_id in rule_ids if rule_id in rules.by_id], rules)
 
 
-def _verdict(decision: Mapping[str, Any], again: str, named: Sequence[str], rules: PinnedRules) -> str:
-    where = f"`{displayed(decision['capability_id'])}` at {decision['point']}{again}"
-    by = f" by {', '.join(displayed(one) for one in named)}" if named else ""
+def _verdict_text(decision: Mapping[str, Any], suffix: str, rule_ids: Sequence[str], rules: PinnedRules) -> str:
+    where = f"`{displayed(decision['capability_id'])}` at {decision['point']}{suffix}"
+    by = f" by {', '.join(displayed(rule) for rule in rule_ids)}" if rule_ids else ""
     if decision["allowed"]:
         mode = decision.get("effective_approval_mode")
         return f"policy allowed {where}{f' as {mode}' if mode else ''}{by}"
-    because = "; ".join(
-        dict.fromkeys(rules.by_id[one].rationale for one in named if one in rules.by_id and rules.by_id[one].rationale)
+    rationales = "; ".join(
+        dict.fromkeys(
+            rules.by_id[rule].rationale for rule in rule_ids if rule in rules.by_id and rules.by_id[rule].rationale
+        )
     )
     reason = decision["reason"]
-    why = "a rule prohibits it from here on" if reason == "prohibited" else displayed(reason)
-    return f"policy denied {where} ({why}){by}{f': {displayed(because)}' if because else ''}"
+    cause = "a rule prohibits it from here on" if reason == "prohibited" else displayed(reason)
+    return f"policy denied {where} ({cause}){by}{f': {displayed(rationales)}' if rationales else ''}"
 
 
-def _gate(gate: str, tool: str, decision: Mapping[str, Any], rules: PinnedRules) -> str:
-    asking = [one for one in decision.get("matched_rule_ids", ()) if one in rules.by_id]
-    asking = [one for one in asking if rules.by_id[one].then.requires_approval_gate == gate]
-    why = (
+def _gate_text(gate: str, tool: str, decision: Mapping[str, Any], rules: PinnedRules) -> str:
+    asking = [rule for rule in decision.get("matched_rule_ids", ()) if rule in rules.by_id]
+    asking = [rule for rule in asking if rules.by_id[rule].then.requires_approval_gate == gate]
+    cause = (
         f"{', '.join(map(displayed, asking))} asks for it"
         if asking
         else f"the pack asks for a person before {an(str(decision.get('effective_approval_mode')))} call"
     )
-    return f"{displayed(gate)} has to approve `{displayed(tool)}`: {why}"
+    return f"{displayed(gate)} has to approve `{displayed(tool)}`: {cause}"
 
 
-def _facts(entry: Logged, log: Sequence[Logged], tool: str, named: Sequence[str], rules: PinnedRules) -> Iterator[Any]:
-    for rule_id in named:
+def _facts(entry: Logged, log: Sequence[Logged], tool: str, ids: Sequence[str], rules: PinnedRules) -> Iterator[Any]:
+    for rule_id in ids:
         for path in facts_read(rules.by_id[rule_id]):
-            found = fact_value(path, log, entry, tool, rules.produced)
+            fact = fact_value(path, log, entry, tool, rules.produced)
             read = f"{displayed(rule_id)} read `{displayed(path)}`"
-            if found is None:
+            if fact is None:
                 yield "fact", tool, f"{read}, which the journal has only in the digest of the decision"
             else:
-                yield "fact", tool, f"{read}, which was {displayed_json(found.value)}", found.seq
+                yield "fact", tool, f"{read}, which was {displayed_json(fact.value)}", fact.seq
 
 
 def reasons_document(reasons: Iterable[RunReason]) -> list[dict[str, Any]]:
     """Return reasons as JSON objects."""
     return [
-        {"topic": one.topic, "tool": one.tool, "text": one.text, "entry": one.entry, "kind": one.kind}
-        for one in reasons
+        {"topic": reason.topic, "tool": reason.tool, "text": reason.text, "entry": reason.entry, "kind": reason.kind}
+        for reason in reasons
     ]

@@ -40,22 +40,22 @@ def fact_value(path: str, log: Sequence[Logged], decided: Logged, tool: str, pro
     step = decided.key.partition("/")[2]
     if root == "args":
         # The call itself can follow the decision that allows it.
-        return _first(_arguments(log, before, tool, step), rest) or _planned(before, step, rest)
+        return _first_value(_call_arguments(log, before, tool, step), rest) or _planned_value(before, step, rest)
     if root == "evidence":
         # The name of evidence can have dots in it, like the name of a tool.
         parts = rest.split(".")
         places = ((".".join(parts[:length]), ".".join(parts[length:])) for length in range(len(parts), 0, -1))
-        found = (_evidence(log, before, name, member, step, produced) for name, member in places)
-        return next((one for one in found if one is not None), None)
+        values = (_evidence_value(log, before, name, member, step, produced) for name, member in places)
+        return next((value for value in values if value is not None), None)
     if root in ("user", "agent"):
-        return _first(reversed(list(_principals(before, root))), rest)
+        return _first_value(reversed(list(_principal_values(before, root))), rest)
     if root == "request":
-        received = ((entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received")
-        return _first(received, rest)
+        requests = ((entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received")
+        return _first_value(requests, rest)
     return None
 
 
-def _arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, step: str) -> Iterator[tuple[Any, int]]:
+def _call_arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, step: str) -> Iterator[tuple[Any, int]]:
     """Yield the arguments of a tool's call at a step, each with the number of its entry."""
     for entry in log:
         if not entry.body:
@@ -65,12 +65,12 @@ def _arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, step:
             yield entry.body["args"], entry.seq
         elif entry.kind == "tool.dispatching" and at_step and entry.body["envelope"]["capability_id"] == tool:
             yield entry.body["envelope"]["args"], entry.seq
-    asked = [entry for entry in before if entry.kind == "call.asked" and entry.body["tool"] == tool]
-    for entry in asked[-1:]:
+    asked_entries = [entry for entry in before if entry.kind == "call.asked" and entry.body["tool"] == tool]
+    for entry in asked_entries[-1:]:
         yield entry.body["args"], entry.seq
 
 
-def _planned(before: Sequence[Logged], step: str, name: str) -> FactValue | None:
+def _planned_value(before: Sequence[Logged], step: str, name: str) -> FactValue | None:
     """Return the argument of a planned call that was never sent, if the plan takes it from the request or a
     parameter.
     """
@@ -78,23 +78,23 @@ def _planned(before: Sequence[Logged], step: str, name: str) -> FactValue | None
     for entry in before:
         if entry.kind != "plan.proposed" or entry.key != revision:
             continue
-        params: Mapping[str, Any] = next((one["params"] for one in entry.body["steps"] if one["id"] == step_id), {})
+        params: Mapping[str, Any] = next((item["params"] for item in entry.body["steps"] if item["id"] == step_id), {})
         source = params.get(name)
         if isinstance(source, Mapping) and source.get("from") == "parameter":
-            taken = (
-                ({found["name"]: found["value"] for found in one.body["parameters"]}, one.seq)
-                for one in before
-                if one.kind == "parameters.taken"
+            parameters = (
+                ({parameter["name"]: parameter["value"] for parameter in entry.body["parameters"]}, entry.seq)
+                for entry in before
+                if entry.kind == "parameters.taken"
             )
-            return _first(taken, source["pointer"].lstrip("/"))
+            return _first_value(parameters, source["pointer"].lstrip("/"))
         if isinstance(source, Mapping) and source.get("from") == "request":
             path = ".".join(source["pointer"].lstrip("/").split("/"))
-            received = ((one.body["request"], one.seq) for one in before if one.kind == "run.received")
-            return _first(received, path)
+            requests = ((entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received")
+            return _first_value(requests, path)
     return None
 
 
-def _evidence(
+def _evidence_value(
     log: Sequence[Logged], before: Sequence[Logged], name: str, member: str, step: str, produced: Produced
 ) -> FactValue | None:
     """Return the value of evidence of this name: of the piece that the call rests on, or any if all have the same."""
@@ -102,8 +102,8 @@ def _evidence(
     chosen: str | None = None
     for entry in before:
         if entry.kind == "evidence.retrieved":
-            named = [item for item in entry.body if item.get("name") == name]
-            pieces += [(item["evidence_ref"], item["value"], entry.seq) for item in named]
+            items = [item for item in entry.body if item.get("name") == name]
+            pieces += [(item["evidence_ref"], item["value"], entry.seq) for item in items]
         elif entry.kind == "tool.returned" and entry.body["outcome"] == "returned":
             envelope = entry.body["envelope"]
             if name in produced.get(envelope["capability_id"], ()):
@@ -116,26 +116,26 @@ def _evidence(
         if entry.kind == "evidence.frozen" and entry.key == step and entry.body:
             refs = [item["evidence_ref"] for item in entry.body["items"] if item["name"] == name]
             chosen = refs[-1] if refs else chosen
-    about = [(value, seq) for ref, value, seq in pieces if chosen in (None, ref)]
-    values = [found for one in reversed(about) if (found := _first(iter([one]), member)) is not None]
-    return values[0] if values and all(one.value == values[0].value for one in values) else None
+    matching = [(value, seq) for ref, value, seq in pieces if chosen in (None, ref)]
+    values = [fact for piece in reversed(matching) if (fact := _first_value(iter([piece]), member)) is not None]
+    return values[0] if values and all(fact.value == values[0].value for fact in values) else None
 
 
-def _principals(before: Sequence[Logged], who: str) -> Iterator[tuple[Any, int]]:
+def _principal_values(before: Sequence[Logged], role: str) -> Iterator[tuple[Any, int]]:
     for entry in before:
-        if entry.kind == "identity.resolved" and who in (entry.body.get("principals") or ()):
-            yield entry.body["principals"][who], entry.seq
+        if entry.kind == "identity.resolved" and role in (entry.body.get("principals") or ()):
+            yield entry.body["principals"][role], entry.seq
 
 
-def _first(found: Iterator[tuple[Any, int]], path: str) -> FactValue | None:
+def _first_value(candidates: Iterator[tuple[Any, int]], path: str) -> FactValue | None:
     """Return the first value that has something at this dotted path ("": the value itself)."""
-    for value, seq in found:
-        here = value
+    for value, seq in candidates:
+        current = value
         for name in path.split(".") if path else ():
-            here = here.get(name, _NOTHING) if isinstance(here, Mapping) else _NOTHING
-        if here is not _NOTHING:
-            return FactValue(here, seq)
+            current = current.get(name, _MISSING) if isinstance(current, Mapping) else _MISSING
+        if current is not _MISSING:
+            return FactValue(current, seq)
     return None
 
 
-_NOTHING = object()
+_MISSING = object()

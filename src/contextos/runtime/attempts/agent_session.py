@@ -64,62 +64,66 @@ async def agent_session(
     anew first, with the evidence that did not change.
     """
     template, progress, revision = admitted.templates[0], SessionProgress(), 0
-    again = before.again if before else None
+    pending = before.again if before else None
     if before:
         progress, revision = SessionProgress(dict(before.execution.results)), before.revision + 1
-        if again is not None:
+        if pending is not None:
             progress.facts += unchanged_facts(before.execution.facts, environment.journal)
             revision = before.revision
         admitted = await go_on(request, admitted, before, template, revision, environment)
     if admitted.not_chosen:
-        return admitted, await _scored(admitted, progress, (admitted.not_chosen,), revision, environment)
+        return admitted, await _score_session(admitted, progress, (admitted.not_chosen,), revision, environment)
     surface = compile_surface(request, admitted, template, revision, environment)  # 7, 8
     if isinstance(surface.compiled, Failure):
-        return admitted, await _scored(admitted, progress, (surface.compiled,), revision, environment)
-    if again is None:
-        await _opened(admitted, surface, revision, environment)
-    speaker = _speaker(admitted, surface.compiled, progress, environment)
+        return admitted, await _score_session(admitted, progress, (surface.compiled,), revision, environment)
+    if pending is None:
+        await _record_opening(admitted, surface, revision, environment)
+    speaker = _model_speaker(admitted, surface.compiled, progress, environment)
     while True:
-        said = again or _too_long(environment)
-        said = said or await (speaker.next_message() if speaker else _next_message(admitted, environment))
-        again = None
-        failures, made = tuple[Failure, ...](), list[tuple[Logged, Any]]()
-        if isinstance(said, Failure):
-            failures = (said,)
-        elif said.kind == FINISHED:
-            of = admitted, surface.compiled, progress
-            return admitted, await _finished(*of, said.body["outcome"], revision, environment)
+        message = pending or _length_failure(environment)
+        message = message or await (speaker.next_message() if speaker else _next_message(admitted, environment))
+        pending = None
+        failures, answers = tuple[Failure, ...](), list[tuple[Logged, Any]]()
+        if isinstance(message, Failure):
+            failures = (message,)
+        elif message.kind == FINISHED:
+            parts = admitted, surface.compiled, progress
+            return admitted, await _finish_attempt(*parts, message.body["outcome"], revision, environment)
         else:
             revision += 1
-            if speaker and (reads := await speaker.reads_beside(said)):
-                made, failures, revision = await make_reads(
+            if speaker and (reads := await speaker.reads_beside(message)):
+                answers, failures, revision = await make_reads(
                     request, admitted, surface, progress, reads, revision, environment
                 )
             else:
-                failures, output = await make_call(request, admitted, surface, progress, said, revision, environment)
-                made = [(said, output)]
-        if isinstance(said, Failure) or any(one.code in ENDING for one in failures) or _differs(progress, failures):
-            return admitted, await _scored(admitted, progress, failures, revision, environment)
+                failures, output = await make_call(request, admitted, surface, progress, message, revision, environment)
+                answers = [(message, output)]
+        if (
+            isinstance(message, Failure)
+            or any(failure.code in ENDING for failure in failures)
+            or _has_mismatched_write(progress, failures)
+        ):
+            return admitted, await _score_session(admitted, progress, failures, revision, environment)
         if is_asked_again(failures, revision, environment.journal):
-            assert isinstance(said, Logged), "only a call has a question"
-            stopped = await _scored(admitted, progress, failures, revision, environment)
-            return admitted, replace(stopped, again=said)
+            assert isinstance(message, Logged), "only a call has a question"
+            attempt = await _score_session(admitted, progress, failures, revision, environment)
+            return admitted, replace(attempt, again=message)
         if speaker:
-            speaker.heard(made)
+            speaker.heard(answers)
 
 
-def _speaker(
+def _model_speaker(
     admitted: AdmittedRun, compiled: Mapping[str, Any], progress: SessionProgress, environment: RunEnvironment
 ) -> ModelSpeaker | None:
     """Return the model that chooses the calls of a session; None if an agent at the gate chooses them."""
     if admitted.templates[0].chosen_by != "model":
         return None
-    opened = environment.journal.account.last("session.opened")
-    assert opened is not None, "a session was opened"
-    return ModelSpeaker(admitted, compiled, opened.body["tools"], progress.results, environment)
+    opening = environment.journal.account.last("session.opened")
+    assert opening is not None, "a session was opened"
+    return ModelSpeaker(admitted, compiled, opening.body["tools"], progress.results, environment)
 
 
-async def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
+async def _record_opening(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
     """Record the tools that the agent can call. An observing pack hides no tool itself; tools that the directory, the
     user or the request withholds stay out. Raises `Overloaded` if the agent has as many sessions as it is allowed.
     """
@@ -127,17 +131,17 @@ async def _opened(admitted: AdmittedRun, surface: Surface, revision: int, enviro
     if environment.places is not None and not environment.journal.on_tape:
         agent_id = admitted.scope.identity.principals.agent.agent_id
         place = (await environment.places.session(agent_id, environment.journal.run_id),)
-    scope, listed = admitted.scope, {step.tool for step in admitted.templates[0].steps}
+    scope, template_tools = admitted.scope, {step.tool for step in admitted.templates[0].steps}
     assert scope.session is not None, "a session has a deadline"
-    known = scope.tools.capabilities
-    free = {one for one in listed if one in known and not scope.withheld_by_others(known[one])}
-    tools = sorted(free if scope.observes else listed & surface.tools)
-    opened = {"tools": tools, "deadline_us": scope.session.deadline_us}
-    environment.journal.derive("session.opened", str(revision), opened | ({"observed": True} if scope.observes else {}))
+    by_id = scope.tools.capabilities
+    permitted = {tool for tool in template_tools if tool in by_id and not scope.withheld_by_others(by_id[tool])}
+    tools = sorted(permitted if scope.observes else template_tools & surface.tools)
+    body = {"tools": tools, "deadline_us": scope.session.deadline_us}
+    environment.journal.derive("session.opened", str(revision), body | ({"observed": True} if scope.observes else {}))
     environment.journal.stage(*place)
 
 
-def _too_long(environment: RunEnvironment) -> Failure | None:
+def _length_failure(environment: RunEnvironment) -> Failure | None:
     if len(environment.journal.log()) <= MAX_LOGGED:
         return None
     detail = f"the session has more than {MAX_LOGGED} journal entries, and takes no further call"
@@ -152,38 +156,38 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
     assert session is not None, "a session has a deadline"
     while True:
         before = journal.head
-        said = await journal.receive(
+        message = await journal.receive(
             (ASKED, FINISHED, EXPIRED),
-            clean=partial(_as_recorded, admitted, environment),
+            clean=partial(_recorded_form, admitted, environment),
             wake_at_us=session.deadline_us,
             on_timeout=Timeout(EXPIRED),
         )
-        if said is not None and said.kind == EXPIRED:
+        if message is not None and message.kind == EXPIRED:
             detail = f"the agent did not finish its session; {session.limit}"
             return Failure(code="budget_exhausted", detail=detail, facts=(SESSION_LIMIT,))
-        if said is not None and said.kind == ASKED:
-            return said
+        if message is not None and message.kind == ASKED:
+            return message
         # A cancel request that came while nobody looked wins over the outcome that the agent states.
         if cancelled := await look_for_cancel(environment, f"message/{len(journal.log())}"):
             return cancelled
-        if said is not None:
-            return said
+        if message is not None:
+            return message
         if journal.on_tape and journal.head == before:
             detail = "an entry is on the tape that no agent and no cancel request of a session makes"
             raise ReplayMismatch(len(journal.log()) + 1, ASKED, detail)
 
 
-def _as_recorded(admitted: AdmittedRun, environment: RunEnvironment, said: Any) -> Any:
+def _recorded_form(admitted: AdmittedRun, environment: RunEnvironment, message: Any) -> Any:
     """Return an agent's message without the arguments that its tool declares secret, and redacted as the pack says."""
-    if "tool" in said:
+    if "tool" in message:
         assert environment.secret_values is not None, "an agent speaks to a live run only"
-        capability = admitted.scope.tools.capabilities.get(said["tool"])
+        capability = admitted.scope.tools.capabilities.get(message["tool"])
         run = (admitted.scope, environment.seen, environment.artifacts.registry)
-        said = without_secrets_of(said, capability, run, environment.secret_values)
-    return cleanse_text(admitted.loaded.pack, said)
+        message = without_secrets_of(message, capability, run, environment.secret_values)
+    return cleanse_text(admitted.loaded.pack, message)
 
 
-async def _finished(
+async def _finish_attempt(
     admitted: AdmittedRun,
     compiled: Mapping[str, Any],
     progress: SessionProgress,
@@ -192,17 +196,17 @@ async def _finished(
     environment: RunEnvironment,
 ) -> Attempt:
     """Return the end of a session as its agent states it; a person decides if the journal contradicts it."""
-    failures = _contradictions(admitted, progress, outcome, environment)
+    failures = _approval_contradictions(admitted, progress, outcome, environment)
     if admitted.scope.observes:
         observe_failures(failures, str(revision), "finish", environment.journal)
         failures = ()
     # An observing pack stops nothing, but its record has to be true.
     failures = (*end_contradictions(END_OF_OUTCOME[outcome], admitted.scope, environment.journal), *failures)
-    stated = None if failures else END_OF_OUTCOME[outcome]
-    return await _scored(admitted, progress, failures, revision, environment, stated, compiled)
+    end = None if failures else END_OF_OUTCOME[outcome]
+    return await _score_session(admitted, progress, failures, revision, environment, end, compiled)
 
 
-def _contradictions(
+def _approval_contradictions(
     admitted: AdmittedRun, progress: SessionProgress, outcome: SessionOutcome, environment: RunEnvironment
 ) -> tuple[Failure, ...]:
     """Return why an approval by the agent does not hold, beside the rule of every end (`end_contradictions`).
@@ -214,52 +218,52 @@ def _contradictions(
     if outcome != "approved" or not template.decision_checkpoints:
         return ()
     tools = [scope.tools.capabilities[step.tool] for step in template.steps if step.tool in scope.tools.capabilities]
-    if any(one.definition.kind == "write" for one in tools):
+    if any(capability.definition.kind == "write" for capability in tools):
         if has_acted(environment):
             return ()
-        if detail := _unread(environment):
+        if detail := _read_contradiction(environment):
             return (Failure(code="must_escalate", detail=detail),)
-    known = {fact.name for fact in progress.known(fresh_items(admitted, environment), scope)}
+    names_known = {fact.name for fact in progress.known(fresh_items(admitted, environment), scope)}
     failures = []
     for point in template.decision_checkpoints:
-        if missing := sorted(set(scope.pinned.specs[point.decision_id].required_evidence) - known):
+        if missing := sorted(set(scope.pinned.specs[point.decision_id].required_evidence) - names_known):
             names = ", ".join(f"`{name}`" for name in missing)
             detail = f"`{point.decision_id}` requires {names}, and the session has no such evidence"
             failures.append(Failure(code="missing_evidence", detail=detail))
     return tuple(failures)
 
 
-def _unread(environment: RunEnvironment) -> str | None:
+def _read_contradiction(environment: RunEnvironment) -> str | None:
     """Return None if a session without an effect only read, and its reads were done; else return what
     contradicts that.
     """
     account = environment.journal.account
     if all(entry.body["status"] != "done" for entry in account.of("call.answered")):
         return "the agent approves, and no write of the session was made"
-    undone = account.undone_call({entry.body["tool"] for entry in account.of(ASKED)})
-    return f"the last call of `{undone[0]}` was not done ({undone[1]})" if undone else None
+    missed_call = account.undone_call({entry.body["tool"] for entry in account.of(ASKED)})
+    return f"the last call of `{missed_call[0]}` was not done ({missed_call[1]})" if missed_call else None
 
 
-def _differs(progress: SessionProgress, failures: Sequence[Failure]) -> bool:
+def _has_mismatched_write(progress: SessionProgress, failures: Sequence[Failure]) -> bool:
     """Return whether the answer of a write differs from the request: then a person looks before anything else
     is done.
     """
-    made = {one.capability_id for one in progress.results.values() if one.withheld}
-    return any(one.code == "output_disagrees" and one.capability_id in made for one in failures)
+    withheld = {result.capability_id for result in progress.results.values() if result.withheld}
+    return any(failure.code == "output_disagrees" and failure.capability_id in withheld for failure in failures)
 
 
-async def _scored(
+async def _score_session(
     admitted: AdmittedRun,
     progress: SessionProgress,
     failures: tuple[Failure, ...],
     revision: int,
     environment: RunEnvironment,
-    stated: End | None = None,
+    end: End | None = None,
     compiled: Mapping[str, Any] | None = None,
 ) -> Attempt:
-    controls, finished = admitted.scope.controls, stated is not None
+    controls, finished = admitted.scope.controls, end is not None
     execution = Execution(progress.results, progress.known(admitted.items, admitted.scope), None)
     attempt = await score_attempt(
         admitted, controls, None, execution, failures, revision, environment, finished=finished, compiled=compiled
     )
-    return replace(attempt, stated=stated)
+    return replace(attempt, stated=end)

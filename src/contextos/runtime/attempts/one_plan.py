@@ -88,18 +88,20 @@ def compile_surface(
     """Steps 7 and 8: decide which tools the run can see, and compile its context within the token budget."""
     journal, policy = environment.journal, admitted.policy
     decisions = decide_exposure(admitted.scope, policy, admitted.surface)  # 7
-    journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.stated() for d in decisions.values()]})
+    journal.derive(
+        "policy.decided", f"compile/{revision}", {"decisions": [decision.stated() for decision in decisions.values()]}
+    )
     controls = admitted.scope.controls.with_compiled(decisions)
     facts = facts_by_name(admitted.items, admitted.scope)
     steps, sources = tuple[KnownStep, ...](), dict[str, Any]()
     if not template.is_session:
-        sources = _sources(admitted, facts)
+        sources = _binding_sources(admitted, facts)
         steps = known_steps(admitted.prepared.templates[template.template_id], sources)
     announced = announce_steps(admitted, steps, facts)
     specs = [
-        admitted.scope.pinned.specs[p.decision_id]
-        for p in template.decision_checkpoints
-        if p.decision_id in admitted.scope.pinned.specs
+        admitted.scope.pinned.specs[point.decision_id]
+        for point in template.decision_checkpoints
+        if point.decision_id in admitted.scope.pinned.specs
     ]
     compiled = compile_context(  # 8
         CompileInput(
@@ -126,11 +128,11 @@ def compile_surface(
         journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
         if environment.at_compiled is not None:
             environment.at_compiled(str(revision), compiled)
-    gates, ports = {name: one.gates for name, one in announced.items()}, call_ports(environment, admitted.scope)
+    gates, ports = {name: item.gates for name, item in announced.items()}, call_ports(environment, admitted.scope)
     return Surface(decisions, controls, compiled, gates, facts, steps, sources, ports)
 
 
-def _sources(admitted: AdmittedRun, facts: Mapping[str, Fact]) -> dict[str, Any]:
+def _binding_sources(admitted: AdmittedRun, facts: Mapping[str, Fact]) -> dict[str, Any]:
     """Return the sources that the bindings of steps can read before any step ran."""
     return {
         "request": admitted.scope.received.fields,
@@ -157,23 +159,23 @@ async def try_plan(
     tools = admitted.scope.tools.capabilities
     is_of_template = template.is_session or admitted.planner == PLANNER
     try:
-        filled = plan_with_defaults(plan, tools, surface.steps)
+        completed = plan_with_defaults(plan, tools, surface.steps)
     except InvalidInput as error:
         return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
-    known = {fact.name: fact for fact in facts}
-    sources = surface.sources if is_of_template and filled is plan else _sources(admitted, known)
-    plan = filled
+    by_name = {fact.name: fact for fact in facts}
+    sources = surface.sources if is_of_template and completed is plan else _binding_sources(admitted, by_name)
+    plan = completed
     steps = steps_of_plan(plan, tools, sources, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())
     decisions = decide_plan_steps(admitted.scope, policy, steps, revision, surface.decisions)
-    if decided := [one.stated() for one in decisions.values() if one.point == "plan"]:
-        journal.derive("policy.decided", f"plan/{revision}", {"decisions": decided})
+    if recorded := [decision.stated() for decision in decisions.values() if decision.point == "plan"]:
+        journal.derive("policy.decided", f"plan/{revision}", {"decisions": recorded})
     scope = changed(
         admitted.scope,
         tools=changed(admitted.scope.tools, surfaced=surface.tools),
         controls=surface.controls.with_planned(revision, decisions),
     )
-    verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(known), environment)  # 10
+    verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(by_name), environment)  # 10
     if plan.planner == MODEL_PLANNER and not template.is_session:
         verified = critic.sent_back(verified)
     if verified.verdict == "ok" and VERIFY in scope.pinned.models and not scope.observes:
@@ -213,7 +215,7 @@ async def score_attempt(
     """Step 13: score what was done. `finished`: whether the agent of a session finished it; None for a plan. If the
     pack names `judge.score`, a model judges what was done, with the context `compiled`.
     """
-    used = environment.used()
+    usage = environment.used()
     done = sum(result.status in ("ok", "completed") for result in execution.results.values())
     steps = len(plan.steps) if plan else 0
     if finished is not None:
@@ -222,8 +224,8 @@ async def score_attempt(
         admitted.loaded.pack,
         admitted.scope.received.request.input.intent,
         admitted.scope.run.run_budget,
-        wall_clock_us=used.wall_clock_us,
-        cost_cents=used.cost_cents,
+        wall_clock_us=usage.wall_clock_us,
+        cost_cents=usage.cost_cents,
         steps=steps,
         done=done,
         failures=failures,
@@ -249,7 +251,7 @@ def _verify(
     evidence: frozenset[str],
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
-    left = scope.run.run_budget.max_tool_calls - environment.journal.account.tool_calls
+    remaining = scope.run.run_budget.max_tool_calls - environment.journal.account.tool_calls
     registry = environment.artifacts.registry
     return critic.verify_plan(
         critic.Proposal(
@@ -261,7 +263,7 @@ def _verify(
             exposure=exposure,
             check_input=lambda capability, args: registry.check(capability, "input", dict(args)),
             check_args=check_args,
-            calls_left=left,
+            calls_left=remaining,
             before=critic.ancestors(plan),
         )
     )

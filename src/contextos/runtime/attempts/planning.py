@@ -44,8 +44,8 @@ async def propose(
         return await propose_by_model(
             admitted, template, compiled, sorted(evidence), revision, timeout_ms, wrong, environment
         )
-    eligible = (template, *(one for one in admitted.templates if one is not template))
-    names = tuple(f"{one.template_id}@{one.version}" for one in eligible)
+    eligible = (template, *(candidate for candidate in admitted.templates if candidate is not template))
+    names = tuple(f"{candidate.template_id}@{candidate.version}" for candidate in eligible)
     request = PlanRequest(run_id, revision, own_copy(dict(compiled)), names, tuple(sorted(evidence)))
     # Foreign code may write into the request, so the copy that is compared with the journal is made first.
     wire = own_copy(request.to_json())
@@ -71,7 +71,7 @@ def _time_left(admitted: AdmittedRun, template: TaskTemplate, environment: RunEn
     """Return the time for a plan in milliseconds, and the limit that leaves less time than the template's, or None."""
     budget, hint = admitted.scope.run.run_budget, admitted.scope.received.request.runtime.plan_timeout_ms
     left_ms = budget.wall_clock_ms - environment.used().wall_clock_us // 1_000
-    stated: list[tuple[int, str | None]] = [(template.plan_timeout_ms, None), (left_ms, budget.stated("wall_clock_ms"))]
+    limits: list[tuple[int, str | None]] = [(template.plan_timeout_ms, None), (left_ms, budget.stated("wall_clock_ms"))]
     if hint is not None:
-        stated.append((hint, f"`plan_timeout_ms` is {hint}"))
-    return min(stated, key=lambda one: one[0])
+        limits.append((hint, f"`plan_timeout_ms` is {hint}"))
+    return min(limits, key=lambda limit: limit[0])

@@ -76,50 +76,50 @@ async def make_call(
     planner = AGENT_PLANNER if template.chosen_by == "agent" else admitted.planner
     plan = _plan(environment.journal.run_id, template, asked.body, revision, planner)
     if isinstance(plan, Failure):
-        return _answered(asked, "refused", None, (plan,), environment), None
+        return _record_answer(asked, "refused", None, (plan,), environment), None
     step = plan.steps[0]
-    if objected := _objected(progress, asked, step):
-        return _answered(asked, "refused", None, (objected,), environment), None
+    if objection := _earlier_objection(progress, asked, step):
+        return _record_answer(asked, "refused", None, (objection,), environment), None
     known_tool = admitted.scope.tools.capabilities.get(step.tool)
     if known_tool is None or known_tool.definition.kind != "write":
         # The gateway checks the preconditions of each write itself, so every other call is checked here.
         changed, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
         if changed:
-            return _answered(asked, "refused", None, (changed,), environment), None
-    known = progress.known(fresh_items(admitted, environment), admitted.scope)
-    execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
-    progress.facts += execution.facts[len(known) :]
-    if _is_objected(failures):
-        progress.objected.add(_same_call(asked))
+            return _record_answer(asked, "refused", None, (changed,), environment), None
+    evidence = progress.known(fresh_items(admitted, environment), admitted.scope)
+    execution, failures = await try_plan(request, admitted, template, plan, surface, evidence, environment)
+    progress.facts += execution.facts[len(evidence) :]
+    if _has_objection(failures):
+        progress.objected.add(_call_digest(asked))
     if is_asked_again(failures, revision, environment.journal):
         return failures, None
     result = execution.results.get(step.id)
     if result is None:
-        return _answered(asked, "refused", None, failures, environment), None
+        return _record_answer(asked, "refused", None, failures, environment), None
     is_done = result.status in ("ok", "completed")
     if is_done:
         progress.results[step.id] = result
-    status = "done" if is_done else _unmade(result, failures)
-    return _answered(asked, status, f"{revision}/{step.id}", failures, environment), result.output
+    status = "done" if is_done else _failed_status(result, failures)
+    return _record_answer(asked, status, f"{revision}/{step.id}", failures, environment), result.output
 
 
-def _objected(progress: SessionProgress, asked: Logged, step: PlanStep) -> Failure | None:
+def _earlier_objection(progress: SessionProgress, call: Logged, step: PlanStep) -> Failure | None:
     """Return why a call is refused if a judge objected to it before: an agent cannot repeat it until a judge accepts
     it.
     """
-    if not progress.objected or _same_call(asked) not in progress.objected:
+    if not progress.objected or _call_digest(call) not in progress.objected:
         return None
     detail = f"a judge objected to the same call of `{step.tool}` before"
     return Failure(code="judge_objects", detail=detail, step_id=step.id, capability_id=step.tool)
 
 
-def _is_objected(failures: Sequence[Failure]) -> bool:
-    return any(one.code == "judge_objects" for one in failures)
+def _has_objection(failures: Sequence[Failure]) -> bool:
+    return any(failure.code == "judge_objects" for failure in failures)
 
 
-def _same_call(asked: Logged) -> str:
+def _call_digest(call: Logged) -> str:
     """Return the digest that equal calls share."""
-    return content_address([asked.body["tool"], asked.body["args"]])
+    return content_address([call.body["tool"], call.body["args"]])
 
 
 async def make_reads(
@@ -138,78 +138,78 @@ async def make_reads(
     """
     environment.barrier.forget()
     template, run_id = admitted.templates[0], environment.journal.run_id
-    outputs, steps, failed = dict[str, Any](), dict[str, PlanStep](), list[Failure]()
-    of_template = dict[str, str]()
-    refused = dict[str, Failure]()
-    for number, one in enumerate(asked):
-        plan = _plan(run_id, template, one.body, revision, admitted.planner)
+    outputs, steps, all_failures = dict[str, Any](), dict[str, PlanStep](), list[Failure]()
+    step_ids = dict[str, str]()
+    refusals = dict[str, Failure]()
+    for number, call in enumerate(asked):
+        plan = _plan(run_id, template, call.body, revision, admitted.planner)
         if isinstance(plan, Failure):
-            refused[one.key] = plan
+            refusals[call.key] = plan
             continue
         step = plan.steps[0]
-        if objected := _objected(progress, one, step):
-            refused[one.key] = objected
+        if objection := _earlier_objection(progress, call, step):
+            refusals[call.key] = objection
             continue
         tool, name = admitted.scope.tools.capabilities.get(step.tool), f"{step.id[:MAX_STEP_NAME]}-{number}"
-        gone, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{name}", tool)
-        if gone:
-            refused[one.key] = gone
+        changed, _ = await recheck_preconditions(environment, admitted.scope, f"{revision}/{name}", tool)
+        if changed:
+            refusals[call.key] = changed
         else:
-            steps[one.key], of_template[name] = step.model_copy(update={"id": name}), step.id
-    for one in asked:
-        if one.key in refused:
-            _answered(one, "refused", None, (refused[one.key],), environment)
-    entries = {one.key: one for one in asked}
+            steps[call.key], step_ids[name] = step.model_copy(update={"id": name}), step.id
+    for call in asked:
+        if call.key in refusals:
+            _record_answer(call, "refused", None, (refusals[call.key],), environment)
+    calls = {call.key: call for call in asked}
     while steps:
-        known = progress.known(fresh_items(admitted, environment), admitted.scope)
-        plan = _plan_of(run_id, template, tuple(steps.values()), (), revision, admitted.planner)
-        execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
-        progress.facts += execution.facts[len(known) :]
-        failed += failures
-        if _is_objected(failures):
-            progress.objected |= {_same_call(entries[key]) for key in steps}
-        faulty = {key for key, step in steps.items() if any(one.step_id == step.id for one in failures)}
-        is_over = bool(execution.results) or not faulty
-        for key in [*steps] if is_over else [*faulty]:
+        evidence = progress.known(fresh_items(admitted, environment), admitted.scope)
+        plan = _build_plan(run_id, template, tuple(steps.values()), (), revision, admitted.planner)
+        execution, failures = await try_plan(request, admitted, template, plan, surface, evidence, environment)
+        progress.facts += execution.facts[len(evidence) :]
+        all_failures += failures
+        if _has_objection(failures):
+            progress.objected |= {_call_digest(calls[key]) for key in steps}
+        faulty_keys = {key for key, step in steps.items() if any(failure.step_id == step.id for failure in failures)}
+        is_over = bool(execution.results) or not faulty_keys
+        for key in [*steps] if is_over else [*faulty_keys]:
             step = steps.pop(key)
-            own = tuple(one for one in failures if one.step_id == step.id)
+            step_failures = tuple(failure for failure in failures if failure.step_id == step.id)
             result = execution.results.get(step.id)
             if result is None:
-                _answered(entries[key], "refused", None, own or failures, environment)
+                _record_answer(calls[key], "refused", None, step_failures or failures, environment)
                 continue
             outputs[key], is_done = result.output, result.status in ("ok", "completed")
             if is_done:
-                progress.results[of_template[step.id]] = result
-            status = "done" if is_done else _unmade(result, own)
-            _answered(entries[key], status, f"{revision}/{step.id}", own, environment)
+                progress.results[step_ids[step.id]] = result
+            status = "done" if is_done else _failed_status(result, step_failures)
+            _record_answer(calls[key], status, f"{revision}/{step.id}", step_failures, environment)
         revision += bool(steps)
-    return [(one, outputs.get(one.key)) for one in asked], tuple(failed), revision
+    return [(call, outputs.get(call.key)) for call in asked], tuple(all_failures), revision
 
 
-def _unmade(result: ToolResultEnvelope, failures: Sequence[Failure]) -> str:
+def _failed_status(result: ToolResultEnvelope, failures: Sequence[Failure]) -> str:
     """Return whether a call that was not done failed at its tool (`failed`) or was refused before (`refused`)."""
     of_tool = result.status in ("error", "paused") or any(failure.code in OF_TOOL for failure in failures)
     return "failed" if of_tool else "refused"
 
 
-def _answered(
-    asked: Logged, status: str, step: str | None, failures: tuple[Failure, ...], environment: RunEnvironment
+def _record_answer(
+    call: Logged, status: str, step: str | None, failures: tuple[Failure, ...], environment: RunEnvironment
 ) -> tuple[Failure, ...]:
     body = {"status": status, "step": step, "failures": [failure.to_json() for failure in failures]}
     if environment.secret_values is not None and not environment.journal.on_tape:
-        environment.secret_values.forget(environment.journal.run_id, asked.body["args"])
-    environment.journal.derive("call.answered", asked.key, body)
+        environment.secret_values.forget(environment.journal.run_id, call.body["args"])
+    environment.journal.derive("call.answered", call.key, body)
     return failures
 
 
-def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revision: int, planner: str) -> Plan | Failure:
+def _plan(run_id: str, template: TaskTemplate, call: Mapping[str, Any], revision: int, planner: str) -> Plan | Failure:
     """Return the plan of one step for the call that the agent asks for, with the approvals that the template
     requires.
     """
-    tool, args = asked["tool"], asked["args"]
-    step = next((one for one in template.steps if one.tool == tool), None)
+    tool, args = call["tool"], call["args"]
+    step = next((candidate for candidate in template.steps if candidate.tool == tool), None)
     if step is None:
-        names = ", ".join(f"`{one.tool}`" for one in template.steps)
+        names = ", ".join(f"`{candidate.tool}`" for candidate in template.steps)
         return Failure(code="tool_not_in_manifest", detail=f"`{tool}` is no tool of this session; use one of {names}")
     if REFUSED_ARGS in args:
         detail = f"the call of `{tool}` could not be taken ({str(args[REFUSED_ARGS])[:40]})"
@@ -220,10 +220,10 @@ def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revisio
             return Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=tool)
     # A read can provide the evidence that the decision requires, so its plan has no checkpoint.
     points = template.decision_checkpoints if step.approval_mode != "read_only" else ()
-    return _plan_of(run_id, template, (step.model_copy(update={"params": dict(args)}),), points, revision, planner)
+    return _build_plan(run_id, template, (step.model_copy(update={"params": dict(args)}),), points, revision, planner)
 
 
-def _plan_of(
+def _build_plan(
     run_id: str,
     template: TaskTemplate,
     steps: tuple[PlanStep, ...],

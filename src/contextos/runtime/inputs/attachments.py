@@ -35,51 +35,51 @@ async def fetch_attachments(
         return ()
     # A call that leaves the machine is made only after the run is durable.
     await environment.journal.commit()
-    asked = [
+    requests = [
         RecordRequest(
             "attachment.fetched",
             str(number),
-            wanted.to_json(),
-            partial(_fetched, wanted, _trace(request, admitted, number), admitted, environment),
+            attachment.to_json(),
+            partial(_fetch_checked, attachment, _trace_headers(request, admitted, number), admitted, environment),
         )
-        for number, wanted in enumerate(request.attachments, 1)
+        for number, attachment in enumerate(request.attachments, 1)
     ]
-    fetched: list[dict[str, Any]] = []
-    for first in range(0, len(asked), FETCHED_AT_ONCE):
-        fetched += await environment.journal.record_all(asked[first : first + FETCHED_AT_ONCE])
-    places = {f"/attachments/{number}": body["failure"] for number, body in enumerate(fetched) if body.get("failure")}
+    bodies: list[dict[str, Any]] = []
+    for first in range(0, len(requests), FETCHED_AT_ONCE):
+        bodies += await environment.journal.record_all(requests[first : first + FETCHED_AT_ONCE])
+    places = {f"/attachments/{number}": body["failure"] for number, body in enumerate(bodies) if body.get("failure")}
     if places:
-        failures = [Failure.model_validate({**one, "pointer": place}) for place, one in places.items()]
+        failures = [Failure.model_validate({**failure, "pointer": place}) for place, failure in places.items()]
         return refuse(*failures, *unmet(admitted))
     at_us, label = environment.journal.now_us, admitted.loaded.pack.pack_meta.data_classification
-    return tuple(_evidence(body, at_us, label) for body in fetched if body.get("text") is not None)
+    return tuple(_evidence_item(body, at_us, label) for body in bodies if body.get("text") is not None)
 
 
-def _trace(request: InvokeRequest, admitted: AdmittedRun, number: int) -> dict[str, str]:
+def _trace_headers(request: InvokeRequest, admitted: AdmittedRun, number: int) -> dict[str, str]:
     """Return the trace headers of one fetch, with their own parent id. The server is outside the trust domain."""
     span_id = derive("", admitted.scope.run.run_id, "attachment", number)
     return child_headers(request.trace, span_id, external=True)
 
 
-async def _fetched(
-    wanted: Attachment, trace: dict[str, str], admitted: AdmittedRun, environment: RunEnvironment
+async def _fetch_checked(
+    attachment: Attachment, trace: dict[str, str], admitted: AdmittedRun, environment: RunEnvironment
 ) -> dict[str, Any]:
     port = environment.sources.attachments
-    if not SHA256.fits(wanted.sha256, sealed=True):
-        return failed(wanted, "unpinned_ref", "it is not pinned by a full SHA-256 digest; send 64 hex digits")
+    if not SHA256.fits(attachment.sha256, sealed=True):
+        return failed(attachment, "unpinned_ref", "it is not pinned by a full SHA-256 digest; send 64 hex digits")
     if port is None:
         remedy = "add the places of its tenant to the setting `attachments`, or send none"
-        return failed(wanted, "missing_evidence", f"this deployment fetches no attachments; {remedy}")
-    body = await fetch_attachment(port, admitted.scope.run.tenant_id, wanted, trace)
+        return failed(attachment, "missing_evidence", f"this deployment fetches no attachments; {remedy}")
+    body = await fetch_attachment(port, admitted.scope.run.tenant_id, attachment, trace)
     if body.get("text") is None:
         return body
-    text, _, unsafe = cleanse_output(admitted.loaded.pack, environment.ports.keys, body["text"])
-    if unsafe:
-        return failed(wanted, "unsafe_output", f"{unsafe[0].detail}; remove it from the file")
+    text, _, problems = cleanse_output(admitted.loaded.pack, environment.ports.keys, body["text"])
+    if problems:
+        return failed(attachment, "unsafe_output", f"{problems[0].detail}; remove it from the file")
     return {**body, "text": text}
 
 
-def _evidence(body: dict[str, Any], at_us: int, label: Classification) -> EvidenceItem:
+def _evidence_item(body: dict[str, Any], at_us: int, label: Classification) -> EvidenceItem:
     subject = f"attachment:{body['evidence_ref'].rpartition(':')[2]}"
     return EvidenceItem(
         evidence_ref=body["evidence_ref"],

@@ -22,13 +22,15 @@ def unmet(admitted: AdmittedRun) -> tuple[Failure, ...]:
         return ()
     scope = admitted.scope
     values = take_parameters(admitted.intent.parameters, scope.received.fields)
-    asked = {one.capability_id for one in admitted.surface if one.withheld in ("delegation_missing", "scope_missing")}
-    lacking = [[one for one in template.steps if one.tool in asked] for template in admitted.templates]
-    steps = {one.tool: one for one in lacking[0]} if all(lacking) else {}
+    withheld = {
+        tool.capability_id for tool in admitted.surface if tool.withheld in ("delegation_missing", "scope_missing")
+    }
+    blocked = [[step for step in template.steps if step.tool in withheld] for template in admitted.templates]
+    steps = {step.tool: step for step in blocked[0]} if all(blocked) else {}
     failures = [*values.faults.values()]
     for tool, step in steps.items():
-        why = scope.why_not_in_manifest(tool, f"`{tool}` is not in the tool manifest")
-        fault = Failure(code="tool_not_in_manifest", detail=why, step_id=step.id, capability_id=tool)
+        detail = scope.why_not_in_manifest(tool, f"`{tool}` is not in the tool manifest")
+        fault = Failure(code="tool_not_in_manifest", detail=detail, step_id=step.id, capability_id=tool)
         failures.append(fault.model_copy(update={"pointer": "/user/delegation"}))
     return tuple(failures)
 
@@ -36,29 +38,29 @@ def unmet(admitted: AdmittedRun) -> tuple[Failure, ...]:
 def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Take the parameters that the request gives. An intent without parameters records nothing."""
     declared, fields = admitted.intent.parameters, admitted.scope.received.fields
-    return _with_values(admitted, take_parameters(declared, fields), "request", environment) if declared else admitted
+    return _add_values(admitted, take_parameters(declared, fields), "request", environment) if declared else admitted
 
 
 def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Take the parameters that a fact of the graph can still give, now that the evidence is there."""
-    taken = admitted.scope.parameters
-    left = [
-        one
-        for one in admitted.intent.parameters
-        if one.name not in taken and any(source.evidence is not None for source in one.sources)
+    parameters = admitted.scope.parameters
+    remaining = [
+        parameter
+        for parameter in admitted.intent.parameters
+        if parameter.name not in parameters and any(source.evidence is not None for source in parameter.sources)
     ]
-    if not left:
+    if not remaining:
         return admitted
     facts = {item.name: item for item in admitted.items if item.name is not None}
-    values = take_parameters(left, admitted.scope.received.fields, facts)
-    return _with_values(admitted, values, "evidence", environment)
+    values = take_parameters(remaining, admitted.scope.received.fields, facts)
+    return _add_values(admitted, values, "evidence", environment)
 
 
-def _with_values(
+def _add_values(
     admitted: AdmittedRun, values: ParameterValues, key: str, environment: RunEnvironment
 ) -> AdmittedRun | RunOutcome:
     environment.journal.derive("parameters.taken", key, values.to_json())
-    taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
+    parameters = {**admitted.scope.parameters, **{parameter.name: parameter for parameter in values.taken}}
     if values.failure and not admitted.templates[0].is_session:
         return refuse(*(unmet(admitted) if key == "request" else values.faults.values()))
-    return changed(admitted, scope=changed(admitted.scope, parameters=taken)) if values.taken else admitted
+    return changed(admitted, scope=changed(admitted.scope, parameters=parameters)) if values.taken else admitted

@@ -27,23 +27,23 @@ class Difference(NamedTuple):
     before: str | None
 
 
-def _differing(before: Any, now: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+def _diff_paths(before: Any, now: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
     """Yield the pointer of each place where two JSON values differ, names in order. A member that only one has, or a
     list of another length, is one place.
     """
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted(before.keys() | now.keys()):
-            yield from _differing(before.get(name, MISSING), now.get(name, MISSING), (*path, name))
+            yield from _diff_paths(before.get(name, MISSING), now.get(name, MISSING), (*path, name))
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for at, (one, other) in enumerate(zip(before, now, strict=True)):
-            yield from _differing(one, other, (*path, at))
+        for index, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from _diff_paths(old, new, (*path, index))
     elif before != now or isinstance(before, bool) is not isinstance(now, bool):
         yield pointer(path)
 
 
 def differences(before: Any, now: Any) -> list[Difference]:
     """Return the first places where two JSON values of one caller differ."""
-    return [Difference(place, _shown(before, place)) for place in islice(_differing(before, now), MAX_DIFFERENCES)]
+    return [Difference(place, _display(before, place)) for place in islice(_diff_paths(before, now), MAX_DIFFERENCES)]
 
 
 def request_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
@@ -64,18 +64,18 @@ def conflict(
     named: Callable[[str], str] = str,
     code: str = "conflicting_request",
 ) -> ConflictingRequest:
-    """Return the error that names each difference. `at_id` is the place of the id, `said` when it was used,
-    and `named` the place of a member in what this caller wrote.
+    """Return the error that names each difference. `at_id` is the place of the id, and `said` says when it was
+    used. `named` returns the place of a member in the caller's own input.
     """
     problems = []
     for place, before in found:
-        at = named(place)
-        was = f"`{at}` was {before}" if before is not None else f"the {WHOSE.get(place, 'value')} was another one"
-        problems.append(Problem(at, code, f"{was} when {said}", remedy))
+        member = named(place)
+        text = f"`{member}` was {before}" if before is not None else f"the {WHOSE.get(place, 'value')} was another one"
+        problems.append(Problem(member, code, f"{text} when {said}", remedy))
     return ConflictingRequest(*problems or [Problem(at_id, code, f"something else was meant when {said}", remedy)])
 
 
-def _shown(before: Any, place: str) -> str:
+def _display(before: Any, place: str) -> str:
     value = resolve_pointer(before, place)
     if value is MISSING:
         return "absent"

@@ -68,135 +68,139 @@ async def fill_slots(
     if not (template.context_slots or admitted.chosen or admitted.not_chosen):
         return admitted
     chosen: list[EvidenceItem] = []
-    needed: set[str] = set()
-    held: list[_Held] = []
+    required: set[str] = set()
+    selections: list[_SlotSelection] = []
     size_bytes = 0
     for step in template.context_slots:
-        found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", held, environment)
-        if isinstance(found, Failure):
-            return replace(admitted, chosen=(), not_chosen=found)
-        chosen, size_bytes = chosen + found.items, size_bytes + found.size_bytes
+        result = await _fill_slot(request, step, admitted, f"{revision}/{step.slot.slot_id}", selections, environment)
+        if isinstance(result, Failure):
+            return replace(admitted, chosen=(), not_chosen=result)
+        chosen, size_bytes = chosen + result.items, size_bytes + result.size_bytes
         if size_bytes > MAX_TEMPLATE_BYTES:
-            return replace(admitted, chosen=(), not_chosen=_too_much(step.slot.slot_id, size_bytes))
-        admitted = replace(admitted, scope=found.scope)
-        needed.update(item.digest for item in found.items[: step.slot.min_items])
-        held.append(found.held)
-    return replace(admitted, chosen=tuple(chosen), needed=frozenset(needed), not_chosen=None)
+            return replace(admitted, chosen=(), not_chosen=_size_failure(step.slot.slot_id, size_bytes))
+        admitted = replace(admitted, scope=result.scope)
+        required.update(item.digest for item in result.items[: step.slot.min_items])
+        selections.append(result.held)
+    return replace(admitted, chosen=tuple(chosen), needed=frozenset(required), not_chosen=None)
 
 
-_Held = tuple[AgentContextSlot, str | None, SelectionAct]
+_SlotSelection = tuple[AgentContextSlot, str | None, SelectionAct]
 """A filled slot, its project and the selection that filled it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class _FilledSlot:
     """The contents of a slot, and the scope with the user's current memberships."""
 
     items: list[EvidenceItem]
     size_bytes: int
-    held: _Held
+    held: _SlotSelection
     scope: RunScope
 
 
-async def _select(
+async def _fill_slot(
     request: InvokeRequest,
     step: SlotStep,
     admitted: AdmittedRun,
     key: str,
-    before: Sequence[_Held],
+    earlier: Sequence[_SlotSelection],
     environment: RunEnvironment,
-) -> _Filled | Failure:
+) -> _FilledSlot | Failure:
     scope, slot, steps = admitted.scope, step.slot, environment.sources.slots
-    if (denied := _denied(step, admitted, key, environment)) is not None:
-        return denied
-    question = _question(step, scope, key)
+    if (denial := _policy_denial(step, admitted, key, environment)) is not None:
+        return denial
+    question = _slot_question(step, scope, key)
     if question is None or steps is None:
-        why = "there are no artifacts here, the user has no organisation, or there is no such project"
-        return _unfilled(slot.slot_id, why)
-    said: Mapping[str, Any] | None = None
+        reason = "there are no artifacts here, the user has no organisation, or there is no such project"
+        return _unfilled_slot(slot.slot_id, reason)
+    signed_answer: Mapping[str, Any] | None = None
     if slot.selection_mode == "interactive":
-        answered = await _answered(request, admitted, question, key, environment)
-        if isinstance(answered, Failure):
-            return answered
-        said = answered
-    answered_at = len(environment.journal.log())
-    people = await _people_now(request, key, environment, interactive=said is not None)
-    known = Principals.model_validate(people["principals"]) if people["principals"] else None
-    now = refresh_question(request, question, known)
-    if isinstance(now, Failure):
-        return now
-    assert known is not None, "an unknown user is refused above"
+        response = await _await_answer(request, admitted, question, key, environment)
+        if isinstance(response, Failure):
+            return response
+        signed_answer = response
+    answer_seq = len(environment.journal.log())
+    looked_up = await _look_up_people(request, key, environment, interactive=signed_answer is not None)
+    principals = Principals.model_validate(looked_up["principals"]) if looked_up["principals"] else None
+    refreshed = refresh_question(request, question, principals)
+    if isinstance(refreshed, Failure):
+        return refreshed
+    assert principals is not None, "an unknown user is refused above"
 
     async def choose() -> dict[str, Any]:
-        made: SelectionAct | PickRefused | str = (
-            await steps.choose(slot, now.actor, now.project_id, now.origin, None)
-            if said is None
-            else _signed_selection(said, now, scope, answered_at, people)
+        selection: SelectionAct | PickRefused | str = (
+            await steps.choose(slot, refreshed.actor, refreshed.project_id, refreshed.origin, None)
+            if signed_answer is None
+            else _signed_selection(signed_answer, refreshed, scope, answer_seq, looked_up)
         )
-        if isinstance(made, PickRefused):
-            return {"refused": made.detail, "code": made.code}
-        if isinstance(made, str):
-            return {"refused": made}
-        picked = [(slot, now.project_id, made)] if said is not None else []
-        held = [*(before if now.actor != question.actor else ()), *picked]
-        gone = [name for of, project, one in held for name in await steps.withdrawn(of, now.actor, project, one)]
-        return {"refused": _gone(gone)} if gone else {"act": made.to_json()}
+        if isinstance(selection, PickRefused):
+            return {"refused": selection.detail, "code": selection.code}
+        if isinstance(selection, str):
+            return {"refused": selection}
+        new = [(slot, refreshed.project_id, selection)] if signed_answer is not None else []
+        selections = [*(earlier if refreshed.actor != question.actor else ()), *new]
+        names = [
+            name
+            for held_slot, project, held_act in selections
+            for name in await steps.withdrawn(held_slot, refreshed.actor, project, held_act)
+        ]
+        return {"refused": _withdrawn_reason(names)} if names else {"act": selection.to_json()}
 
-    taken_up = environment.journal.on_tape
-    answer = await environment.journal.record("slot.selected", key, now.to_json(), choose)
+    resumed = environment.journal.on_tape
+    answer = await environment.journal.record("slot.selected", key, refreshed.to_json(), choose)
     if answer.get("code") == "too_large":
         return Failure(code="budget_exhausted", detail=answer["refused"])
     if "refused" in answer:
-        return _unfilled(slot.slot_id, answer["refused"])
+        return _unfilled_slot(slot.slot_id, answer["refused"])
     act = SelectionAct.model_validate(answer["act"])
-    pinned = await _pinned(request, now, act, steps, environment, taken_up=taken_up)
+    pinned = await _pin_contents(request, refreshed, act, steps, environment, resumed=resumed)
     if isinstance(pinned, Failure):
         return pinned
-    items = [_item(slot.slot_id, one, scope.pinned.pack) for one in pinned]
-    held = (slot, now.project_id, act)
-    return _Filled(items, sum(one.size_bytes for one in pinned), held, _as_member(scope, known))
+    items = [_evidence_item(slot.slot_id, content, scope.pinned.pack) for content in pinned]
+    held = (slot, refreshed.project_id, act)
+    return _FilledSlot(items, sum(content.size_bytes for content in pinned), held, _with_memberships(scope, principals))
 
 
-async def _pinned(
+async def _pin_contents(
     request: InvokeRequest,
     question: SlotQuestion,
     act: SelectionAct,
     steps: SlotSteps,
     environment: RunEnvironment,
     *,
-    taken_up: bool,
+    resumed: bool,
 ) -> Sequence[PinnedContent] | Failure:
     """Write the selection to the audit, which takes only what is in the journal, and return its contents.
 
-    `taken_up`: an earlier drive made the selection and was lost, so the user's rights are looked up once more.
+    `resumed`: an earlier drive made the selection and was lost, so the user's rights are looked up once more.
     """
     slot, ports = question.slot, environment.ports
 
     async def pin() -> dict[str, Any]:
-        if taken_up:
-            known = await look_up(ports.directory, request, environment.journal.time_us)
-            again = refresh_question(request, question, known)
-            if isinstance(again, Failure):
-                return {"refused": again.detail}
-            if gone := await steps.withdrawn(slot, again.actor, question.project_id, act):
-                return {"refused": _gone(gone)}
+        if resumed:
+            principals = await look_up(ports.directory, request, environment.journal.time_us)
+            refreshed = refresh_question(request, question, principals)
+            if isinstance(refreshed, Failure):
+                return {"refused": refreshed.detail}
+            if names := await steps.withdrawn(slot, refreshed.actor, question.project_id, act):
+                return {"refused": _withdrawn_reason(names)}
         try:
-            refused = await steps.record(act)
+            refusal = await steps.record(act)
         except RepeatedAct as error:
             return {"refused": str(error)}
-        if refused is not None:
-            return {"refused": refused.detail}
-        return {"pinned": [one.to_json() for one in await steps.contents(act)]}
+        if refusal is not None:
+            return {"refused": refusal.detail}
+        return {"pinned": [content.to_json() for content in await steps.contents(act)]}
 
     await environment.journal.commit()
-    asked = {"selection_id": act.selection_id}
-    answer = await environment.journal.record("slot.pinned", question.origin.act_key, asked, pin)
+    query = {"selection_id": act.selection_id}
+    answer = await environment.journal.record("slot.pinned", question.origin.act_key, query, pin)
     if "refused" in answer:
-        return _unfilled(slot.slot_id, answer["refused"])
-    return [PinnedContent.model_validate(one) for one in answer["pinned"]]
+        return _unfilled_slot(slot.slot_id, answer["refused"])
+    return [PinnedContent.model_validate(content) for content in answer["pinned"]]
 
 
-async def _people_now(
+async def _look_up_people(
     request: InvokeRequest, key: str, environment: RunEnvironment, *, interactive: bool
 ) -> dict[str, Any]:
     """Look up the run's user and agent again: the run can have waited long since it was admitted. With `interactive`
@@ -205,8 +209,8 @@ async def _people_now(
 
     async def look() -> dict[str, Any]:
         directory = environment.ports.directory
-        known = await look_up(directory, request, environment.journal.time_us)
-        principals = known.to_json() if known else None
+        principals_now = await look_up(directory, request, environment.journal.time_us)
+        principals = principals_now.to_json() if principals_now else None
         if not interactive:
             return {"principals": principals}
         person = await environment.ports.signer(request.user.user_id)
@@ -216,35 +220,35 @@ async def _people_now(
             "unsafe_local": UNSAFE_LOCAL_OPERATORS in environment.deployment.unsafe_now,
         }
 
-    found: dict[str, Any] = await environment.journal.record(
+    people: dict[str, Any] = await environment.journal.record(
         "identity.resolved", f"slot/{key}", identity_query(request), look
     )
-    return found
+    return people
 
 
 def _signed_selection(
-    said: Mapping[str, Any], question: SlotQuestion, scope: RunScope, answered_at: int, people: Mapping[str, Any]
+    body: Mapping[str, Any], question: SlotQuestion, scope: RunScope, answer_seq: int, people: Mapping[str, Any]
 ) -> SelectionAct | str:
     """Return the selection that the run's user signed, or a text that says why the selection does not count."""
     try:
-        answer = AnsweredSlot.model_validate(said)
+        answer = AnsweredSlot.model_validate(body)
     except ValidationError:
         return "the answer holds no signed selection"
     selection, run = answer.selection, scope.run
-    expected = slot_answer_act(run.tenant_id, run.run_id, question.origin.principal_id, selection, answered_at)
+    expected = slot_answer_act(run.tenant_id, run.run_id, question.origin.principal_id, selection, answer_seq)
     person = Approver.model_validate(people["approver"]) if people["approver"] else None
     if fault := slot_answer_fault(person, answer.act, answer.assertion, expected, unsafe_local=people["unsafe_local"]):
         return fault
     return selection if selection_fits(selection, question.slot, question.origin) else "it is of another slot or run"
 
 
-def _gone(names: Sequence[str]) -> str:
+def _withdrawn_reason(names: Sequence[str]) -> str:
     return f"of what was picked the user may not take `{'`, `'.join(names)}` any more"
 
 
-def _as_member(scope: RunScope, known: Principals) -> RunScope:
+def _with_memberships(scope: RunScope, current: Principals) -> RunScope:
     """Return the scope with the user's current memberships; the rest of the user stays as admitted."""
-    user = scope.identity.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
+    user = scope.identity.principals.user.model_copy(update={name: getattr(current.user, name) for name in MEMBERSHIPS})
     principals = scope.identity.principals.model_copy(update={"user": user})
     identity = replace(scope.identity, principals=principals)
     return replace(scope, identity=identity, facts=scope.facts.also({"user": supplied("user", user.to_json())}))
@@ -266,7 +270,7 @@ def refresh_question(
     return question.model_copy(update={"actor": actor})
 
 
-def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
+def _slot_question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
     """Return the question to the user, or None if the scope cannot fill a slot."""
     actor = actor_of(scope.identity.principals)
     project = resolve_binding(step.project, {"request": scope.received.fields}) if step.project is not None else None
@@ -282,7 +286,7 @@ def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
     return SlotQuestion(slot=step.slot, actor=actor, project_id=project, origin=origin)
 
 
-async def _answered(
+async def _await_answer(
     request: InvokeRequest, admitted: AdmittedRun, question: SlotQuestion, key: str, environment: RunEnvironment
 ) -> Mapping[str, Any] | Failure:
     """Wait until the user has answered, and return the answer, or the failure if there is no valid one."""
@@ -293,21 +297,21 @@ async def _answered(
     environment.journal.derive("record.revised", f"slot/{key}", record)
     await environment.journal.commit(wake_at_us=0)
     kinds = (SLOT_ANSWER, "run.cancel_requested")
-    kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)
+    kind, body = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)
     environment.barrier.forget()
     if kind == SLOT_ANSWER:
-        return dict(found)
-    if kind == VOID_ANSWER or await is_unproved(environment.journal, key, found, cancels_of(environment)):
-        said = found if kind == VOID_ANSWER else f"{UNPROVED_CANCEL} ended the wait for an answer"
-        return _unfilled(question.slot.slot_id, said)
+        return dict(body)
+    if kind == VOID_ANSWER or await is_unproved(environment.journal, key, body, cancels_of(environment)):
+        reason = body if kind == VOID_ANSWER else f"{UNPROVED_CANCEL} ended the wait for an answer"
+        return _unfilled_slot(question.slot.slot_id, reason)
     return Failure(code="cancelled", detail=f"the run was cancelled while slot `{question.slot.slot_id}` waited")
 
 
-def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnvironment) -> Failure | None:
+def _policy_denial(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnvironment) -> Failure | None:
     """Let policy decide about this selection, as a read of the capability `slots.<slot id>`; None if it is allowed."""
     scope, name = admitted.scope, CAPABILITY_PREFIX + step.slot.slot_id
-    of_read = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "external": False}
-    facts: dict[str, Any] = {"capability_id": name, **of_read}
+    read_facts = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "external": False}
+    facts: dict[str, Any] = {"capability_id": name, **read_facts}
     decision = admitted.policy.decide(
         "compile",
         scope.facts,
@@ -336,12 +340,12 @@ def actor_of(known: Principals) -> SlotActor:
     )
 
 
-def _item(slot_id: str, pinned: PinnedContent, pack: ContextPack) -> EvidenceItem:
-    ref, revision = pinned.ref, pinned.revision
+def _evidence_item(slot_id: str, content: PinnedContent, pack: ContextPack) -> EvidenceItem:
+    ref, revision = content.ref, content.revision
     value = {
         "scope": ref.source_scope,
         "extension": ref.extension,
-        "title": pinned.title,
+        "title": content.title,
         "mime": revision.mime,
         "content": revision.content,
     }
@@ -360,11 +364,11 @@ def _item(slot_id: str, pinned: PinnedContent, pack: ContextPack) -> EvidenceIte
     )
 
 
-def _unfilled(slot_id: str, why: str) -> Failure:
-    return Failure(code="missing_evidence", detail=f"slot `{slot_id}` holds nothing: {why}")
+def _unfilled_slot(slot_id: str, reason: str) -> Failure:
+    return Failure(code="missing_evidence", detail=f"slot `{slot_id}` holds nothing: {reason}")
 
 
-def _too_much(slot_id: str, size_bytes: int) -> Failure:
+def _size_failure(slot_id: str, size_bytes: int) -> Failure:
     detail = f"with slot `{slot_id}` the slots of this template hold {size_bytes} bytes, and a compile takes at most"
     return Failure(
         code="budget_exhausted", detail=f"{detail} {MAX_TEMPLATE_BYTES}; lower their `maxItems` or pick less"

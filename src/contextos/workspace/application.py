@@ -147,7 +147,7 @@ class App:
         return await self.drive_watched(invoked)
 
     async def drive_watched(self, request: InvokeRequest) -> RequestStream:
-        """As `stream`, for a request in any mode; which one, `Deployment.invoke_parsed` says."""
+        """Send a request in any mode, as `stream` does. The request is one that `Deployment.invoke_parsed` takes."""
         return await open_request_stream(self.deployment, self.watch, request, self.driving)
 
     async def wait_for_driven(self) -> None:

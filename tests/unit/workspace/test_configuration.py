@@ -134,8 +134,8 @@ def test_a_check_that_fails_later_is_said_and_does_not_keep_the_answer_before(
             configuration = Configuration(app.settings, app.deployment, app.listed_tenants)
             monkeypatch.setattr("contextos.workspace.configuration.pinned_packs", altered)
             assert configuration.latest() == ()
-            assert configuration._checking is not None
-            await configuration._checking
+            assert configuration._check_task is not None
+            await configuration._check_task
             return [one.code for _, one in configuration.latest()]
         finally:
             app.close()

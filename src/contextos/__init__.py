@@ -157,7 +157,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Exactly the public names, imported or not."""
+    """Return exactly the public names, imported or not."""
     return list(__all__)
 
 

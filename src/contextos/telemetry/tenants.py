@@ -26,17 +26,17 @@ class TelemetryOfTenants:
 
     def run_ended(self, tenant_id: str, account: RunAccount) -> None:
         """Take the account of a run that has just ended; see `Telemetry.run_ended`."""
-        self._of(tenant_id).run_ended(tenant_id, account)
+        self._telemetry_of(tenant_id).run_ended(tenant_id, account)
 
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
         """Count one replay of a run; see `Telemetry.run_replayed`."""
-        self._of(tenant_id).run_replayed(tenant_id, equal=equal)
+        self._telemetry_of(tenant_id).run_replayed(tenant_id, equal=equal)
 
     def prometheus_text(self, tenant_id: str | None = None) -> bytes:
         """Return the metrics of one tenant, or of all, in the text format of Prometheus (UTF-8)."""
         if tenant_id is not None:
-            return self._of(tenant_id).prometheus_text(tenant_id)
-        return generate_latest(Families([one.registry for one in self._all()]))
+            return self._telemetry_of(tenant_id).prometheus_text(tenant_id)
+        return generate_latest(Families([telemetry.registry for telemetry in self._all()]))
 
     def flush(self) -> None:
         """Export what is queued, to every collector at the same time; see `Telemetry.flush`."""
@@ -46,13 +46,13 @@ class TelemetryOfTenants:
         """Export what is queued, to every collector at the same time, and end every thread."""
         self._each(Telemetry.close)
 
-    def _of(self, tenant_id: str) -> Telemetry:
+    def _telemetry_of(self, tenant_id: str) -> Telemetry:
         return self._own.get(tenant_id, self._of_others)
 
     def _all(self) -> tuple[Telemetry, ...]:
         return (self._of_others, *self._own.values())
 
     def _each(self, act: Callable[[Telemetry], None]) -> None:
-        every = self._all()
-        with ThreadPoolExecutor(len(every), "contextos-telemetry-all") as pool:
-            list(pool.map(act, every))
+        telemetries = self._all()
+        with ThreadPoolExecutor(len(telemetries), "contextos-telemetry-all") as pool:
+            list(pool.map(act, telemetries))

@@ -101,7 +101,7 @@ class SharedEngine:
         if self._limits.max_drives:
             self._claims.listen(self._wake_event.set)
         self._sweeper.begin(self._failures)
-        self._exchange_task = asyncio.ensure_future(self._exchange_for_ever())
+        self._exchange_task = asyncio.ensure_future(self._exchange_forever())
         _LOG.info("worker started")
 
     async def stop(self) -> None:
@@ -136,7 +136,7 @@ class SharedEngine:
         if delay_us < self._limits.sweep_interval_ms * 1000:
             asyncio.get_running_loop().call_later(delay_us / 1e6, self._wake_event.set)
 
-    async def _exchange_for_ever(self) -> None:
+    async def _exchange_forever(self) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         while True:

@@ -56,7 +56,7 @@ class Sweeper:
     """Finds every run that must be driven: the runs that are due and, from time to time, those whose process died.
 
     Dead letters (runs that failed for good) are left out. A sweep reads the earliest page of due runs. If that page is
-    full, it reads one more page, which begins where the page of the last sweep ended, so no backlog hides a run for
+    full, it reads one more page, which starts where the page of the last sweep ended, so no backlog hides a run for
     ever. Heartbeats and the publication to the witness run concurrently with the sweeps.
     """
 
@@ -93,15 +93,16 @@ class Sweeper:
         `Unavailable`.
         """
         now_us = self._clock.now_us()
-        due = [run async for run in self._stores.due(now_us, limit=self._page)]
-        if len(due) == self._page:
-            more = [run async for run in self._stores.due(now_us, limit=self._page, skip=self._skip)]
-            self._skip = self._skip + self._page if len(more) == self._page else self._page
-            due += more
+        runs = [run async for run in self._stores.due(now_us, limit=self._page)]
+        if len(runs) == self._page:
+            next_page = [run async for run in self._stores.due(now_us, limit=self._page, skip=self._skip)]
+            self._skip = self._skip + self._page if len(next_page) == self._page else self._page
+            runs += next_page
         if self._orphans is not None and self._orphans_time.passed():
-            due += [run async for run in self._orphans()]
-        dead = {tenant: await listed_run_ids(self._stores.tenant(tenant)) for tenant in {tenant for tenant, _ in due}}
-        return [(tenant, run) for tenant, run in due if run not in dead[tenant]]
+            runs += [run async for run in self._orphans()]
+        tenant_ids = {tenant_id for tenant_id, _ in runs}
+        dead = {tenant_id: await listed_run_ids(self._stores.tenant(tenant_id)) for tenant_id in tenant_ids}
+        return [(tenant_id, run_id) for tenant_id, run_id in runs if run_id not in dead[tenant_id]]
 
     async def stop(self) -> None:
         """Stop the heartbeats and the publication to the witness."""
@@ -112,7 +113,7 @@ class Sweeper:
 
 
 async def _repeat(act: Callable[[], Awaitable[None]], key: RunKey, interval_s: float, failures: FailureTracker) -> None:
-    """Begin `act` every `interval_s` seconds, or at once after an act that took longer."""
+    """Start `act` every `interval_s` seconds, or at once after an act that took longer."""
     loop = asyncio.get_running_loop()
     while True:
         began_s = loop.time()

@@ -101,8 +101,8 @@ class AttachmentsSetting(SettingTable):
     internal: Annotated[Flag, means("true: their hosts are at loopback or private addresses")] = False
 
     def faults(self) -> Iterator[Fault]:
-        for tenant, places in self.places.items():
+        for tenant_id, places in self.places.items():
             for number, place in enumerate(places):
                 if not place.endswith("/") or (place.startswith("http://") and not self.internal):
                     detail = "a place ends with `/`, and only `internal` ones are without encryption"
-                    yield Fault(("places", tenant, number), detail, _PLACES)
+                    yield Fault(("places", tenant_id, number), detail, _PLACES)

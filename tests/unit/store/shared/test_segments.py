@@ -254,7 +254,7 @@ def test_a_row_that_was_verified_before_is_judged_as_one_that_was_not(
     assert known[0] == known[1] == entries
     assert all(isinstance(one, str) or one == entries for one in known)
     monkeypatch.setattr(module, "_ENTRY_CACHE", RecentlyUsed(0))
-    monkeypatch.setattr(module, "_keep", lambda *_: None)
+    monkeypatch.setattr(module, "_cache_entries", lambda *_: None)
     assert known == [judged(one) for one in altered for _ in range(2)]
 
 

@@ -40,10 +40,10 @@ MAX_PROBLEM_PARTS: Final = 50
 DEFAULT_RETRY_S: Final = 1
 MAX_RETRY_S: Final = 86_400
 
-_INVALID: Final[Mapping[str, type[InvalidInput]]] = {
+_INVALID_INPUTS: Final[Mapping[str, type[InvalidInput]]] = {
     kind.code: kind for kind in (InvalidInput, MalformedJson, InvalidEnvelope, ConflictingRequest, InvalidArtifact)
 }
-_PLAIN: Final[Mapping[str, type[ContextOSError]]] = {
+_MESSAGE_ONLY: Final[Mapping[str, type[ContextOSError]]] = {
     kind.code: kind for kind in (NotFound, Integrity, SignatureInvalid, UnknownSemantics, LostReply, ContextOSError)
 } | {"defect": ContextOSError}
 """The classes that are made from a sentence alone."""
@@ -102,14 +102,14 @@ def _error_from(status: int, document: ProblemDocument, retry_ms: int) -> Contex
         return Overloaded("server", detail, retry_after_ms=retry_ms)
     if status == 503:
         return Unavailable("server", detail, retry_after_ms=retry_ms)
-    if document.code in _INVALID:
+    if document.code in _INVALID_INPUTS:
         problems = [
             Problem(_clean(error.pointer), _clean(error.code), _clean(error.detail), _clean(error.remedy))
             for error in document.errors[:MAX_PROBLEM_PARTS]
         ]
-        return _INVALID[document.code](*(problems or [Problem("", code, detail)]))
-    if document.code in _PLAIN:
-        return _PLAIN[document.code](detail)
+        return _INVALID_INPUTS[document.code](*(problems or [Problem("", code, detail)]))
+    if document.code in _MESSAGE_ONLY:
+        return _MESSAGE_ONLY[document.code](detail)
     if document.code in (Conflict.code, Untimely.code):
         return Conflict("run", "read it, then send the request again")
     if document.code in APPROVAL_REASONS and status in (403, 409):

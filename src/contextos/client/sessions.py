@@ -50,8 +50,8 @@ class ClientGate:
         try:
             tool, checked_args = checked_call(name, args, call_id)
         except InvalidInput as fault:
-            refused = refused_call(name, fault)
-            answer = await self.call(refused["tool"], refused["args"], call_id=f"refused_{uuid4().hex}", wait_s=wait_s)
+            record = refused_call(name, fault)
+            answer = await self.call(record["tool"], record["args"], call_id=f"refused_{uuid4().hex}", wait_s=wait_s)
             if isinstance(answer, Waiting):
                 return replace(answer, call_id=call_id)
             raise

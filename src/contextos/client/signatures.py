@@ -52,8 +52,8 @@ async def signed_token(
     if kid is None or kid not in inputs:
         choices = ", ".join(f"`{name[:80]}`" for name in sorted(inputs)[:8])
         raise InvalidInput(Problem("/kid", "unknown_key", f"your keys are {choices}", "name the one that `sign` uses"))
-    issued = {} if signed_at_s is None else {"iat": signed_at_s}
-    header, payload = {"alg": "Ed25519", "kid": kid, "typ": typ, **issued}, _segment(statement)
+    iat = {} if signed_at_s is None else {"iat": signed_at_s}
+    header, payload = {"alg": "Ed25519", "kid": kid, "typ": typ, **iat}, _segment(statement)
     signing_input = f"{_segment(header)}.{payload}"
     server_header, _, server_payload = inputs[kid].partition(".")
     # The time in the header is the signer's; only without one are the headers the same.

@@ -82,9 +82,9 @@ def configure_if_debugging(*, serves: bool = False) -> None:
     `CONTEXTOS_DEBUG`, write warnings, because the callers of a server cannot see the reasons of its refusals.
     """
     debugs = bool(os.environ.get("CONTEXTOS_DEBUG"))
-    configured = [*logging.getLogger(ROOT).handlers, *([] if debugs else logging.getLogger().handlers)]
+    handlers = [*logging.getLogger(ROOT).handlers, *([] if debugs else logging.getLogger().handlers)]
     # A library's `NullHandler` configures nothing.
-    if (debugs or serves) and all(isinstance(handler, logging.NullHandler) for handler in configured):
+    if (debugs or serves) and all(isinstance(handler, logging.NullHandler) for handler in handlers):
         configure(sys.stderr, level=logging.DEBUG if debugs else logging.WARNING, as_json=not sys.stderr.isatty())
 
 
@@ -126,7 +126,7 @@ def _record_document(record: logging.LogRecord) -> dict[str, Any]:
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname,
         "logger": record.name,
-        "message": _redacted(record.getMessage()),
+        "message": _redact_text(record.getMessage()),
     }
     return document | {name: _plain_value(value) for name, value in fields.items()}
 
@@ -141,11 +141,11 @@ def _run_fields(run: object) -> dict[str, str]:
 
 def _plain_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_redacted(str(item)) for item in value]
-    return value if isinstance(value, bool | int | float) else _redacted(str(value))
+        return [_redact_text(str(item)) for item in value]
+    return value if isinstance(value, bool | int | float) else _redact_text(str(value))
 
 
-def _redacted(text: str) -> str:
+def _redact_text(text: str) -> str:
     # Cut after redaction, so that no part of a secret is left before the cut.
     clean, _ = redact(text[:MAX_REDACTED_CHARS].encode(errors="replace").decode(), list(REDACTION_TARGETS))
     assert isinstance(clean, str), "a text is redacted to a text"
@@ -161,7 +161,7 @@ def _traceback_lines(error: BaseException, seen: list[BaseException]) -> Iterato
     if len(places) > MAX_FRAMES:
         yield f"  ... {len(places) - MAX_FRAMES} outer frames left out"
     for file, line, function in places[-MAX_FRAMES:]:
-        yield _redacted(f'  File "{file}", line {line}, in {function}')
+        yield _redact_text(f'  File "{file}", line {line}, in {function}')
     for relation, related in _related_errors(error):
         if len(seen) >= MAX_ERRORS:
             yield "  ... more exceptions left out"
@@ -189,4 +189,4 @@ def _base_attribute(error: BaseException, name: str) -> Any:
 
 def _class_name(error: BaseException) -> str:
     # An instance can override `__class__`, and a metaclass `__name__`.
-    return _redacted(str(vars(type)["__qualname__"].__get__(type(error))))
+    return _redact_text(str(vars(type)["__qualname__"].__get__(type(error))))

@@ -140,11 +140,11 @@ class App:
 
         Raises as `Deployment.invoke`, and `InvalidInput` for another mode.
         """
-        invoked = parsed_request(request)
-        if invoked.mode != "stream":
+        parsed = parsed_request(request)
+        if parsed.mode != "stream":
             remedy = "write `stream`, or send it with `deployment.invoke`"
-            raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{invoked.mode}`", remedy))
-        return await self.drive_watched(invoked)
+            raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{parsed.mode}`", remedy))
+        return await self.drive_watched(parsed)
 
     async def drive_watched(self, request: InvokeRequest) -> RequestStream:
         """Send a request in any mode, as `stream` does. The request is one that `Deployment.invoke_parsed` takes."""

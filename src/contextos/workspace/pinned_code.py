@@ -70,10 +70,10 @@ def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
     names = [_relative_path(name, workspace) for name in names]
     for name in names:
         if not any(name == _relative_path(path, workspace) for _, path, _, _ in pinned):
-            published = any(adapter.path == name for adapter in settings.adapters)
+            is_published = any(adapter.path == name for adapter in settings.adapters)
             remedy = f"use one of {', '.join(sorted({path for _, path, _, _ in pinned})) or 'no file yet'}"
             remedy += "; list a new file under `[[adapters]]` in contextos.toml, with any digest"
-            if published:
+            if is_published:
                 remedy = f"review it, then `contextos adapters publish {name}`"
             raise InvalidInput(Problem("", "not_pinned", f"`{name[:200]}` is not a code file with a digest", remedy))
     changes = [

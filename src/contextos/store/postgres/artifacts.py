@@ -63,7 +63,7 @@ _LIVE: Final = f"SELECT true FROM contextos.artifacts {_WHERE_ARTIFACT} AND dele
 _LOCK_NUMBERING: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _ADD: Final = rows.insert("contextos.artifacts", rows.ARTIFACT_COLUMNS, "${}") + " ON CONFLICT DO NOTHING"
 _TOMBSTONE: Final = f"UPDATE contextos.artifacts SET deleted_at_us = $4 {_WHERE_ARTIFACT}"  # noqa: S608
-_NEWEST: Final = f"SELECT coalesce(max(revision), 0) FROM contextos.representations {_WHERE_ARTIFACT}"  # noqa: S608
+_NEWEST_REVISION: Final = f"SELECT coalesce(max(revision), 0) FROM contextos.representations {_WHERE_ARTIFACT}"  # noqa: S608
 _REVISE: Final = rows.insert("contextos.representations", rows.REVISION_COLUMNS, "${}")
 _ASSERTIONS: Final = f"FROM contextos.semantic_assertions {_WHERE_ARTIFACT} AND extension = $4"
 _ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION_COLUMNS[1:])} {_ASSERTIONS} AND eligibility <> 'archived'"
@@ -157,7 +157,7 @@ _SELECTED_RUNS: Final = (
     "SELECT DISTINCT parent_run_id FROM contextos.context_selection_acts"
     " WHERE tenant = $1 AND parent_run_id > $2 ORDER BY parent_run_id LIMIT $3"
 )
-_SELECTED: Final = (
+_SELECTED_BODIES: Final = (
     "SELECT body FROM contextos.segments WHERE tenant = $1 AND run = $2 AND entries = 1 AND dictionary = ''"
     " ORDER BY seq"
 )
@@ -177,8 +177,8 @@ LEFT JOIN contextos.representations AS r ON r.tenant = $1 AND r.org_id = $2 AND 
   AND r.revision_id = p.revision_id
 ORDER BY p.position
 """
-_PINNED: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])} {_PINS}"
-_SIZES: Final = f"SELECT octet_length(r.content) AS size {_PINS}"
+_PIN_CONTENTS: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])} {_PINS}"
+_PIN_SIZES: Final = f"SELECT octet_length(r.content) AS size {_PINS}"
 
 
 class PostgresArtifacts:
@@ -219,7 +219,7 @@ class PostgresArtifacts:
         key = (self._tenant, new.org_id, new.artifact_id)
         async with self._connections().transaction(self._tenant) as connection:
             await _lock_numbering(connection, *key)
-            revision = revision_of(self._tenant, new, await connection.fetchval(_NEWEST, *key) + 1)
+            revision = revision_of(self._tenant, new, await connection.fetchval(_NEWEST_REVISION, *key) + 1)
             await connection.execute(_REVISE, self._tenant, *rows.fields(revision, rows.REVISION_COLUMNS[1:]))
             await self._append_act(connection)
         return revision
@@ -282,16 +282,16 @@ class PostgresArtifacts:
         parameters = (self._tenant, org_id, *picks, ARTIFACT_TYPE)
         async with self._connections().transaction(self._tenant) as connection:
             if is_governed(act.origin.parent_run_id):
-                plain = await connection.fetch(_SELECTED, self._tenant, act.origin.parent_run_id)
+                plain = await connection.fetch(_SELECTED_BODIES, self._tenant, act.origin.parent_run_id)
                 refuse_unmade(act, selected_bodies([body for (body,) in plain], act.origin.act_key))
             # Waits for a concurrent insert of the same selection, and then finds its row.
-            head, landed = await connection.fetchrow(
+            head, inserted = await connection.fetchrow(
                 _INSERT, *parameters, self._tenant, *rows.of_act(act, selection_fingerprint(act))
             )
             if not head:
                 refuse_repeated(act, await connection.fetchval(_RECORDED, self._tenant, org_id, act.selection_id))
                 return False
-            if landed != count:
+            if inserted != count:
                 records = await connection.fetch(_FAULTS, *parameters)
                 faults = [(position, fault) for position, fault in records if fault is not None]
                 # Without a fault, the refs have become coherent since the insert.
@@ -308,10 +308,10 @@ class PostgresArtifacts:
         return rows.library(self._tenant, await self.extensions(), *tables)
 
     async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
-        return [row["size"] for row in await self._fetch_pins(_SIZES, org_id, refs)]
+        return [row["size"] for row in await self._fetch_pins(_PIN_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        records = await self._fetch_pins(_PINNED, org_id, refs)
+        records = await self._fetch_pins(_PIN_CONTENTS, org_id, refs)
         return rows.pinned(refs, records)
 
     async def _fetch_pins(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Any]:

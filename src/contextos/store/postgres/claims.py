@@ -40,7 +40,7 @@ class PostgresClaims:
         self._connection: Connection | None = None
         self._on_due: Callable[[], None] | None = None
         self._states_held = True
-        self._after = ""
+        self._next_after = ""
         self._heard_event = asyncio.Event()
         self.is_notified = False
 
@@ -53,7 +53,7 @@ class PostgresClaims:
         row = await self._exchange_row(self._limits.alive_ms * 1000, list(given_back.items()), held, free)
         now_us = self._clock.now_us()
         taken = tuple(zip(row["taken_tenants"], row["taken_runs"], strict=True))
-        self._after = row["next_after"]
+        self._next_after = row["next_after"]
         next_in_us = row["next_in_us"]
         return Claimed(
             taken=taken,
@@ -94,7 +94,7 @@ class PostgresClaims:
                 limits.per_tenant_in_all,
                 limits.rate_per_tenant,
                 limits.rate_period_ms * 1000,
-                self._after,
+                self._next_after,
                 timeout=ANSWERED_WITHIN_S,
             )
             self._states_held = False

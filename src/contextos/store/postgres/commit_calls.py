@@ -114,8 +114,8 @@ def _run_row(batch: Batch) -> tuple[Any, ...]:
 
 def _changes_run(batch: Batch) -> bool:
     """Return whether the terms or the row of the batch's run change (its wake time, mark as waiting, or number)."""
-    numbered = any(_numbers_run(batch, stream, draft) for stream, draft in batch.shared)
-    return numbered or any(value is not None for value in (batch.wake_at_us, batch.waiting, batch.terms))
+    is_numbered = any(_numbers_run(batch, stream, draft) for stream, draft in batch.shared)
+    return is_numbered or any(value is not None for value in (batch.wake_at_us, batch.waiting, batch.terms))
 
 
 def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:

@@ -181,7 +181,7 @@ async def _plan_graph_change(
     rows = await connection.fetch(_NODES, tenant_id, [node.ceid for node in nodes], _MAX_COMMIT)
     newest = {row[0]: Node(*row) for row in rows}
     new_nodes = [node for node in nodes if newest.get(node.ceid) != node]
-    return new_nodes, await _planned_change(connection, tenant_id, edges)
+    return new_nodes, await _plan_edge_change(connection, tenant_id, edges)
 
 
 async def _put(
@@ -204,7 +204,7 @@ class _NotLookedUp(LookupError):
     """An edge id that was not yet looked up in the database."""
 
 
-async def _planned_change(connection: Connection, tenant_id: str, edges: Sequence[Edge]) -> GraphChange:
+async def _plan_edge_change(connection: Connection, tenant_id: str, edges: Sequence[Edge]) -> GraphChange:
     """Plan the change of `edges`. Ids that they name are looked up first; after any other id planning starts again."""
     stored_edges: dict[str, StoredEdge | None] = {}
 

@@ -33,7 +33,7 @@ MAX_BATCH_WRITES: Final = 1000
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """Options of a URL that name files. The errors of asyncpg do not name the missing file."""
 
-_FORM: Final = "write `postgresql://role:password@host:port/database`"
+_URL_FORM: Final = "write `postgresql://role:password@host:port/database`"
 _WRONG_ROLE: Final = (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)
 # The server closed the connection. All other TLS errors are about certificates and will recur.
 _CONNECTION_CLOSED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
@@ -42,7 +42,7 @@ _CONNECTION_CLOSED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSys
 def refuse_url(url: str) -> None:
     """Raise `InvalidSettings` for a URL that is not a PostgreSQL URL, or that names an unreadable file."""
     if not url.startswith(("postgresql://", "postgres://")):
-        raise unusable(url, "it is not a PostgreSQL URL", _FORM)
+        raise unusable(url, "it is not a PostgreSQL URL", _URL_FORM)
     try:
         options = dict(parse_qsl(urlsplit(url).query))
     except ValueError as fault:
@@ -84,7 +84,7 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
         return unusable(url, f"its host cannot be resolved ({fault.strerror})", "correct host and options of the URL")
     if isinstance(fault, ValueError) and not isinstance(fault, asyncpg.PostgresError):
         # The message is not quoted: it could contain a part of the password.
-        return unusable(url, "it cannot be read", f"{_FORM}, with `/?#[@` of a password percent-encoded")
+        return unusable(url, "it cannot be read", f"{_URL_FORM}, with `/?#[@` of a password percent-encoded")
     if isinstance(fault, FileNotFoundError | ConnectionRefusedError):
         return Unavailable("store", f"no server answers at `{without_password(url)}`")
     if isinstance(fault, ConnectionError | asyncpg.ConnectionDoesNotExistError):

@@ -127,9 +127,9 @@ def hash_bytes(digest: str) -> bytes:
 def read_rows(
     tenant: str, run: str, after: int, rows: Iterable[Sequence[Any]], *, goes_on: bool = False
 ) -> Iterator[Entry]:
-    """Yield the entries of a run that follow the entry `after`. A row is the head before a segment, then the columns of
-    the segment. The first segment can begin with earlier entries. With `goes_on` it cannot: the page before ended with
-    the entry `after`.
+    """Yield the entries of a run that follow the entry `after`. A row is the head of the segment before, then the
+    columns of the segment. The first segment can start with earlier entries; with `goes_on` it cannot, because the page
+    before ended with the entry `after`.
 
     Raises: as `entries_of`; `ChainBroken` also for a missing entry and for a column of another type.
     """

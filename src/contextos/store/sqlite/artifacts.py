@@ -67,7 +67,7 @@ _EXISTS: Final = "SELECT 1 FROM artifacts WHERE tenant = ? AND org_id = ? AND ar
 _LIVE: Final = f"{_EXISTS} AND deleted_at_us IS NULL"
 _ADD: Final = rows.insert("artifacts", rows.ARTIFACT_COLUMNS, "?")
 _TOMBSTONE: Final = "UPDATE artifacts SET deleted_at_us = ? WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
-_NEWEST: Final = (
+_NEWEST_REVISION: Final = (
     "SELECT coalesce(max(revision), 0) FROM representations WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
 )
 _REVISE: Final = rows.insert("representations", rows.REVISION_COLUMNS, "?")
@@ -137,7 +137,7 @@ _SELECTED_RUNS: Final = (
     "SELECT DISTINCT parent_run_id FROM context_selection_acts"
     " WHERE tenant = ? AND parent_run_id > ? ORDER BY parent_run_id LIMIT ?"
 )
-_SELECTED: Final = (
+_SELECTED_BODIES: Final = (
     "SELECT body FROM segments WHERE tenant = ? AND run = ? AND entries = 1 AND dictionary = x'' ORDER BY seq"
 )
 _REFS: Final = (
@@ -150,8 +150,8 @@ _PINS: Final = (
     " WHERE r.tenant = ? AND r.org_id = ? AND r.artifact_id = ? AND r.revision_id = ?"
     " AND s.assertion_id = ? AND s.extension = ?"
 )
-_PINNED: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])}{_PINS}"
-_SIZES: Final = f"SELECT length(CAST(r.content AS BLOB)){_PINS}"
+_PIN_CONTENTS: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])}{_PINS}"
+_PIN_SIZES: Final = f"SELECT length(CAST(r.content AS BLOB)){_PINS}"
 
 
 class SqliteArtifacts:
@@ -252,10 +252,10 @@ class SqliteArtifacts:
         return rows.library(self._tenant, await self.extensions(), *tables)
 
     async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
-        return [size for (size,) in self._fetch_pins(_SIZES, org_id, refs)]
+        return [size for (size,) in self._fetch_pins(_PIN_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        records = self._fetch_pins(_PINNED, org_id, refs)
+        records = self._fetch_pins(_PIN_CONTENTS, org_id, refs)
         return rows.pinned(refs, records)
 
     def _fetch_pins(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> list[Any]:
@@ -300,7 +300,7 @@ def _add_artifact(tenant_id: str, artifact: Artifact, connection: sqlite3.Connec
 def _add_revision(tenant_id: str, new: NewRevision, connection: sqlite3.Connection) -> Revision:
     key = (tenant_id, new.org_id, new.artifact_id)
     _refuse_dead(connection, key)
-    (newest,) = connection.execute(_NEWEST, key).fetchone()
+    (newest,) = connection.execute(_NEWEST_REVISION, key).fetchone()
     created = revision_of(tenant_id, new, newest + 1)
     connection.execute(_REVISE, (tenant_id, *rows.fields(created, rows.REVISION_COLUMNS[1:])))
     return created
@@ -335,7 +335,7 @@ def _insert_selection(tenant_id: str, act: SelectionAct, connection: sqlite3.Con
         refuse_repeated(act, fingerprint_row[0])
         return False
     if is_governed(act.origin.parent_run_id):
-        plain = [body for (body,) in connection.execute(_SELECTED, (tenant_id, act.origin.parent_run_id))]
+        plain = [body for (body,) in connection.execute(_SELECTED_BODIES, (tenant_id, act.origin.parent_run_id))]
         refuse_unmade(act, selected_bodies(plain, act.origin.act_key))
     connection.execute(_HEAD, (tenant_id, *rows.of_act(act, selection_fingerprint(act))))
     picks = orjson.dumps([rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs]).decode()

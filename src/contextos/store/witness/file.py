@@ -133,7 +133,7 @@ class FileWitness:
 
 
 def _split_lines(raw: bytes, offset: int) -> list[tuple[int, bytes]]:
-    """Return the lines of `raw` that are not empty, each with its offset in the file; `at` is the offset of `raw`."""
+    """Return the lines of `raw` that are not empty, each with its offset in the file. `raw` starts at `offset`."""
     lines: list[tuple[int, bytes]] = []
     for line in raw.split(b"\n"):
         lines += [(offset, line)] if line else []

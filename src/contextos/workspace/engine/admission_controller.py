@@ -98,9 +98,9 @@ class AdmissionController:
         self._shared_until_us = 0
         self._call_us: dict[str, int] = {}
         self._retry_at_us: dict[str, int] = {}
-        self._promised_us: dict[tuple[str, str], int] = {}
-        self._first_until_s: dict[RunKey, float] = {}
-        self._yielding: list[_Waiter] = []
+        self._promised_at_us: dict[tuple[str, str], int] = {}
+        self._priority_until_s: dict[RunKey, float] = {}
+        self._yielders: list[_Waiter] = []
 
     @property
     def callers(self) -> int:
@@ -122,10 +122,10 @@ class AdmissionController:
             if request_id:
                 with self._lock:
                     now_us = self._clock.now_us()
-                    self._promised_us = _future_entries(self._promised_us, now_us, MAX_KEPT_PROMISES)
-                    self._promised_us[tenant_id, request_id] = now_us + refusal.retry_after_ms * 1_000 - EARLY_US
-                    if len(self._promised_us) > MAX_KEPT_PROMISES:
-                        del self._promised_us[next(iter(self._promised_us))]
+                    self._promised_at_us = _future_entries(self._promised_at_us, now_us, MAX_KEPT_PROMISES)
+                    self._promised_at_us[tenant_id, request_id] = now_us + refusal.retry_after_ms * 1_000 - EARLY_US
+                    if len(self._promised_at_us) > MAX_KEPT_PROMISES:
+                        del self._promised_at_us[next(iter(self._promised_at_us))]
             raise
 
     def _refuse_early(self, tenant_id: str, request_id: str) -> None:
@@ -134,7 +134,7 @@ class AdmissionController:
         Such a request takes no place from a caller who waits for their time, and changes nobody's time.
         """
         with self._lock:
-            remaining_us = self._promised_us.get((tenant_id, request_id), 0) - self._clock.now_us()
+            remaining_us = self._promised_at_us.get((tenant_id, request_id), 0) - self._clock.now_us()
         # If the clock was set back, no request has to wait for longer than the longest time.
         if 0 < remaining_us <= RETRY_AFTER_MS[1] * 1_000:
             detail = "this request came back before the time of its refusal"
@@ -209,7 +209,7 @@ class AdmissionController:
     @asynccontextmanager
     async def yield_turn(self, tenant_id: str, run_id: str) -> AsyncIterator[YieldedTurn]:
         run, yielded = (tenant_id, run_id), YieldedTurn()
-        resumes = self._give_up_turn(run, first_until_s=asyncio.get_running_loop().time() + SHORT_CALL_S)
+        resumes = self._give_up_turn(run, priority_until_s=asyncio.get_running_loop().time() + SHORT_CALL_S)
         try:
             yield yielded
         except (asyncio.CancelledError, GeneratorExit):
@@ -228,12 +228,12 @@ class AdmissionController:
                 if remaining_s <= 0:
                     self._begin_step((tenant_id, run_id), loop.time())
                     return
-                self._yielding.append(waiter := _Waiter(loop, loop.create_future()))
+                self._yielders.append(waiter := _Waiter(loop, loop.create_future()))
             try:
                 await asyncio.wait([waiter.future], timeout=remaining_s)
             finally:
                 with self._lock:
-                    self._yielding = [other for other in self._yielding if other is not waiter]
+                    self._yielders = [other for other in self._yielders if other is not waiter]
 
     async def _take_turn(self, run: RunKey, put: Callable[[RunKey], None]) -> int:
         """Wait for a turn and its first step. Return the waiting time in microseconds; 0 if a turn was free at once."""
@@ -252,19 +252,19 @@ class AdmissionController:
         return max(0, self._clock.now_us() - since_us) if waited else 0
 
     def _others_priority_until_s(self, tenant_id: str) -> float:
-        """Return the loop time until which other tenants' steps precede those of `tenant`, or 0. Needs the lock."""
+        """Return the loop time until which other tenants' steps precede those of this one, or 0. Needs the lock."""
         if not self._queue.waits(tenant_id):
             return 0
         deadlines = (
             until_s
-            for (other_id, _), until_s in self._first_until_s.items()
+            for (other_id, _), until_s in self._priority_until_s.items()
             if not self._queue.waits(other_id) and self._queue.used(other_id) < self._queue.used(tenant_id)
         )
         return max(deadlines, default=0)
 
     def _begin_step(self, run: RunKey, now_s: float) -> None:
         if run in self._waiters:
-            self._first_until_s[run] = now_s + MAX_YIELD_S
+            self._priority_until_s[run] = now_s + MAX_YIELD_S
         self._queue.count_step(run[0])
 
     def _update_share(self, tenant_id: str) -> None:
@@ -275,19 +275,19 @@ class AdmissionController:
         is_shared = 0 < self._shared_until_us - now_us <= SHARING_US
         self._queue.per_tenant = self._limits.max_turns_per_tenant if is_shared else self._limits.max_turns
 
-    def _give_up_turn(self, run: RunKey, *, first_until_s: float = 0) -> bool:
+    def _give_up_turn(self, run: RunKey, *, priority_until_s: float = 0) -> bool:
         """Give up a turn, or stop waiting for a turn. Return whether the run had a turn or waited for one.
 
         Until `first_until_s` (loop time in seconds) the run keeps its priority over other runs, as during a step.
         """
         with self._lock:
             waiter = self._waiters.pop(run, None)
-            if first_until_s and waiter is not None:
-                self._first_until_s[run] = first_until_s
+            if priority_until_s and waiter is not None:
+                self._priority_until_s[run] = priority_until_s
             else:
-                self._first_until_s.pop(run, None)
+                self._priority_until_s.pop(run, None)
             if waiter is not None and waiter.granted:
-                for yielder in self._yielding:
+                for yielder in self._yielders:
                     with suppress(RuntimeError):
                         yielder.wake()
                 self._driving -= 1
@@ -308,7 +308,7 @@ class AdmissionController:
             except RuntimeError:
                 # Its loop is closed, so nothing will take the turn or give it up.
                 del self._waiters[run]
-                self._first_until_s.pop(run, None)
+                self._priority_until_s.pop(run, None)
                 self._queue.done(run)
                 continue
             waiter.granted = True

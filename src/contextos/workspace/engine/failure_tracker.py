@@ -24,7 +24,7 @@ HEARTBEAT: Final[RunKey] = ("", "heartbeat")
 WITNESS: Final[RunKey] = ("", "witness")
 """The three keys in `failures` that are not runs: a failed sweep, failed heartbeats, a failed publication of heads."""
 MAX_KEPT: Final = 1000
-_WHAT_FAILED: Final = {SWEEP: "sweep failed", HEARTBEAT: "heartbeats failed", WITNESS: "witness publish failed"}
+_MESSAGES: Final = {SWEEP: "sweep failed", HEARTBEAT: "heartbeats failed", WITNESS: "witness publish failed"}
 _LOG: Final = logging.getLogger("contextos.workspace.engine")
 FIRST_RETRY_MS: Final = 50
 LAST_RETRY_MS: Final = 60_000
@@ -55,7 +55,7 @@ class FailureTracker:
         if previous is not None and repr(previous) == repr(fault):
             return
         loop = asyncio.get_running_loop()
-        message, fields = what or _WHAT_FAILED.get(run, "drive failed"), _run_fields(run) | error_fields(fault)
+        message, fields = what or _MESSAGES.get(run, "drive failed"), _run_fields(run) | error_fields(fault)
         loop.call_soon(partial(_LOG.warning, message, extra=fields))
         if self._on_failure is not None:
             loop.call_soon(self._on_failure, *run, fault)

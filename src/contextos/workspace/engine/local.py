@@ -70,7 +70,7 @@ class LocalEngine:
         self._sweeper = Sweeper(stores, clock, self._limits, heartbeat=heartbeat, orphans=orphans, witness=witness)
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
         self._drives: dict[RunKey, asyncio.Task[Advance]] = {}
-        self._again: set[RunKey] = set()
+        self._redrive: set[RunKey] = set()
         self._timers: dict[RunKey, tuple[int, asyncio.TimerHandle]] = {}
         self._retries: dict[RunKey, asyncio.TimerHandle] = {}
         self._decisions: dict[RunKey, asyncio.Task[int | None]] = {}
@@ -122,7 +122,7 @@ class LocalEngine:
         if (retry := self._retries.pop(run, None)) is not None:
             retry.cancel()
         if run in self._drives:
-            self._again.add(run)
+            self._redrive.add(run)
         else:
             self._enqueue(run)
 
@@ -145,7 +145,7 @@ class LocalEngine:
     def _on_timer(self, run: RunKey) -> None:
         del self._timers[run]
         if run in self._drives:
-            self._again.add(run)
+            self._redrive.add(run)
         elif run not in self._retries:
             self._enqueue(run)
 
@@ -169,8 +169,8 @@ class LocalEngine:
     def _finish_drive(self, run: RunKey, task: asyncio.Task[Advance]) -> None:
         del self._drives[run]
         self._waiting.done(run)
-        again = run in self._again
-        self._again.discard(run)
+        again = run in self._redrive
+        self._redrive.discard(run)
         if task.cancelled():
             fault: BaseException | None = asyncio.CancelledError("its drive was cancelled")
         else:

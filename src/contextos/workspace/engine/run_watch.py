@@ -160,7 +160,7 @@ class _LoopWatch:
     def __init__(self, stores: Stores, keys: Keys) -> None:
         self._stores, self._keys = stores, keys
         self.feeds: dict[_Key, _Feed] = {}
-        self._reads = asyncio.Semaphore(MAX_RUNS_READ_AT_ONCE)
+        self._read_slots = asyncio.Semaphore(MAX_RUNS_READ_AT_ONCE)
         self._poll_task: asyncio.Task[None] | None = None
 
     def join(self, key: _Key, seen: int, reader: _Reader) -> _Feed:
@@ -200,7 +200,7 @@ class _LoopWatch:
     async def _update_readers(self, feed: _Feed) -> None:
         while feed.has_grown and feed.readers:
             await asyncio.sleep(SETTLE_S)
-            async with self._reads:
+            async with self._read_slots:
                 feed.has_grown = False
                 (run,) = await asyncio.gather(self._read_run(feed.key), return_exceptions=True)
             if isinstance(run, Unavailable):

@@ -28,14 +28,14 @@ class Interval:
 
     def __init__(self, clock: Clock, interval_ms: int) -> None:
         self._clock, self._interval_us = clock, interval_ms * 1000
-        self._last_us: int | None = None
+        self._last_at_us: int | None = None
 
     def passed(self) -> bool:
         """Return whether the interval has passed since this method last returned true. True on the first call."""
         now_us = self._clock.now_us()
-        if self._last_us is not None and 0 <= now_us - self._last_us < self._interval_us:
+        if self._last_at_us is not None and 0 <= now_us - self._last_at_us < self._interval_us:
             return False
-        self._last_us = now_us
+        self._last_at_us = now_us
         return True
 
 

@@ -63,9 +63,9 @@ def split_into_calls(group: Iterable[Job]) -> list[list[Job]]:
 
 def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks: Sequence[int]) -> tuple[Any, ...]:
     """Return the arguments of `contextos.commit_batches`, in order. None for `now_us`: the server's clock counts."""
-    tenant, batches = jobs[0].tenant, [job.batch for job in jobs]
+    tenant_id, batches = jobs[0].tenant, [job.batch for job in jobs]
     return (
-        tenant,
+        tenant_id,
         now_us,
         lock_timeout,
         locks,
@@ -82,7 +82,7 @@ def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks:
             if batch.signature is not None
         ],
         [
-            _draft_row(tenant, stream, draft, numbers_run=_numbers_run(batch, stream, draft))
+            _draft_row(tenant_id, stream, draft, numbers_run=_numbers_run(batch, stream, draft))
             for batch in batches
             for stream, draft in batch.shared
         ],
@@ -138,12 +138,12 @@ def lock_keys(group: Iterable[Job]) -> list[int]:
     """
     exclusive, shared = set[int](), set[int]()
     for job in group:
-        tenant, batch = job.tenant, job.batch
-        exclusive.add(_lock_key(tenant, "run", batch.run))
+        tenant_id, batch = job.tenant, job.batch
+        exclusive.add(_lock_key(tenant_id, "run", batch.run))
         for stream, _ in batch.shared:
-            exclusive.add(_lock_key(tenant, "run", stream))
+            exclusive.add(_lock_key(tenant_id, "run", stream))
         for write in batch.writes:
-            (shared if write.body is None else exclusive).add(_lock_key(tenant, write.collection, write.key))
+            (shared if write.body is None else exclusive).add(_lock_key(tenant_id, write.collection, write.key))
     return sorted([key + 1 for key in exclusive] + list(shared - exclusive))
 
 

@@ -110,10 +110,10 @@ def _problems(pointer: str, values: Sequence[T], misfits: Callable[[Sequence[T]]
     return [Problem(f"{pointer}/{number}{place}", code, detail) for number, (place, code, detail) in numbered]
 
 
-def _entry_misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[_Misfit]:
+def _entry_misfits(tenant_id: str, run_id: str, entries: Sequence[Entry]) -> list[_Misfit]:
     tenants, runs, _, kinds, keys, times, authors, _, _, _, bodies, salts, _ = zip(*entries, strict=True)
     count, misfits = len(entries), list[_Misfit]()
-    if tenants.count(tenant) != count or runs.count(run) != count:
+    if tenants.count(tenant_id) != count or runs.count(run_id) != count:
         misfits.append(("", "foreign", "the entry is of another tenant or run"))
     texts = kinds + keys + authors
     if {*map(type, texts)} != {str} or {*map(type, times)} != {int}:

@@ -123,8 +123,8 @@ class FileWitness:
         Lines that this class wrote match one regular expression, which is about ten times faster than parsing JSON.
         """
         if matched := _CANONICAL_LINE.fullmatch(line):
-            at_us, digest, kid, seq, signature, stream, tenant = (group.decode() for group in matched.groups())
-            return WitnessedHead(tenant, stream, int(seq), digest, kid, signature, int(at_us))
+            at_us, digest, kid, seq, signature, stream, tenant_id = (group.decode() for group in matched.groups())
+            return WitnessedHead(tenant_id, stream, int(seq), digest, kid, signature, int(at_us))
         if _is_cut_off(line):
             return None
         with self.path.open("rb") as file:

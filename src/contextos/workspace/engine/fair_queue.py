@@ -39,8 +39,8 @@ class FairQueue:
         """Return how many steps `tenant` took lately; for a quiet tenant, the number divided by `QUIET_WEIGHT`."""
         return self._steps[tenant] / (QUIET_WEIGHT if self._is_quiet(tenant) else 1)
 
-    def _is_quiet(self, tenant: str) -> bool:
-        return self._driven[tenant] + sum(len(queue) for queue in self._waiting.get(tenant, ())) <= 1
+    def _is_quiet(self, tenant_id: str) -> bool:
+        return self._driven[tenant_id] + sum(len(queue) for queue in self._waiting.get(tenant_id, ())) <= 1
 
     def count_step(self, tenant: str) -> None:
         """Count a step of a run of `tenant`."""

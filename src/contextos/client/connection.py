@@ -170,7 +170,7 @@ class ApiClient:
         return await self._sender.document(TraceDocument, "GET", f"/runs/{named(name)}/spans")
 
     async def stream(self, name: str, *, after: str = "") -> AsyncGenerator[StreamedEvent]:
-        """Yield the events of a run in order, also those that happened before, until it has ended.
+        """Yield the events of a run in order, past and new ones, until the run has ended.
 
         `after` is the id of the last event that was read. A lost connection is opened again after the last event, so
         there is no gap and no duplicate.

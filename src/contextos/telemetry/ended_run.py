@@ -129,9 +129,9 @@ def identifiers(found: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def error_type(code: Any) -> str:
-    """Return a code of a failed call from a closed set: those of the runtime, `http_<status>`, or `tool_error`.
+    """Return `code` if it is a failure code of the runtime or `http_<status>`, else `tool_error`.
 
-    An adapter chooses its own codes freely, so such a code could hold anything.
+    An adapter chooses its own codes freely, so any other code could hold anything.
     """
     is_known = isinstance(code, str) and (code in _FAILURES or _HTTP_ERROR.fullmatch(code))
     return str(code) if is_known else "tool_error"

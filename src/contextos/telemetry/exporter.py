@@ -183,8 +183,8 @@ class Telemetry:
         self._record_measurement(replay_measurement(tenant_id, equal=equal))
 
     def prometheus_text(self, tenant_id: str | None = None) -> bytes:
-        """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route. With `tenant_id` only
-        those that name this tenant.
+        """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route. With `tenant_id`, return
+        only the metrics of this tenant.
 
         Does not wait: runs that ended within the last second, or during an export that still goes on, can be missing.
         """

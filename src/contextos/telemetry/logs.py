@@ -91,7 +91,7 @@ def configure_if_debugging(*, serves: bool = False) -> None:
 class JsonLinesFormatter(logging.Formatter):
     """Format a log record as one line of ASCII JSON.
 
-    The line has `time` (UTC), `level`, `logger` and `message`, and those of `FIELDS` that the record carries.
+    The line has `time` (UTC), `level`, `logger` and `message`, and the fields of `FIELDS` that the record carries.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -114,7 +114,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class _ConfiguredHandler(logging.StreamHandler[TextIO]):
-    """The handler of `configure`, which differs by its class from those of an embedding application."""
+    """The handler of `configure`. Its class distinguishes it from the handlers of an embedding application."""
 
 
 def _record_document(record: logging.LogRecord) -> dict[str, Any]:

@@ -271,12 +271,12 @@ class App:
 
     @property
     def approvals(self) -> ApprovalQuestions:
-        """The questions to people that wait, what an answer signs, and the answers."""
+        """The open questions to people, the statements that an answer signs, and the answers."""
         return ApprovalQuestions(self.deployment)
 
     @property
     def artifacts(self) -> PublishedArtifacts:
-        """The artifacts that are published in a tenant, and those of them that are active."""
+        """The artifacts that are published in a tenant, and which of them are active."""
         return PublishedArtifacts(self.deployment)
 
     @property
@@ -292,7 +292,7 @@ class App:
     async def on(
         self, event: RunEventName | tuple[RunEventName, ...], handler: Handler, *, name: str, tenant_id: str
     ) -> None:
-        """Call `handler` with every such event of the tenant's runs from now on: each at least once, in order per run.
+        """Call `handler` with each of these events of the tenant's runs from now on, at least once, in order per run.
 
         `name` names the subscriber for ever: after a crash, delivery goes on where it was. If several processes use
         the same name, one of them delivers at a time. A handler that raises, or takes longer than 30 s, is called again
@@ -442,7 +442,7 @@ class App:
                 raise invalid_setting("/policies", "policies_differ", detail, remedy)
 
     async def drive_due_runs(self, *, patience_s: float = PATIENCE_S) -> list[DrivenRun]:
-        """Drive each run once that is due or whose process died. Runs on the dead-letter list (failed for good) are
+        """Drive once each run that is due or whose process died. Runs on the dead-letter list (failed for good) are
         left alone. A run that still cannot go on after `patience_s` seconds has `Unavailable` as its error.
         """
         engine = local_engine(self.deployment, self.witness_publisher)

@@ -85,7 +85,7 @@ class Configuration:
         return await pin_packs.propose(self.deployment, tenant_id, pin, expected=expected, by=by)
 
     def require_settings_allow(self, level_refs: Iterable[tuple[Level, str]]) -> None:
-        """Refuse other policies than those that the settings name: the next start would refuse the store.
+        """Refuse a set of policies that is not the set of the settings: the next start would refuse the store.
 
         Raises:
             InvalidArtifact: the settings name policies, and `level_refs` are other ones.
@@ -122,7 +122,7 @@ class Configuration:
         yield from self._unknown_tenant_problems()
 
     def _with_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
-        """Return problems of settings, with their lines if the settings are those of the file."""
+        """Return problems of settings, with their lines if the settings equal the settings file."""
         lines = dict[tuple[str, ...], int]()
         with suppress(OSError, UnicodeDecodeError, ContextOSError):
             if Settings.read(self.settings.workspace) == self.settings:

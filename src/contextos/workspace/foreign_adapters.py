@@ -85,8 +85,8 @@ def load_adapter_file(
     path: str, digest: str | None, *, root: Path, authors: Sequence[str], names: Mapping[str, str] | None = None
 ) -> LoadedFile:
     """Load the adapter of a file below `root`. `digest` is the digest that the file must have; None accepts any.
-    `names` maps each variable or file that the adapter file names to the one of a tenant. If there are `authors`
-    (public keys in hex), one of them must have signed the file.
+    `names` maps each variable or file that the adapter file names to the variable or file of a tenant. If there are
+    `authors` (public keys in hex), one of them must have signed the file.
 
     Raises:
         InvalidSettings: the file cannot be read, is outside `root`, has another digest, or is not valid.

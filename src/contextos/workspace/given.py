@@ -128,8 +128,8 @@ class SystemEntropy:
 
 
 def lineage(settings: Settings, ports: tuple[object, ...], *, dev: bool) -> tuple[str, ...]:
-    """Return the `unsafe_` names that records of this deployment have: those of the stand-ins among the ports in use,
-    and the names in `unsafe` of the settings that are not ports.
+    """Return the `unsafe_` names for the records of this deployment: the names of the stand-ins among the ports in use,
+    and the names in `unsafe` of the settings that do not name a port.
 
     Raises:
         InvalidSettings: a port in use is a stand-in that is not allowed here, or its attribute `unsafe` is not valid.

@@ -109,7 +109,7 @@ def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
 
 
 def _relative_path(name: str, workspace: Path) -> str:
-    """Return a path relative to the workspace; an absolute path and one that begins with `./` are converted."""
+    """Return a path relative to the workspace. Converts an absolute path, and a path that starts with `./`."""
     root = os.path.realpath(workspace)
     path = Path(os.path.realpath(name) if os.path.isabs(name) else name)
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()

@@ -52,7 +52,7 @@ class DeferredTelemetry:
         self.start().run_replayed(tenant_id, equal=equal)
 
     def prometheus_text(self, tenant_id: str | None = None) -> bytes:
-        """Return all metrics, or those of one tenant, in the text format of Prometheus (UTF-8)."""
+        """Return all metrics, or the metrics of one tenant, in the text format of Prometheus (UTF-8)."""
         return self.start().prometheus_text(tenant_id)
 
     def close(self) -> None:
@@ -63,8 +63,8 @@ class DeferredTelemetry:
 
 
 def telemetry_of(settings: Settings, *, read_only: bool, given: RunTelemetry | None = None) -> RunTelemetry:
-    """Return the telemetry that is `given`, or else the one that the settings name. With `read_only` the latter is made
-    only when it is needed.
+    """Return `given`, or the telemetry that the settings name if `given` is None. With `read_only` the telemetry of the
+    settings is made at its first use.
 
     Raises:
         InvalidSettings: the token cannot be read, or the extra `telemetry` is not installed; or telemetry is `given`

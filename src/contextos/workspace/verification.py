@@ -41,7 +41,7 @@ async def verify_stored(
     since: Checkpoint | None = None,
     witness: str = "",
 ) -> Compared | None:
-    """Verify a tenant's streams, and call `each` with every verified stream. Returns what they were compared with.
+    """Verify a tenant's streams, and call `each` with every verified stream. Return the comparison with the witness.
 
     `whole` says that the verification has no last run: then the streams that belong to no run are verified too. Without
     it, None is returned. `witness` is the place of a copy of the witness, used instead of the witness of the settings.

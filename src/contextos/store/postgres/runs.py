@@ -73,7 +73,7 @@ async def look(
     prefixes: Sequence[tuple[str, str, int]],
     lines: Sequence[tuple[str, int]],
 ) -> Look:
-    """As `Store.look`, in one statement."""
+    """Return the documents and the entries of `control` that `Store.look` returns, from one statement."""
     storable = [place for place in places if is_text(*place)]
     pages = [page for page in prefixes if is_text(page[0], page[1])]
     sought = [line for line in lines if is_text(line[0])]

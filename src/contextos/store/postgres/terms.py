@@ -37,7 +37,7 @@ async def postgres_change_terms(connection: Connection, tenant: str, run: str, t
 
 
 async def postgres_found(connection: Connection, tenant: str, sought: Sought, limit: int) -> list[int]:
-    """As `Store.found`."""
+    """Return at most `limit` numbers of runs with the sought terms, newest first, as `Store.found`."""
     ((term,), *groups), after, from_us, before_us = sought
     last_us = MAX_SQL_INTEGER if before_us is None else before_us - 1
     bounds = map(clamped, (after - 1 if after else MAX_SQL_INTEGER, from_us, last_us, max(limit, 0)))
@@ -47,5 +47,5 @@ async def postgres_found(connection: Connection, tenant: str, sought: Sought, li
 
 
 async def postgres_terms(connection: Connection, tenant: str, first: int, last: int) -> list[tuple[int, int, int]]:
-    """As `Store.terms`."""
+    """Return (number, term, start in µs) for the runs with the numbers `first` to `last`, as `Store.terms`."""
     return [tuple(row) for row in await connection.fetch(_TERMS, tenant, clamped(first), clamped(last))]

@@ -173,7 +173,7 @@ def library(
 
 def insert(table: str, columns: Sequence[str], mark: str, *, first: int = 1) -> str:
     """Return an INSERT statement for one row. `mark` is the database's placeholder, with `{}` for its number; the
-    numbers begin with `first`.
+    numbers start with `first`.
     """
     placeholders = ", ".join(mark.format(number) for number, _ in enumerate(columns, first))
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})"  # noqa: S608

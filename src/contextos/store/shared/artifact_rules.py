@@ -36,7 +36,7 @@ def revision_id(tenant: str, org_id: str, artifact_id: str, number: int) -> str:
 
 
 def assertion_id(tenant: str, org_id: str, artifact_id: str, extension: str, number: int) -> str:
-    """Return the id of the assertion with this number among those that state the type `extension` of the artifact."""
+    """Return the id of an assertion. `number` counts the assertions that state the type `extension` of the artifact."""
     return _derived_id("asr_", tenant, org_id, artifact_id, extension, number)
 
 

@@ -86,7 +86,7 @@ def nothing_signed(stream: str) -> InvalidInput:
 
 
 def refuse_erasure(run: str, seq: int, record: Draft) -> None:
-    """Refuse to erase an entry of a shared stream (`NotFound`), or one whose erasure `record` does not record
+    """Refuse to erase an entry of a shared stream (`NotFound`), or an entry whose erasure `record` does not record
     (`InvalidInput`).
     """
     if run in SHARED_STREAMS:

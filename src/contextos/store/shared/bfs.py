@@ -33,9 +33,7 @@ class BreadthFirstWalk:
 
     @property
     def wanted(self) -> int:
-        """Return how many edges to query per node: `fan_out` new ones, plus those that earlier hops have already
-        found.
-        """
+        """Return how many edges to query per node: `fan_out` new edges, plus the edges that earlier hops found."""
         return self._fan_out + max((self._edge_counts[node] for node in self._frontier), default=0)
 
     def take(self, rows: Iterable[FoundRow]) -> None:

@@ -31,7 +31,7 @@ def sqlite_change_terms(connection: sqlite3.Connection, tenant: str, run: str, n
 
 
 def sqlite_found(connection: sqlite3.Connection, tenant: str, sought: Sought, limit: int) -> list[int]:
-    """As `Store.found`."""
+    """Return at most `limit` numbers of runs with the sought terms, newest first, as `Store.found`."""
     ((term,), *groups), after, from_us, before_us = sought
     last_us = MAX_SQL_INTEGER if before_us is None else before_us - 1
     bounds = map(clamped, (after - 1 if after else MAX_SQL_INTEGER, from_us, last_us))
@@ -42,5 +42,5 @@ def sqlite_found(connection: sqlite3.Connection, tenant: str, sought: Sought, li
 
 
 def sqlite_terms(connection: sqlite3.Connection, tenant: str, first: int, last: int) -> list[tuple[int, int, int]]:
-    """As `Store.terms`."""
+    """Return (number, term, start in µs) for the runs with the numbers `first` to `last`, as `Store.terms`."""
     return connection.execute(_TERMS, (tenant, clamped(first), clamped(last))).fetchall()

@@ -58,8 +58,8 @@ class FileWitness:
         await asyncio.to_thread(self._append_lines, b"".join(canonical(head._asdict()) + b"\n" for head in heads))
 
     async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
-        """As the port. Reads the file in blocks from its end. Stops after a block whose heads are all more than an hour
-        older than `since_us`, once a head of each of the tenant's streams was found.
+        """Return the heads of a tenant in the order of the file. Reads the file in blocks from its end. Stops after a
+        block whose heads are all more than an hour older than `since_us`, once each of the tenant's streams has a head.
         """
         return await asyncio.to_thread(self._read_heads, tenant_id, since_us - MARGIN_US)
 

@@ -74,8 +74,8 @@ class FairQueue:
 
     def take(self, *, quiet: bool = False) -> RunKey | None:
         """Take the next run to drive; None if no run waits, or each waiting tenant has `per_tenant` runs in progress.
-        With `quiet`, take only a run of a quiet tenant. Of tenants that used
-        the same number of steps, the tenant that waits for longest goes first.
+        With `quiet`, take only a run of a quiet tenant. Of tenants that used the same number of steps, the tenant that
+        waits for longest goes first.
         """
         candidates = [
             tenant_id

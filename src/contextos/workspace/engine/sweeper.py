@@ -53,7 +53,7 @@ class SweepLimits:
 
 
 class Sweeper:
-    """Finds every run that must be driven: the runs that are due and, from time to time, those whose process died.
+    """Finds every run that must be driven: the runs that are due and, from time to time, the runs whose process died.
 
     Dead letters (runs that failed for good) are left out. A sweep reads the earliest page of due runs. If that page is
     full, it reads one more page, which starts where the page of the last sweep ended, so no backlog hides a run for

@@ -64,8 +64,8 @@ async def development_token(
     """Return a token of the development issuer for a user, an agent, or a user who delegates to an agent, and what it
     says.
 
-    Its roles are those that the directory gives to the user now. If both a user and an agent are named, `delegation` is
-    the reference of a delegation between them; None: the only one that the directory has.
+    Its roles are the roles of the user in the directory now. If both a user and an agent are named, `delegation` is the
+    reference of a delegation between them; None means the only delegation that the directory has.
 
     Raises:
         InvalidSettings: the development issuer does not count here, or the lifetime is out of bounds.

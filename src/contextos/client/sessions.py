@@ -90,7 +90,8 @@ def answer_of(found: CallDocument) -> CallAnswer:
         return Waiting(found.call_id, found.waits_for or "engine", found.about or found.call_id, found.question or {})
     if found.status == "refused":
         reasons = [
-            Reason(row.code, row.detail, row.remedy, tuple(row.facts), tuple(row.because)) for row in found.reasons
+            Reason(reason.code, reason.detail, reason.remedy, tuple(reason.facts), tuple(reason.because))
+            for reason in found.reasons
         ]
         return Refused(found.call_id, tuple(reasons), found.ended)
     if found.status == "failed" and found.error is None:

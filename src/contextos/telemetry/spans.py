@@ -203,10 +203,11 @@ def _call_spans(run: EndedRunEntries) -> Iterator[Span]:
     by_call: dict[str, list[Logged]] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
         by_call.setdefault(entry.body["envelope"]["tool_call_id"], []).append(entry)
-    settled, gateway = {entry.key: entry for entry in run.of("effect.settled")}, span_id(run, "action.tool_gateway")
+    settlements, gateway = {entry.key: entry for entry in run.of("effect.settled")}, span_id(run, "action.tool_gateway")
     for tool_call_id, entries in by_call.items():
-        key = entries[-1].key
-        yield _call_span(run, gateway, tool_call_id, entries, settled.get(key) or settled.get(key.rpartition("/")[0]))
+        last_key = entries[-1].key
+        settlement = settlements.get(last_key) or settlements.get(last_key.rpartition("/")[0])
+        yield _call_span(run, gateway, tool_call_id, entries, settlement)
 
 
 def _call_span(

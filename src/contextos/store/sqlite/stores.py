@@ -242,8 +242,8 @@ class SqliteStore:
             page_size = size if limit is None else min(size, limit - len(entries))
             with self._readers.connection(stream) as connection:
                 page = connection.execute(query, (self._tenant, stream, after, page_size)).fetchall()
-            batch = (Entry(*row) for row in page)
-            entries += batch if is_shared else read_rows(self._tenant, stream, after, page, goes_on=bool(entries))
+            shared = (Entry(*row) for row in page)
+            entries += shared if is_shared else read_rows(self._tenant, stream, after, page, goes_on=bool(entries))
             if len(page) < page_size:
                 break
             after = entries[-1].seq

@@ -129,25 +129,27 @@ class HttpWitness:
         if len(self._last_numbers) >= MAX_ENDS:
             self._last_numbers.clear()
         cached = self._last_numbers.get((tenant_id, stream), 0)
-        pos, last = cached or 1, await self._fetch(client, tenant_id, stream, cached or 1)
+        number, last = cached or 1, await self._fetch(client, tenant_id, stream, cached or 1)
         if last is None:
             if cached:
                 raise Integrity(f"object {cached} of `{stream}` in `{self._place}` existed and is gone")
             return 0, None
         step, doubling = 1, True
         while step:
-            if pos + step > MAX_OBJECTS:
+            if number + step > MAX_OBJECTS:
                 raise Integrity(f"`{self._place}` returns more objects than can exist")
-            head = await self._fetch(client, tenant_id, stream, pos + step)
+            head = await self._fetch(client, tenant_id, stream, number + step)
             if head is not None:
                 if head.seq <= last.seq:
-                    raise Integrity(f"object {pos + step} of `{stream}` in `{self._place}` is older than one before it")
-                pos, last = pos + step, head
+                    raise Integrity(
+                        f"object {number + step} of `{stream}` in `{self._place}` is older than one before it"
+                    )
+                number, last = number + step, head
             else:
                 doubling = False
             step = step * 2 if doubling else step // 2
-        self._last_numbers[tenant_id, stream] = pos
-        return pos, last
+        self._last_numbers[tenant_id, stream] = number
+        return number, last
 
     async def _append_all(
         self, client: httpx.AsyncClient, slots: asyncio.Semaphore, heads: Sequence[WitnessedHead]

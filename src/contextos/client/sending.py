@@ -89,7 +89,7 @@ class Sender:
         """
         content = None if body is None else _encode_json(body)
         fields = {**(headers or {}), **({} if content is None else {"Content-Type": JSON})}
-        safe, limit_s = repeats or method == "GET", self._timeout_s + held_s
+        is_repeatable, limit_s = repeats or method == "GET", self._timeout_s + held_s
 
         async def send_once() -> bytes:
             try:
@@ -99,7 +99,7 @@ class Sender:
             except TimeoutError:
                 raise LostReply(f"no whole answer came within {limit_s:g} s") from None
 
-        return fitting_document(model, await self.again(send_once) if safe else await send_once())
+        return fitting_document(model, await self.again(send_once) if is_repeatable else await send_once())
 
     async def again(self, once: Callable[[], Awaitable[bytes]]) -> bytes:
         """Return the result of `once`; repeat it after `Unavailable` and `LostReply` as long as `Patience` allows."""

@@ -149,14 +149,14 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
     for setting, group in zip(settings.adapters, adapters_of(settings), strict=True):
         for adapter in group.adapters:
             definition = describe_adapter(type(adapter).__name__, adapter)
-            state, drifted = "pinned file" if is_adapter_file(setting) else "pinned code", frozenset[str]()
+            state, drifted_tools = "pinned file" if is_adapter_file(setting) else "pinned code", frozenset[str]()
             auth = {tool.name: tool.auth.to_json() for tool in definition.capabilities}
             if isinstance(adapter, PinnedAdapter) and all(scheme["mode"] == "exchange" for scheme in auth.values()):
                 state = "not asked"
             elif isinstance(adapter, PinnedAdapter):
                 try:
-                    drifted = await adapter.drifted()
-                    state = "changed" if drifted else "matches"
+                    drifted_tools = await adapter.drifted()
+                    state = "changed" if drifted_tools else "matches"
                 except Unavailable:
                     state = "unavailable"
             rows.append(
@@ -169,7 +169,7 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
                     "auth": auth,
                     "definition_max_age_s": dict(getattr(adapter, "definition_max_age_s", {})),
                     "state": state,
-                    "drifted": sorted(drifted),
+                    "drifted": sorted(drifted_tools),
                 }
             )
             if group.made and hasattr(adapter, "close"):

@@ -52,11 +52,11 @@ class PostgresClaims:
     ) -> Claimed:
         row = await self._exchange_row(self._limits.alive_ms * 1000, list(given_back.items()), held, free)
         now_us = self._clock.now_us()
-        taken = tuple(zip(row["taken_tenants"], row["taken_runs"], strict=True))
+        taken_runs = tuple(zip(row["taken_tenants"], row["taken_runs"], strict=True))
         self._next_after = row["next_after"]
         next_in_us = row["next_in_us"]
         return Claimed(
-            taken=taken,
+            taken=taken_runs,
             kept=tuple(zip(row["kept_tenants"], row["kept_runs"], strict=True)),
             dead=frozenset(row["dead"]),
             next_in_us=next_in_us,

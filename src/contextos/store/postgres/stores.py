@@ -240,12 +240,12 @@ class PostgresStores:
                 self._identity = await connection.fetchval(DATABASE_IDENTITY)
         identity = self._identity
         async with connections.transaction(tenant_id) as connection:
-            confirmed = await is_same_database(connection, tenant_id, identity)
-        if confirmed and identity == self._identity:
+            is_confirmed = await is_same_database(connection, tenant_id, identity)
+        if is_confirmed and identity == self._identity:
             if len(self.confirmed_tenants) >= MAX_CONFIRMED_TENANTS:
                 self.confirmed_tenants.clear()
             self.confirmed_tenants.add(tenant_id)
-        return confirmed
+        return is_confirmed
 
     async def _connect(self) -> Connection:
         """Open a connection for writes. Raises `Unavailable` if it reaches another database than before."""

@@ -96,12 +96,12 @@ def segments(entries: Sequence[Entry]) -> list[Segment]:
     """Return the rows of one commit, in order: one row, unless SQL reads an entry of it, it is large, or its entries
     have different versions.
     """
-    rows, todo = list[Segment](), [entries] if entries else []
-    while todo:
-        part = todo.pop()
+    rows, pending = list[Segment](), [entries] if entries else []
+    while pending:
+        part = pending.pop()
         columns = tuple(zip(*part, strict=True))
         if count := _split_count(columns):
-            todo += part[count:], part[:count]
+            pending += part[count:], part[:count]
         else:
             rows.append(_segment(part, columns))
     return rows

@@ -209,14 +209,14 @@ class AdmissionController:
     @asynccontextmanager
     async def yield_turn(self, tenant_id: str, run_id: str) -> AsyncIterator[YieldedTurn]:
         run, yielded = (tenant_id, run_id), YieldedTurn()
-        resumes = self._give_up_turn(run, priority_until_s=asyncio.get_running_loop().time() + SHORT_CALL_S)
+        will_resume = self._give_up_turn(run, priority_until_s=asyncio.get_running_loop().time() + SHORT_CALL_S)
         try:
             yield yielded
         except (asyncio.CancelledError, GeneratorExit):
-            resumes = False
+            will_resume = False
             raise
         finally:
-            if resumes:
+            if will_resume:
                 yielded.waited_us = await self._take_turn(run, self._queue.put_back)
 
     async def yield_to_others(self, tenant_id: str, run_id: str) -> None:

@@ -72,8 +72,8 @@ class FailureTracker:
         """
         tenant_id, run_id = run
         store = self._stores.tenant(tenant_id)
-        seen, tries = self._seen_lengths.pop(run, (0, 0))
-        if await add(store, run_id, failure_cause(fault), self._clock.now_us(), seen=seen):
+        seen_length, tries = self._seen_lengths.pop(run, (0, 0))
+        if await add(store, run_id, failure_cause(fault), self._clock.now_us(), seen=seen_length):
             log_dead_letter(run, tries + 1)
             return None
         entries = await journal_length(store, run_id)

@@ -80,11 +80,11 @@ class Sweeper:
         """Start to send heartbeats (signs of life of this process) and to publish signed heads to the witness. The
         first heartbeats come before the first sweep.
         """
-        periodic = (
+        periodic_tasks = (
             (self._heartbeat, HEARTBEAT, self._limits.sweep_interval_ms),
             (self._witness, WITNESS, self._limits.witness_interval_ms),
         )
-        for act, key, interval_ms in periodic:
+        for act, key, interval_ms in periodic_tasks:
             if act is not None:
                 self._tasks.append(asyncio.ensure_future(_repeat(act, key, interval_ms / 1000, failures)))
 

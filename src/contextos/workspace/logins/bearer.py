@@ -110,10 +110,10 @@ class BearerTokens:
 
     def silent_issuers(self) -> tuple[str, ...]:
         """Return the issuers and trust domains whose keys could not be fetched at the last try (`Jwks.is_silent`)."""
-        silent = tuple(name for name, domain in self.domains.items() if domain.bundle.is_silent())
+        silent_issuers = tuple(name for name, domain in self.domains.items() if domain.bundle.is_silent())
         if self.issuer is not None and isinstance(self.directory, OidcDirectory) and self.directory.is_silent():
-            silent = (self.issuer, *silent)
-        return silent
+            silent_issuers = (self.issuer, *silent_issuers)
+        return silent_issuers
 
     async def acting(
         self,

@@ -278,7 +278,7 @@ class AdmissionController:
     def _give_up_turn(self, run: RunKey, *, priority_until_s: float = 0) -> bool:
         """Give up a turn, or stop waiting for a turn. Return whether the run had a turn or waited for one.
 
-        Until `first_until_s` (loop time in seconds) the run keeps its priority over other runs, as during a step.
+        Until `priority_until_s` (loop time in seconds) the run keeps its priority over other runs, as during a step.
         """
         with self._lock:
             waiter = self._waiters.pop(run, None)

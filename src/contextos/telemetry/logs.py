@@ -65,10 +65,10 @@ def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> l
 
     Replaces what an earlier call configured. Returns the handler.
     """
-    handler = _ConfiguredHandler(stream)
+    handler = _LogStream(stream)
     handler.setFormatter(JsonLinesFormatter() if as_json else ConsoleFormatter())
     logger = logging.getLogger(ROOT)
-    for old_handler in [other for other in logger.handlers if isinstance(other, _ConfiguredHandler)]:
+    for old_handler in [other for other in logger.handlers if isinstance(other, _LogStream)]:
         logger.removeHandler(old_handler)
     logger.addHandler(handler)
     logger.setLevel(level)
@@ -113,7 +113,7 @@ class ConsoleFormatter(logging.Formatter):
         return "\n".join([f"{headline}  {fields}".rstrip(), *(f"    {displayed(line)}" for line in frames)])
 
 
-class _ConfiguredHandler(logging.StreamHandler[TextIO]):
+class _LogStream(logging.StreamHandler[TextIO]):
     """The handler of `configure`. Its class distinguishes it from the handlers of an embedding application."""
 
 

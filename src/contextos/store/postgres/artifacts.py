@@ -311,8 +311,7 @@ class PostgresArtifacts:
         return [row["size"] for row in await self._fetch_pins(_PIN_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        records = await self._fetch_pins(_PIN_CONTENTS, org_id, refs)
-        return rows.pinned(refs, records)
+        return rows.pinned(refs, await self._fetch_pins(_PIN_CONTENTS, org_id, refs))
 
     async def _fetch_pins(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Any]:
         """Return one row for each ref. The last column of a ref without its revision is NULL."""

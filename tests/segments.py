@@ -53,7 +53,7 @@ def unpacked(tenant: str, run: str, rows: Iterable[Segment]) -> list[Entry]:
     found: list[Entry] = []
     head = genesis(tenant, run)
     for row in rows:
-        made = segments._linked(tenant, run, head, row)
+        made = segments._link_entries(tenant, run, head, row)
         head = head_hash(row.head)
         marks = [row.marks[at : at + segments.MARK_BYTES].hex() for at in range(0, len(row.marks), segments.MARK_BYTES)]
         stored = [one._replace(hash=f"sha256:{mark}{one.hash[11:]}") for one, mark in zip(made, marks, strict=True)]

@@ -15,11 +15,11 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.errors`: every exception that ContextOS raises on purpose
 - `contextos.workspace.settings`: the settings of `contextos.toml`
 - `contextos.workspace.settings.calls`: the tables of adapters, credentials and files
-- `contextos.workspace.settings.directory`: those of the directory
-- `contextos.workspace.settings.keys`: those of the keys
-- `contextos.workspace.settings.logins`: those of the logins of people
-- `contextos.workspace.settings.callers`: those of workloads and partners that call over HTTP
-- `contextos.workspace.settings.telemetry`: those of the telemetry
+- `contextos.workspace.settings.directory`: the tables of the directory
+- `contextos.workspace.settings.keys`: the tables of the keys
+- `contextos.workspace.settings.logins`: the tables of the logins of people
+- `contextos.workspace.settings.callers`: the tables of workloads and partners that call over HTTP
+- `contextos.workspace.settings.telemetry`: the tables of the telemetry
 - `contextos.telemetry.exporter`: telemetry through exporters that a program brings (extra `telemetry`)
 - `contextos.testing`: a deployment in memory for tests of packs and tools
 - `contextos.adapters.encrypted_keys`: make keys in encrypted files
@@ -157,7 +157,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Exactly the public names, imported or not."""
+    """Return exactly the public names, imported or not."""
     return list(__all__)
 
 

@@ -52,8 +52,8 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        where = f"at `{self.pointer}`: " if self.pointer else ""
-        return f"{where}{self.detail}" + (f"; {self.remedy}" if self.remedy else "")
+        place = f"at `{self.pointer}`: " if self.pointer else ""
+        return f"{place}{self.detail}" + (f"; {self.remedy}" if self.remedy else "")
 
 
 class ContextOSError(Exception):
@@ -66,8 +66,8 @@ class ContextOSError(Exception):
     exit_code: ClassVar[int] = 4
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # That of Exception makes it again with the sentence alone, and another process could not read it.
-        return _unpickled, (type(self), *self.args), self.__dict__
+        # `Exception.__reduce__` makes the error again from its sentence alone, and another process could not read it.
+        return _unpickle, (type(self), *self.args), self.__dict__
 
 
 class InvalidInput(ContextOSError):
@@ -82,21 +82,21 @@ class InvalidInput(ContextOSError):
     def __init__(self, *problems: Problem) -> None:
         assert problems, "an invalid input names at least one problem"
         self.problems = problems
-        more = f" (+{len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(f"{problems[0]}{more}")
+        suffix = f" (+{len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(f"{problems[0]}{suffix}")
         for problem in problems[1:]:
             self.add_note(str(problem))  # Python prints them below the error
 
     def in_file(self, name: str, setting: str = "") -> tuple[Problem, ...]:
-        """Return the problems with the name of their file. With the pointer of a `setting` that is where they are, and
-        their place in the file is named too.
+        """Return the problems with the name of their file. With `setting`, a pointer, each problem is at this setting,
+        and its detail names its place in the file.
         """
-        found = []
-        for one in self.problems:
-            at = f" at `{one.pointer}`" if setting and one.pointer else ""
-            detail = one.detail if f"`{name}`" in one.detail else f"`{name}`{at}: {one.detail}"
-            found.append(replace(one, pointer=setting or one.pointer, detail=detail))
-        return tuple(found)
+        problems = []
+        for problem in self.problems:
+            place = f" at `{problem.pointer}`" if setting and problem.pointer else ""
+            detail = problem.detail if f"`{name}`" in problem.detail else f"`{name}`{place}: {problem.detail}"
+            problems.append(replace(problem, pointer=setting or problem.pointer, detail=detail))
+        return tuple(problems)
 
 
 class MalformedJson(InvalidInput):
@@ -293,8 +293,8 @@ class StoreRestored(Unavailable):
 
 
 class OtherEnvironment(Unavailable):
-    """What is active in the tenant, or a run, is of another environment than the one that this deployment serves, so
-    nothing was decided. `what` names it, `stored` is its environment.
+    """A tenant's active set, or a run, is of another environment than this deployment serves, so nothing was decided.
+    `what` names the set or the run, and `stored` is its environment.
     """
 
     code = "other_environment"
@@ -325,7 +325,7 @@ class DestinationGone(ContextOSError):
 
 class LostReply(ContextOSError):
     """A call was sent and its outcome is unknown. Send a write again only under its idempotency key or after a
-    lookup. `accepted`: the system said that it does it, so nothing is found out by sending it again.
+    lookup. `accepted`: the system said that it carries the call out, so sending it again shows nothing.
     """
 
     code = "lost_reply"
@@ -355,5 +355,5 @@ class UnfitAnswer(ContextOSError):
     code = "unfit_answer"
 
 
-def _unpickled(kind: type[ContextOSError], *args: object) -> ContextOSError:
+def _unpickle(kind: type[ContextOSError], *args: object) -> ContextOSError:
     return kind.__new__(kind, *args)

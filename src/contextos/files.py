@@ -18,7 +18,7 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
     Raises:
         OSError: the file cannot be read, is not a regular file or is larger than `max_bytes`; `strerror` says which.
     """
-    return _read(path, max_bytes)[0]
+    return _read_with_mode(path, max_bytes)[0]
 
 
 def read_private_file(path: Path, max_bytes: int, pointer: str) -> bytes:
@@ -28,15 +28,15 @@ def read_private_file(path: Path, max_bytes: int, pointer: str) -> bytes:
         InvalidSettings: others can read the file; `pointer` names the setting, or is empty for an option.
         OSError: as `read_regular_file`.
     """
-    raw, mode = _read(path, max_bytes)
+    raw, mode = _read_with_mode(path, max_bytes)
     if mode & 0o077:
         detail = f"`{path.name}` can be read by others"
         raise InvalidSettings(Problem(pointer, "open_key", detail, "run `chmod 600` on it"))
     return raw
 
 
-def _read(path: Path, max_bytes: int) -> tuple[bytes, int]:
-    """The bytes of a regular file and its mode, of the file that was opened."""
+def _read_with_mode(path: Path, max_bytes: int) -> tuple[bytes, int]:
+    """Return the bytes and the mode of a regular file, both of the file that was opened. Raises `OSError`."""
     try:
         # Without O_NONBLOCK opening a pipe waits for its writer.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -46,8 +46,8 @@ def _read(path: Path, max_bytes: int) -> tuple[bytes, int]:
         mode = os.fstat(file).st_mode
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
-        with open(file, "rb", closefd=False) as opened:
-            raw = opened.read(max_bytes + 1)
+        with open(file, "rb", closefd=False) as stream:
+            raw = stream.read(max_bytes + 1)
     finally:
         os.close(file)
     if len(raw) > max_bytes:
@@ -62,8 +62,8 @@ def why_unwritten(error: OSError) -> str:
 
 
 def replace_file(path: Path, raw: bytes) -> None:
-    """Write a file that only its owner can read, in the place of the one that is there. A reader finds either of them
-    whole, also after a crash.
+    """Write a file that only its owner can read, in the place of an earlier one. A reader finds the earlier or the new
+    file whole, also after a crash.
 
     Raises:
         OSError: the file cannot be written; the earlier one stays.
@@ -73,10 +73,10 @@ def replace_file(path: Path, raw: bytes) -> None:
     except ValueError:
         raise OSError(errno.EINVAL, "its name holds a null character") from None
     try:
-        with open(file, "wb") as opened:
-            opened.write(raw)
-            opened.flush()
-            os.fsync(opened.fileno())
+        with open(file, "wb") as stream:
+            stream.write(raw)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(part, path)
     except OSError:
         with suppress(OSError):
@@ -123,9 +123,9 @@ class NewFiles:
         file, part = tempfile.mkstemp(prefix=".export-", suffix=".part", dir=path.parent)
         self._parts[-1] = (path, part)
         try:
-            rest = memoryview(raw)
-            while rest:
-                rest = rest[os.write(file, rest) :]
+            remaining = memoryview(raw)
+            while remaining:
+                remaining = remaining[os.write(file, remaining) :]
             os.fsync(file)
         finally:
             os.close(file)

@@ -79,24 +79,24 @@ def connect(
     )
 
 
-def _check_seconds(at: str, value: float, *, least: float) -> None:
+def _check_seconds(pointer: str, value: float, *, least: float) -> None:
     if not isinstance(value, int | float) or not least <= value <= MAX_LIMIT_S:
         detail = f"it is not a number of seconds from {least:g} to {MAX_LIMIT_S}"
-        raise InvalidInput(Problem(at, "out_of_range", detail, "correct it"))
+        raise InvalidInput(Problem(pointer, "out_of_range", detail, "correct it"))
 
 
 class ApiConnection(BothContexts["ApiClient"]):
     """A client between entering and leaving. It can be entered again after it was left."""
 
     def __init__(self, open_sender: Callable[[], Sender], tenant: str | None, person: str | None) -> None:
-        self._open, self._whose = open_sender, (tenant, person)
+        self._open_sender, self._signer = open_sender, (tenant, person)
         self._sender: Sender | None = None
 
     async def __aenter__(self) -> ApiClient:
         if self._sender is not None:
             raise InvalidInput(Problem("", "open", "this client is open already", "call `connect` again"))
-        self._sender = self._open()
-        return ApiClient(self._sender, *self._whose)
+        self._sender = self._open_sender()
+        return ApiClient(self._sender, *self._signer)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -140,9 +140,9 @@ class ApiClient:
         cursor: str = "",
     ) -> RunListDocument:
         """Return a page of the runs that the caller may see and that fit everything that is stated, newest first."""
-        what = {"state": state, "subject": subject, "decision": decision, "approver": approver, "rule": rule}
-        when = {"began_from": began_from, "began_before": began_before}
-        query = _page(limit, cursor, **what, status=status, **when)
+        filters = {"state": state, "subject": subject, "decision": decision, "approver": approver, "rule": rule}
+        period = {"began_from": began_from, "began_before": began_before}
+        query = _page_query(limit, cursor, **filters, status=status, **period)
         return await self._sender.document(RunListDocument, "GET", "/runs", query=query)
 
     async def run(self, name: str) -> RunDocument:
@@ -170,9 +170,9 @@ class ApiClient:
         return await self._sender.document(TraceDocument, "GET", f"/runs/{named(name)}/spans")
 
     async def stream(self, name: str, *, after: str = "") -> AsyncGenerator[StreamedEvent]:
-        """Yield the events of a run in order, also those that happened before, until it has ended.
+        """Yield the events of a run in order, past and new ones, until the run has ended.
 
-        `after` is the id of the last event that was read. A lost connection is opened again behind the last event, so
+        `after` is the id of the last event that was read. A lost connection is opened again after the last event, so
         there is no gap and no duplicate.
 
         Raises:
@@ -182,13 +182,13 @@ class ApiClient:
         check_event_id(after)
         patience, empty = self._sender.patience(), 0
 
-        def answered() -> None:
+        def renew_patience() -> None:
             nonlocal patience
             patience = self._sender.patience()
 
         while True:
             try:
-                async with aclosing(self._events_after(named(name), after, answered)) as events:
+                async with aclosing(self._events_after(named(name), after, renew_patience)) as events:
                     async for event in events:
                         if event is None:
                             return
@@ -201,10 +201,10 @@ class ApiClient:
                 await patience.wait(error)
 
     async def _events_after(
-        self, name: str, after: str, answered: Callable[[], None]
+        self, name: str, after: str, on_answer: Callable[[], None]
     ) -> AsyncGenerator[StreamedEvent | None]:
-        """Yield the events of one connection, and None at its end if nothing follows in the run. Call `answered` after
-        each event and each keep-alive line: a run can wait longer than a connection lasts.
+        """Yield the events of one connection, and None at its end if nothing follows in the run. Call `on_answer` after
+        each event and each keep-alive line, because a run can wait longer than a connection lasts.
         """
         headers = {"Last-Event-ID": after} if after else {}
         async with self._sender.stream(f"/runs/{name}/events", EVENT_STREAM, headers, SILENCE_S) as answer:
@@ -214,10 +214,10 @@ class ApiClient:
             reader = EventReader()
             async for chunk in answer.aiter_raw():
                 for event in reader.feed(chunk):
-                    answered()
+                    on_answer()
                     yield event
                 if chunk.endswith(b"\n\n"):
-                    answered()
+                    on_answer()
 
     async def wait(self, name: str, *, timeout_s: float | None = None) -> RunDocument:
         """Return a run once it has ended, or after `timeout_s` seconds in the state that it has then."""
@@ -243,7 +243,7 @@ class ApiClient:
         if name not in (run_id, run.request_id):
             raise UnfitAnswer("the server answered with another run than was named; nothing was signed")
         held = {"run": run_id, "request_id": run.request_id}
-        return await self._done(RequestOutcome, "runs/{run}/cancel", {"reason": reason}, held, sign, kid)
+        return await self._do_act(RequestOutcome, "runs/{run}/cancel", {"reason": reason}, held, sign, kid)
 
     async def reask(
         self, question: QuestionDocument, reason: str = "", *, sign: Sign, kid: str | None = None
@@ -258,7 +258,7 @@ class ApiClient:
         """
         question.content()
         held = {"run": question.run_id, "binding_digest": question.binding_digest}
-        return await self._done(RequestOutcome, "runs/{run}/reask", {"reason": reason}, held, sign, kid)
+        return await self._do_act(RequestOutcome, "runs/{run}/reask", {"reason": reason}, held, sign, kid)
 
     async def settle(
         self,
@@ -282,7 +282,7 @@ class ApiClient:
         body: dict[str, Any] = {"happened": happened, "evidence_ref": evidence_ref}
         body |= {"output": dict(output or {}), "mutations": list(mutations)} if happened else {}
         held = {"run": call["run_id"], "call": call}
-        return await self._done(RequestOutcome, SETTLEMENT, body, held, sign, kid)
+        return await self._do_act(RequestOutcome, SETTLEMENT, body, held, sign, kid)
 
     async def act(
         self,
@@ -306,9 +306,9 @@ class ApiClient:
             UnfitAnswer: the server gave something else to sign.
             LostReply: nobody knows whether the act was done.
         """
-        return (await self._done(AnyDocument, route, body, held or {}, sign, kid)).root
+        return (await self._do_act(AnyDocument, route, body, held or {}, sign, kid)).root
 
-    async def _done(
+    async def _do_act(
         self,
         contract: type[ModelT],
         route: str,
@@ -319,13 +319,13 @@ class ApiClient:
     ) -> ModelT:
         """Do an act: check that its statements follow from `body` and `held`, sign each, and send them."""
         path = act_path(route, held)
-        drafted = await self._sender.document(ActDocument, "POST", f"{path}/statement", body=body, repeats=True)
-        stated = drafted.statements
-        said, sent = [one.statement for one in stated], {**held, **body}
-        if fault := acts_disagreement(said, route, sent, self._tenant, self._person):
+        draft = await self._sender.document(ActDocument, "POST", f"{path}/statement", body=body, repeats=True)
+        acts = draft.statements
+        statements, values = [act.statement for act in acts], {**held, **body}
+        if fault := acts_disagreement(statements, route, values, self._tenant, self._person):
             raise UnfitAnswer(f"what the server gives to sign is not what was asked for: {fault}; nothing was signed")
         typ = SETTLEMENT_TYP if route == SETTLEMENT else ACT_TOKEN
-        tokens = [await signed_token(one.signing_inputs, one.statement, typ, sign, kid, int(time())) for one in stated]
+        tokens = [await signed_token(act.signing_inputs, act.statement, typ, sign, kid, int(time())) for act in acts]
         return await self._sender.document(contract, "POST", path, body={**body, "tokens": tokens})
 
     async def read(self, path: str, **query: str | int) -> dict[str, Any]:
@@ -334,7 +334,7 @@ class ApiClient:
 
     async def questions(self, *, role: str | None = None, limit: int = 50, cursor: str = "") -> QuestionPage:
         """Return a page of the open questions to the roles of the caller, newest first."""
-        query = _page(limit, cursor, role=role)
+        query = _page_query(limit, cursor, role=role)
         return await self._sender.document(QuestionPage, "GET", "/approvals", query=query)
 
     async def question(self, name: str) -> QuestionDocument:
@@ -346,9 +346,9 @@ class ApiClient:
 
         The statement was compared with the question. Raises as `answer`, except for errors of the signature.
         """
-        return (await self._stated(question, verdict, reason))[0]
+        return (await self._statement_pair(question, verdict, reason))[0]
 
-    async def _stated(
+    async def _statement_pair(
         self, question: QuestionDocument, verdict: str, reason: str
     ) -> tuple[StatementDocument, dict[str, Any]]:
         """Return the statement from the server, and the equal statement that was made here from the question."""
@@ -359,8 +359,8 @@ class ApiClient:
         if verdict == "approved" and question.void:
             raise ApprovalRefused("approval_void", "the question is void; have it asked again; nothing was signed")
         path = f"/approvals/{named(question.run_id)}/statement"
-        said = await self._sender.document(StatementDocument, "POST", path, body=body, repeats=True)
-        return said, stated_answer(question, said, verdict, reason, self._person)
+        document = await self._sender.document(StatementDocument, "POST", path, body=body, repeats=True)
+        return document, stated_answer(question, document, verdict, reason, self._person)
 
     async def answer(
         self, question: QuestionDocument, verdict: VerdictName, reason: str = "", *, sign: Sign, kid: str | None = None
@@ -377,8 +377,8 @@ class ApiClient:
             UnfitAnswer: a part of the question does not follow from its content, or the server gave something else to
                 sign.
         """
-        said, statement = await self._stated(question, verdict, reason)
-        token = await signed_token(said.statements[0].signing_inputs, statement, APPROVAL_TOKEN, sign, kid)
+        document, statement = await self._statement_pair(question, verdict, reason)
+        token = await signed_token(document.statements[0].signing_inputs, statement, APPROVAL_TOKEN, sign, kid)
         path, body = f"/approvals/{named(question.run_id)}/answer", {"verdict": verdict, "reason": reason}
         return await self._sender.document(AnswerReceipt, "POST", path, body={**body, "tokens": [token]})
 
@@ -403,11 +403,11 @@ class ApiClient:
         body = {"session": session, "message": message, "context": dict(context or {})}
         body |= {name: value for name, value in named_parts.items() if value is not None}
         body |= {} if tools is None else {"tools": list(tools)}
-        found = await self._sender.document(SessionDocument, "POST", "/sessions", body=body, repeats=True)
-        return ClientGate.of_document(found, self._sender)
+        document = await self._sender.document(SessionDocument, "POST", "/sessions", body=body, repeats=True)
+        return ClientGate.of_document(document, self._sender)
 
 
-def _page(limit: int, cursor: str, **only: str | int | None) -> dict[str, str | int]:
+def _page_query(limit: int, cursor: str, **parameters: str | int | None) -> dict[str, str | int]:
     """Return the query of a page, without the parameters that are None and without an empty cursor."""
-    stated: dict[str, str | int] = {name: value for name, value in only.items() if value is not None}
-    return {**stated, "limit": limit, **({"cursor": cursor} if cursor else {})}
+    query: dict[str, str | int] = {name: value for name, value in parameters.items() if value is not None}
+    return {**query, "limit": limit, **({"cursor": cursor} if cursor else {})}

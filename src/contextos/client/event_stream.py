@@ -42,7 +42,7 @@ class EventReader:
     """Turns the bytes of one stream into events."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._after_return = False
         self._id = self._type = ""
         self._data: list[str] = []
@@ -53,18 +53,18 @@ class EventReader:
         if self._after_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         self._after_return = chunk.endswith(b"\r")
-        self._held += chunk
+        self._buffer += chunk
         if b"\n" in chunk or b"\r" in chunk:
-            *lines, rest = _LINE_END.split(bytes(self._held))
-            self._held = bytearray(rest)
+            *lines, rest = _LINE_END.split(bytes(self._buffer))
+            self._buffer = bytearray(rest)
             for line in lines:
-                yield from self._take(line)
-        if len(self._held) + self._size > MAX_EVENT_BYTES:
+                yield from self._take_line(line)
+        if len(self._buffer) + self._size > MAX_EVENT_BYTES:
             raise _too_large()
 
-    def _take(self, line: bytes) -> Iterator[StreamedEvent]:
+    def _take_line(self, line: bytes) -> Iterator[StreamedEvent]:
         if not line:
-            yield from self._whole()
+            yield from self._complete_event()
             return
         try:
             name, _, value = line.decode().partition(":")
@@ -81,15 +81,15 @@ class EventReader:
         elif name == "id":
             self._id = value
 
-    def _whole(self) -> Iterator[StreamedEvent]:
-        said, kind = "\n".join(self._data), self._type
+    def _complete_event(self) -> Iterator[StreamedEvent]:
+        data, kind = "\n".join(self._data), self._type
         self._data, self._size, self._type = [], 0, ""
-        if not said:
+        if not data:
             return
         if not _ID.fullmatch(self._id):
             raise UnfitAnswer("an event of the stream has no id from which a reader could go on")
         try:
-            document = loads(said, max_bytes=MAX_EVENT_BYTES, max_depth=MAX_EVENT_DEPTH, max_nodes=MAX_EVENT_NODES)
+            document = loads(data, max_bytes=MAX_EVENT_BYTES, max_depth=MAX_EVENT_DEPTH, max_nodes=MAX_EVENT_NODES)
         except InvalidInput as error:
             raise UnfitAnswer(f"an event of the stream is not JSON: {error}") from None
         if not isinstance(document, dict):

@@ -40,11 +40,11 @@ MAX_PROBLEM_PARTS: Final = 50
 DEFAULT_RETRY_S: Final = 1
 MAX_RETRY_S: Final = 86_400
 
-_INVALID: Final[Mapping[str, type[InvalidInput]]] = {
-    one.code: one for one in (InvalidInput, MalformedJson, InvalidEnvelope, ConflictingRequest, InvalidArtifact)
+_INVALID_INPUTS: Final[Mapping[str, type[InvalidInput]]] = {
+    kind.code: kind for kind in (InvalidInput, MalformedJson, InvalidEnvelope, ConflictingRequest, InvalidArtifact)
 }
-_PLAIN: Final[Mapping[str, type[ContextOSError]]] = {
-    one.code: one for one in (NotFound, Integrity, SignatureInvalid, UnknownSemantics, LostReply, ContextOSError)
+_MESSAGE_ONLY: Final[Mapping[str, type[ContextOSError]]] = {
+    kind.code: kind for kind in (NotFound, Integrity, SignatureInvalid, UnknownSemantics, LostReply, ContextOSError)
 } | {"defect": ContextOSError}
 """The classes that are made from a sentence alone."""
 
@@ -90,41 +90,41 @@ def refusal_of(status: int, media_type: str, retry_after: str | None, raw: bytes
             return LostReply(f"what is in front of the server answered with {status}, so the outcome is unknown")
         return UnfitAnswer(f"the server answered with {status} and no problem document; check its address")
     try:
-        told = parse(ProblemDocument, raw, max_bytes=MAX_PROBLEM_BYTES)
+        document = parse(ProblemDocument, raw, max_bytes=MAX_PROBLEM_BYTES)
     except InvalidInput as error:
         return UnfitAnswer(f"the server answered with {status} and a problem document that does not fit: {error}")
-    return _error_of(status, told, retry_ms)
+    return _error_from(status, document, retry_ms)
 
 
-def _error_of(status: int, told: ProblemDocument, retry_ms: int) -> ContextOSError:
-    code, detail = _shown(told.code), _shown(told.detail)
+def _error_from(status: int, document: ProblemDocument, retry_ms: int) -> ContextOSError:
+    code, detail = _clean(document.code), _clean(document.detail)
     if status == 429:
         return Overloaded("server", detail, retry_after_ms=retry_ms)
     if status == 503:
         return Unavailable("server", detail, retry_after_ms=retry_ms)
-    if told.code in _INVALID:
-        parts = [
-            Problem(_shown(one.pointer), _shown(one.code), _shown(one.detail), _shown(one.remedy))
-            for one in told.errors[:MAX_PROBLEM_PARTS]
+    if document.code in _INVALID_INPUTS:
+        problems = [
+            Problem(_clean(error.pointer), _clean(error.code), _clean(error.detail), _clean(error.remedy))
+            for error in document.errors[:MAX_PROBLEM_PARTS]
         ]
-        return _INVALID[told.code](*(parts or [Problem("", code, detail)]))
-    if told.code in _PLAIN:
-        return _PLAIN[told.code](detail)
-    if told.code in (Conflict.code, Untimely.code):
+        return _INVALID_INPUTS[document.code](*(problems or [Problem("", code, detail)]))
+    if document.code in _MESSAGE_ONLY:
+        return _MESSAGE_ONLY[document.code](detail)
+    if document.code in (Conflict.code, Untimely.code):
         return Conflict("run", "read it, then send the request again")
-    if told.code in APPROVAL_REASONS and status in (403, 409):
+    if document.code in APPROVAL_REASONS and status in (403, 409):
         return ApprovalRefused(code, detail)
     if status == 500:
         return Integrity(detail)
-    return RequestRefused(status, code, _shown(told.type), _shown(told.title), detail)
+    return RequestRefused(status, code, _clean(document.type), _clean(document.title), detail)
 
 
-def _shown(text: str) -> str:
-    cut = text if len(text) <= MAX_PROBLEM_TEXT_CHARS else text[:MAX_PROBLEM_TEXT_CHARS] + "…"
-    return escape_for_display(cut)
+def _clean(text: str) -> str:
+    shortened = text if len(text) <= MAX_PROBLEM_TEXT_CHARS else text[:MAX_PROBLEM_TEXT_CHARS] + "…"
+    return escape_for_display(shortened)
 
 
-def _retry_ms(stated: str | None) -> int:
+def _retry_ms(header: str | None) -> int:
     """Return `Retry-After` in milliseconds. A date counts as 1 s, because the API sends only seconds."""
-    seconds = int(stated) if stated is not None and stated.isascii() and stated.isdigit() and len(stated) < 8 else None
+    seconds = int(header) if header is not None and header.isascii() and header.isdigit() and len(header) < 8 else None
     return min(DEFAULT_RETRY_S if seconds is None else seconds, MAX_RETRY_S) * 1_000

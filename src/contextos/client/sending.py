@@ -87,19 +87,19 @@ class Sender:
             ContextOSError: the server refused the request, with the class that it raised; or it does not answer
                 (`Unavailable`, `LostReply`); or its answer is not one of the API (`UnfitAnswer`).
         """
-        content = None if body is None else _json(body)
-        stated = {**(headers or {}), **({} if content is None else {"Content-Type": JSON})}
-        safe, limit_s = repeats or method == "GET", self._timeout_s + held_s
+        content = None if body is None else _encode_json(body)
+        fields = {**(headers or {}), **({} if content is None else {"Content-Type": JSON})}
+        is_repeatable, limit_s = repeats or method == "GET", self._timeout_s + held_s
 
-        async def once() -> bytes:
+        async def send_once() -> bytes:
             try:
-                async with timeout(limit_s), self._answer(method, path, content, query, stated, limit_s) as answer:
+                async with timeout(limit_s), self._open_answer(method, path, content, query, fields, limit_s) as answer:
                     _check_media_type(answer, JSON)
-                    return await _read(answer, MAX_API_ANSWER_BYTES)
+                    return await _read_body(answer, MAX_API_ANSWER_BYTES)
             except TimeoutError:
                 raise LostReply(f"no whole answer came within {limit_s:g} s") from None
 
-        return fitting_document(model, await self.again(once) if safe else await once())
+        return fitting_document(model, await self.again(send_once) if is_repeatable else await send_once())
 
     async def again(self, once: Callable[[], Awaitable[bytes]]) -> bytes:
         """Return the result of `once`; repeat it after `Unavailable` and `LostReply` as long as `Patience` allows."""
@@ -121,11 +121,11 @@ class Sender:
         """Open a stream, whose body the caller reads; an answer 204 has no body. Raises as `document`, and `LostReply`
         if the stream does not open within `timeout_s`, or is silent for `silence_s` seconds.
         """
-        async with AsyncExitStack() as opened:
-            asked = self._answer("GET", path, None, None, {**headers, "Accept": media_type}, silence_s)
+        async with AsyncExitStack() as stack:
+            request = self._open_answer("GET", path, None, None, {**headers, "Accept": media_type}, silence_s)
             try:
                 async with timeout(self._timeout_s):
-                    answer = await opened.enter_async_context(asked)
+                    answer = await stack.enter_async_context(request)
             except TimeoutError:
                 raise LostReply(f"no answer came within {self._timeout_s:g} s") from None
             if answer.status_code != 204:
@@ -133,7 +133,7 @@ class Sender:
             yield answer
 
     @asynccontextmanager
-    async def _answer(
+    async def _open_answer(
         self,
         method: str,
         path: str,
@@ -144,12 +144,12 @@ class Sender:
     ) -> AsyncIterator[httpx.Response]:
         """Yield the answer to one request, before its body is read. Raise the error of a status that is not 2xx."""
         token = await self._current_token()
-        stated = {"Accept": f"{JSON}, {PROBLEM_JSON}", **headers}
-        stated |= {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
+        fields = {"Accept": f"{JSON}, {PROBLEM_JSON}", **headers}
+        fields |= {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
         url, limit = self._base + path, httpx.Timeout(limit_s, connect=CONNECT_S)
         try:
             async with self._http.stream(
-                method, url, params=query, content=content, headers=stated, timeout=limit
+                method, url, params=query, content=content, headers=fields, timeout=limit
             ) as answer:
                 if "content-encoding" in answer.headers:
                     raise UnfitAnswer("the server sent a compressed answer, which was not asked for")
@@ -162,8 +162,8 @@ class Sender:
             raise LostReply(f"the connection ended without an answer ({type(error).__name__})") from None
 
     async def _current_token(self) -> str:
-        given = self._token() if callable(self._token) else self._token
-        token = await given if inspect.isawaitable(given) else given
+        value = self._token() if callable(self._token) else self._token
+        token = await value if inspect.isawaitable(value) else value
         if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
             detail = f"the token is not a bearer token: a text without spaces, of at most {MAX_TOKEN_CHARS} characters"
             raise InvalidInput(Problem("/token", "no_token", detail, "give the access token itself"))
@@ -174,7 +174,7 @@ class Patience:
     """Limits the repeats of a request: the waits grow, and their sum is at most `limit_s` seconds."""
 
     def __init__(self, limit_s: float) -> None:
-        self._left_s = limit_s
+        self._remaining_s = limit_s
         self._next_s = FIRST_PAUSE_S
 
     async def wait(self, error: Unavailable | LostReply) -> None:
@@ -182,9 +182,9 @@ class Patience:
         wait_s = self._next_s
         if isinstance(error, Unavailable):
             wait_s = max(wait_s, error.retry_after_ms / 1_000)
-        if wait_s > self._left_s:
+        if wait_s > self._remaining_s:
             raise error if isinstance(error, Unavailable) else Unavailable("server", str(error))
-        self._left_s -= wait_s
+        self._remaining_s -= wait_s
         self._next_s = min(2 * self._next_s, MAX_PAUSE_S)
         # Up to 250 ms more, so that clients that failed together do not come back together.
         await sleep(wait_s + secrets.randbelow(250) / 1_000)
@@ -205,8 +205,8 @@ def fitting_document(model: type[ModelT], value: Any) -> ModelT:
     except MalformedJson as error:
         raise UnfitAnswer(f"the answer of the server is not JSON: {error}") from None
     except ValidationError as error:
-        first = problems_of(error)[0]
-        detail = f"the answer of the server is not a `{model.__name__}` (at `{first.pointer[:200]}`: {first.code})"
+        problem = problems_of(error)[0]
+        detail = f"the answer of the server is not a `{model.__name__}` (at `{problem.pointer[:200]}`: {problem.code})"
         raise UnfitAnswer(f"{detail}; use the version of `contextos` that the server has") from None
 
 
@@ -224,28 +224,28 @@ def checked_url(url: str) -> str:
     Raises:
         InvalidInput: `url` is neither an `https://` URL of a server nor an `http://` URL of this machine.
     """
-    parts = urlsplit(url) if isinstance(url, str) and url.isascii() and url.isprintable() else urlsplit("")
+    address = urlsplit(url) if isinstance(url, str) and url.isascii() and url.isprintable() else urlsplit("")
     try:
-        host, _ = parts.hostname or "", parts.port
+        host, _ = address.hostname or "", address.port
     except ValueError:
         host = ""
-    if not host or parts.query or parts.fragment or "@" in parts.netloc or "\\" in url:
+    if not host or address.query or address.fragment or "@" in address.netloc or "\\" in url:
         detail = "this is not an address of a server"
         raise InvalidInput(Problem("/url", "bad_url", detail, "give it like `https://contextos.acme.example`"))
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_here(host)):
+    if address.scheme != "https" and not (address.scheme == "http" and _is_loopback(host)):
         detail = "the token would be sent without TLS"
         raise InvalidInput(Problem("/url", "no_tls", detail, "use `https://`; `http://` is for this machine alone"))
     return url.rstrip("/").removesuffix("/v1")
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _json(body: Mapping[str, Any]) -> bytes:
+def _encode_json(body: Mapping[str, Any]) -> bytes:
     try:
         return canonical(dict(body))
     except (MalformedJson, RecursionError) as error:
@@ -253,8 +253,8 @@ def _json(body: Mapping[str, Any]) -> bytes:
 
 
 def _media_type(answer: httpx.Response) -> str:
-    stated: str = answer.headers.get("content-type", "")
-    return stated.partition(";")[0].strip().lower()
+    header: str = answer.headers.get("content-type", "")
+    return header.partition(";")[0].strip().lower()
 
 
 def _check_media_type(answer: httpx.Response, expected: str) -> None:
@@ -267,14 +267,14 @@ async def _refusal(answer: httpx.Response) -> ContextOSError:
         detail = f"the server answered with the redirect {answer.status_code}, which is not followed"
         return UnfitAnswer(f"{detail}; give the address of the API itself")
     kind = _media_type(answer)
-    raw = await _read(answer, MAX_PROBLEM_BYTES) if kind == PROBLEM_JSON else b""
+    raw = await _read_body(answer, MAX_PROBLEM_BYTES) if kind == PROBLEM_JSON else b""
     return refusal_of(answer.status_code, kind, answer.headers.get("retry-after"), raw)
 
 
-async def _read(answer: httpx.Response, most: int) -> bytes:
-    read = bytearray()
+async def _read_body(answer: httpx.Response, max_bytes: int) -> bytes:
+    content = bytearray()
     async for chunk in answer.aiter_raw():
-        read += chunk
-        if len(read) > most:
-            raise UnfitAnswer(f"the answer of the server has more than {most} bytes")
-    return bytes(read)
+        content += chunk
+        if len(content) > max_bytes:
+            raise UnfitAnswer(f"the answer of the server has more than {max_bytes} bytes")
+    return bytes(content)

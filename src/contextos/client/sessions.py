@@ -25,7 +25,7 @@ class ClientGate:
     session: str
     run_id: str
     tools: tuple[str, ...]
-    _described: Mapping[str, ToolDocument] = field(repr=False)
+    _descriptions: Mapping[str, ToolDocument] = field(repr=False)
     _sender: Sender = field(repr=False)
 
     @classmethod
@@ -35,7 +35,7 @@ class ClientGate:
 
     def described_tools(self) -> Mapping[str, ToolDocument]:
         """Return the descriptions of the tools that a model reads, by tool id."""
-        return self._described
+        return self._descriptions
 
     async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str, wait_s: int = 0) -> CallAnswer:
         """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call.
@@ -48,24 +48,24 @@ class ClientGate:
             Unavailable: no answer came; make the same call again.
         """
         try:
-            tool, checked = checked_call(name, args, call_id)
+            tool, checked_args = checked_call(name, args, call_id)
         except InvalidInput as fault:
-            asked = refused_call(name, fault)
-            answer = await self.call(asked["tool"], asked["args"], call_id=f"refused_{uuid4().hex}", wait_s=wait_s)
+            record = refused_call(name, fault)
+            answer = await self.call(record["tool"], record["args"], call_id=f"refused_{uuid4().hex}", wait_s=wait_s)
             if isinstance(answer, Waiting):
                 return replace(answer, call_id=call_id)
             raise
-        held = min(max(wait_s, 0), MAX_HELD_S)
-        found = await self._sender.document(
+        hold_s = min(max(wait_s, 0), MAX_HELD_S)
+        document = await self._sender.document(
             CallDocument,
             "POST",
             f"/sessions/{named(self.session)}/calls",
-            body={"call_id": call_id, "tool": tool, "args": checked},
-            headers={"Prefer": f"wait={held}"} if held else None,
+            body={"call_id": call_id, "tool": tool, "args": checked_args},
+            headers={"Prefer": f"wait={hold_s}"} if hold_s else None,
             repeats=True,
-            held_s=held,
+            held_s=hold_s,
         )
-        return answer_of(found)
+        return answer_of(document)
 
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RequestOutcome:
         """End the session with the agent's outcome, and return its run with the record.
@@ -90,7 +90,8 @@ def answer_of(found: CallDocument) -> CallAnswer:
         return Waiting(found.call_id, found.waits_for or "engine", found.about or found.call_id, found.question or {})
     if found.status == "refused":
         reasons = [
-            Reason(one.code, one.detail, one.remedy, tuple(one.facts), tuple(one.because)) for one in found.reasons
+            Reason(reason.code, reason.detail, reason.remedy, tuple(reason.facts), tuple(reason.because))
+            for reason in found.reasons
         ]
         return Refused(found.call_id, tuple(reasons), found.ended)
     if found.status == "failed" and found.error is None:

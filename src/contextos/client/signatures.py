@@ -50,20 +50,20 @@ async def signed_token(
     if kid is None and len(inputs) == 1:
         [kid] = inputs
     if kid is None or kid not in inputs:
-        listed = ", ".join(f"`{one[:80]}`" for one in sorted(inputs)[:8])
-        raise InvalidInput(Problem("/kid", "unknown_key", f"your keys are {listed}", "name the one that `sign` uses"))
-    when = {} if signed_at_s is None else {"iat": signed_at_s}
-    header, payload = {"alg": "Ed25519", "kid": kid, "typ": typ, **when}, _segment(statement)
-    said = f"{_segment(header)}.{payload}"
-    shown, _, shown_payload = inputs[kid].partition(".")
+        choices = ", ".join(f"`{name[:80]}`" for name in sorted(inputs)[:8])
+        raise InvalidInput(Problem("/kid", "unknown_key", f"your keys are {choices}", "name the one that `sign` uses"))
+    iat = {} if signed_at_s is None else {"iat": signed_at_s}
+    header, payload = {"alg": "Ed25519", "kid": kid, "typ": typ, **iat}, _segment(statement)
+    signing_input = f"{_segment(header)}.{payload}"
+    server_header, _, server_payload = inputs[kid].partition(".")
     # The time in the header is the signer's; only without one are the headers the same.
-    if shown_payload != payload or (signed_at_s is None and shown != _segment(header)):
+    if server_payload != payload or (signed_at_s is None and server_header != _segment(header)):
         raise UnfitAnswer("what the server gives to sign is not the statement that it shows; nothing was signed")
-    made = sign(said.encode())
-    signature = await made if inspect.isawaitable(made) else made
+    result = sign(signing_input.encode())
+    signature = await result if inspect.isawaitable(result) else result
     if not isinstance(signature, bytes) or len(signature) != ED25519_BYTES:
         raise InvalidInput(Problem("/sign", "no_signature", "`sign` returned no Ed25519 signature", "return 64 bytes"))
-    return f"{said}.{_base64url(signature)}"
+    return f"{signing_input}.{_base64url(signature)}"
 
 
 def stated_answer(
@@ -79,21 +79,21 @@ def stated_answer(
     """
     if len(said.statements) != 1:
         raise UnfitAnswer("the server gives not exactly one statement of the answer; nothing was signed")
-    shown = said.statements[0].statement
-    approver = shown.get("approver") if person is None else person
+    server_statement = said.statements[0].statement
+    approver = server_statement.get("approver") if person is None else person
     content = question.content()
-    made = approval_statement(content, str(approver), verdict, reason)
-    check_statement(shown, made)
-    challenge = _base64url(bytes.fromhex(content_address(made).removeprefix("sha256:")))
-    derived = {
+    statement = approval_statement(content, str(approver), verdict, reason)
+    check_statement(server_statement, statement)
+    challenge = _base64url(bytes.fromhex(content_address(statement).removeprefix("sha256:")))
+    checks = {
         "text": said.text == signed_text(content, str(approver), verdict, reason),
-        "nonce": said.nonce == content_address(made),
-        "passkeys": all(one.challenge == challenge for one in said.passkeys.values()),
+        "nonce": said.nonce == content_address(statement),
+        "passkeys": all(passkey.challenge == challenge for passkey in said.passkeys.values()),
     }
-    for name, follows in derived.items():
-        if not follows:
+    for name, is_equal in checks.items():
+        if not is_equal:
             raise UnfitAnswer(f"`{name}` of the server is not that of the statement; nothing was signed")
-    return made
+    return statement
 
 
 def act_path(route: str, held: Mapping[str, Any]) -> str:
@@ -102,8 +102,8 @@ def act_path(route: str, held: Mapping[str, Any]) -> str:
         raise InvalidInput(Problem("/route", "no_act", f"`{route[:80]}` is not a route of acts", ", ".join(ACT_ROUTES)))
     try:
         return "/" + route.format_map({name: quote(str(value), safe="") for name, value in _parameters(held).items()})
-    except KeyError as missing:
-        detail = f"the route has the parameter {missing}"
+    except KeyError as error:
+        detail = f"the route has the parameter {error}"
         raise InvalidInput(Problem("/held", "missing", detail, "name it in `held`")) from None
 
 

@@ -53,19 +53,19 @@ class EndedRunEntries:
 
     def of(self, *kinds: str) -> Iterator[Logged]:
         """Yield the entries of these kinds whose body was not erased, in order."""
-        begins = self.log[0].seq
-        return (entry for entry in self.account.of(*kinds) if entry.seq >= begins and entry.body is not None)
+        start_seq = self.log[0].seq
+        return (entry for entry in self.account.of(*kinds) if entry.seq >= start_seq and entry.body is not None)
 
     def first(self, kind: str) -> Mapping[str, Any]:
         """Return the body of the first entry of a kind, else of the last one before this part, else an empty one."""
-        before = (one for one in reversed(self.account.of(kind)) if not one.key and one.seq < self.log[0].seq)
-        body: Mapping[str, Any] | None = next((entry.body for entry in (*self.of(kind), *before)), None)
+        earlier = (entry for entry in reversed(self.account.of(kind)) if not entry.key and entry.seq < self.log[0].seq)
+        body: Mapping[str, Any] | None = next((entry.body for entry in (*self.of(kind), *earlier)), None)
         return body or {}
 
     @property
     def record(self) -> Mapping[str, Any]:
         """Return the final record, or an empty one."""
-        return next((one.body for one in self.of("record.revised") if one.key == "final"), {})
+        return next((entry.body for entry in self.of("record.revised") if entry.key == "final"), {})
 
     @property
     def end(self) -> str:
@@ -85,13 +85,13 @@ def ended_run(tenant_id: str, account: RunAccount) -> EndedRunEntries:
     if log[0].body is None:
         raise Integrity(f"the request of `{account.run_id}` was erased, and with it its trace")
     ends = account.of("run.ended")
-    begins = ends[-2].seq if len(ends) > 1 else 0
-    records = [one.body for one in account.of("record.revised") if one.key == "final" and one.seq <= begins]
+    start_seq = ends[-2].seq if len(ends) > 1 else 0
+    records = [entry.body for entry in account.of("record.revised") if entry.key == "final" and entry.seq <= start_seq]
     return EndedRunEntries(
         tenant_id=tenant_id,
         account=account,
         trace=TraceContext.model_validate(log[0].body["request"]["trace"]),
-        log=[one for one in log if one.seq > begins],
+        log=[entry for entry in log if entry.seq > start_seq],
         segment=len(ends) - 1,
         spent_before=(records[-1] or {}).get("budget_usage", {}) if records else {},
     )
@@ -104,9 +104,9 @@ def ended_parts(entries: Sequence[Entry]) -> Iterator[EndedRunEntries]:
         Integrity: the body of its request was erased.
     """
     log = logged(entries)
-    for at, entry in enumerate(log, 1):
+    for length, entry in enumerate(log, 1):
         if entry.kind == "run.ended":
-            yield ended_run(entries[0].tenant, account_of(entries[0].run, log[:at]))
+            yield ended_run(entries[0].tenant, account_of(entries[0].run, log[:length]))
 
 
 def identifiers(found: Mapping[str, Any]) -> dict[str, Value]:
@@ -115,23 +115,23 @@ def identifiers(found: Mapping[str, Any]) -> dict[str, Value]:
     >>> identifiers({"tool": "adp_orders.lookup", "why": "he said so", "none": None, "count": 3})
     {'tool': 'adp_orders.lookup', 'count': 3}
     """
-    kept: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     for name, value in found.items():
         if isinstance(value, str):
             if _IDENTIFIER.fullmatch(value):
-                kept[name] = value
+                attributes[name] = value
         elif isinstance(value, list | tuple):
-            if texts := tuple(one for one in value if isinstance(one, str) and _IDENTIFIER.fullmatch(one)):
-                kept[name] = texts
+            if texts := tuple(text for text in value if isinstance(text, str) and _IDENTIFIER.fullmatch(text)):
+                attributes[name] = texts
         elif isinstance(value, bool | int | float):
-            kept[name] = value
-    return kept
+            attributes[name] = value
+    return attributes
 
 
 def error_type(code: Any) -> str:
-    """Return a code of a failed call from a closed set: those of the runtime, `http_<status>`, or `tool_error`.
+    """Return `code` if it is a failure code of the runtime or `http_<status>`, else `tool_error`.
 
-    An adapter chooses its own codes freely, so such a code could hold anything.
+    An adapter chooses its own codes freely, so any other code could hold anything.
     """
-    known = isinstance(code, str) and (code in _FAILURES or _HTTP_ERROR.fullmatch(code))
-    return str(code) if known else "tool_error"
+    is_known = isinstance(code, str) and (code in _FAILURES or _HTTP_ERROR.fullmatch(code))
+    return str(code) if is_known else "tool_error"

@@ -44,27 +44,27 @@ class Event:
 
 def run_events(run: EndedRunEntries) -> Iterator[Event]:
     """Yield the events of a run in the order of its entries. Passed scores and ends that are fine are left out."""
-    always = {"contextos.run_id": run.run_id, "contextos.tenant_id": run.tenant_id}
+    common = {"contextos.run_id": run.run_id, "contextos.tenant_id": run.tenant_id}
     void = run.account.void_answers()
     for entry in run.log:
         if entry.kind == "run.scored" and entry.body is not None:
-            scored = span_id(run, "run")
-            for axis in (one for one in AXES if entry.body[one]["status"] != "pass"):
-                found = genai.evaluation(axis, entry.body[axis]["score"], entry.body[axis]["status"])
-                yield Event(genai.EVALUATION_EVENT, entry.at_us, "warn", scored, {**found, **always})
+            run_span_id = span_id(run, "run")
+            for axis in (axis for axis in AXES if entry.body[axis]["status"] != "pass"):
+                result = genai.evaluation(axis, entry.body[axis]["score"], entry.body[axis]["status"])
+                yield Event(genai.EVALUATION_EVENT, entry.at_us, "warn", run_span_id, {**result, **common})
         elif entry.kind in ("context.compiled", "tool.returned"):
-            if removed := _redaction(entry):
-                attributes = identifiers(always | removed)
-                yield Event(REDACTION_EVENT, entry.at_us, "info", _span_of(run, entry), attributes)
+            if redaction := _redaction_attributes(entry):
+                attributes = identifiers(common | redaction)
+                yield Event(REDACTION_EVENT, entry.at_us, "info", _span_id_of(run, entry), attributes)
         else:
             row = KINDS[entry.kind]
             severity = row.severity if row.graded is None or entry.body is None else row.graded(entry.body)
             if severity is not None:
-                attributes = identifiers(always | _noted(entry, void))
-                yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_of(run, entry), attributes)
+                attributes = identifiers(common | _noted_attributes(entry, void))
+                yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_id_of(run, entry), attributes)
 
 
-def _span_of(run: EndedRunEntries, entry: Logged) -> str:
+def _span_id_of(run: EndedRunEntries, entry: Logged) -> str:
     if entry.kind in ("tool.refused", "tool.returned") and entry.body is not None:
         return call_span_id(entry.body["envelope"]["tool_call_id"])
     if entry.kind in ("model.answered", "model.judged"):
@@ -74,7 +74,7 @@ def _span_of(run: EndedRunEntries, entry: Logged) -> str:
     return span_id(run, component if component in ALWAYS else "run")
 
 
-def _redaction(entry: Logged) -> dict[str, Any]:
+def _redaction_attributes(entry: Logged) -> dict[str, Any]:
     """Return the redactions before an entry was recorded: how many, of which kinds, and by which rules; never where."""
     body = entry.body or {}
     if entry.kind == "tool.returned":
@@ -82,21 +82,21 @@ def _redaction(entry: Logged) -> dict[str, Any]:
         if not envelope.get("metadata", {}).get("redaction_applied"):
             return {}
         return {genai.TOOL_NAME: envelope["capability_id"], genai.TOOL_CALL_ID: envelope["tool_call_id"]}
-    found = body.get("manifests", {}).get("redactions", ())
-    kinds = {kind for one in found for kind in one["kinds"]} & _REDACTED
+    redactions = body.get("manifests", {}).get("redactions", ())
+    kinds = {kind for redaction in redactions for kind in redaction["kinds"]} & _REDACTED
     if not kinds:
         return {}
-    rules = sorted({rule for one in found for rule in one["rules"]})
+    rules = sorted({rule for redaction in redactions for rule in redaction["rules"]})
     names = {"contextos.redaction.kinds": sorted(kinds), "contextos.redaction.rules": rules}
-    return {"contextos.redaction.places": len(found), **names}
+    return {"contextos.redaction.places": len(redactions), **names}
 
 
-def _noted(entry: Logged, void: Container[int]) -> dict[str, Any]:
+def _noted_attributes(entry: Logged, void: Container[int]) -> dict[str, Any]:
     """Return the ids and names of an entry, by attribute. Reasons, arguments and what was shown are left out."""
-    tell = KINDS[entry.kind].noted
-    if tell is None or entry.body is None:
+    select = KINDS[entry.kind].noted
+    if select is None or entry.body is None:
         return {}
-    noted = {_NAMES.get(name, f"contextos.{name}"): value for name, value in tell(entry.body).items()}
-    if genai.ERROR_TYPE in noted:
-        noted[genai.ERROR_TYPE] = error_type(noted[genai.ERROR_TYPE])
-    return noted | ({"contextos.verdict": "void"} if entry.seq in void else {})
+    attributes = {_NAMES.get(name, f"contextos.{name}"): value for name, value in select(entry.body).items()}
+    if genai.ERROR_TYPE in attributes:
+        attributes[genai.ERROR_TYPE] = error_type(attributes[genai.ERROR_TYPE])
+    return attributes | ({"contextos.verdict": "void"} if entry.seq in void else {})

@@ -66,7 +66,7 @@ FLUSH_DELAY_S: Final = 1.0
 _LOG: Final = logging.getLogger("contextos.telemetry")
 _SEVERITIES: Final = {"info": SeverityNumber.INFO, "warn": SeverityNumber.WARN, "error": SeverityNumber.ERROR}
 _UNSET, _ERROR = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
-_RECORDED: Final = TraceFlags(TraceFlags.SAMPLED)
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,11 @@ class Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
-        for family in (each for registry in self._registries for each in registry.collect()):
-            samples = [each for each in family.samples if self._tenant in (None, each.labels.get(TENANT_LABEL))]
+        for family in (family for registry in self._registries for family in registry.collect()):
+            samples = [sample for sample in family.samples if self._tenant in (None, sample.labels.get(TENANT_LABEL))]
             if samples or self._tenant is None:
-                united = Metric(family.name, family.documentation, family.type, family.unit)
-                families.setdefault(family.name, united).samples += samples
+                merged = Metric(family.name, family.documentation, family.type, family.unit)
+                families.setdefault(family.name, merged).samples += samples
         yield from families.values()
 
 
@@ -160,12 +160,12 @@ class Telemetry:
             interval_ms = exporters.metrics_interval_s * 1_000
             readers.append(PeriodicExportingMetricReader(exporters.metrics, export_interval_millis=interval_ms))
         self._meters = MeterProvider(readers, self._resource, shutdown_on_exit=False)
-        self._record = self._instruments(version)
+        self._recorders = self._make_recorders(version)
         self._queue: deque[tuple[str, RunAccount]] = deque()
         self._dropped: Counter[str] = Counter()
-        self._filled, self._due, self._lock = Event(), Event(), Lock()
+        self._has_runs, self._batch_ready, self._lock = Event(), Event(), Lock()
         self._is_closed = False
-        self._thread = Thread(target=self._work, name="contextos-telemetry", daemon=True)
+        self._thread = Thread(target=self._export_loop, name="contextos-telemetry", daemon=True)
         self._thread.start()
 
     def run_ended(self, tenant_id: str, account: RunAccount) -> None:
@@ -175,16 +175,16 @@ class Telemetry:
             return
         self._queue.append((tenant_id, account))
         if len(self._queue) >= BATCH_RUNS:
-            self._due.set()
-        self._filled.set()
+            self._batch_ready.set()
+        self._has_runs.set()
 
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
         """Count one replay of a run, and whether it was equal to the record."""
-        self._measure(replay_measurement(tenant_id, equal=equal))
+        self._record_measurement(replay_measurement(tenant_id, equal=equal))
 
     def prometheus_text(self, tenant_id: str | None = None) -> bytes:
-        """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route. With `tenant_id` only
-        those that name this tenant.
+        """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route. With `tenant_id`, return
+        only the metrics of this tenant.
 
         Does not wait: runs that ended within the last second, or during an export that still goes on, can be missing.
         """
@@ -193,22 +193,22 @@ class Telemetry:
     def flush(self) -> None:
         """Read and export the runs that are queued. Takes at most the time limit of the exporters for each batch."""
         with self._lock:
-            self._filled.clear()
-            self._due.clear()
+            self._has_runs.clear()
+            self._batch_ready.clear()
             while batch := [self._queue.popleft() for _ in range(min(BATCH_RUNS, len(self._queue)))]:
                 self._export(batch)
             dropped, self._dropped = self._dropped, Counter()
             for tenant_id, count in dropped.items():
                 _LOG.warning("telemetry dropped", extra={"tenant": tenant_id, "runs": count})
-                self._measure(dropped_measurement(tenant_id, count))
+                self._record_measurement(dropped_measurement(tenant_id, count))
 
     def close(self) -> None:
         """Export what is queued, as long as the time limit of the exporters allows, and end every thread."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._filled.set()
-        self._due.set()
+        self._has_runs.set()
+        self._batch_ready.set()
         self._thread.join()
         self.flush()
         with ExitStack() as closing:
@@ -217,63 +217,63 @@ class Telemetry:
                 closing.callback(self._exporters.events.shutdown)
                 closing.callback(self._exporters.spans.shutdown)
 
-    def _work(self) -> None:
+    def _export_loop(self) -> None:
         while not self._is_closed:
-            self._filled.wait()
-            self._due.wait(FLUSH_DELAY_S)
+            self._has_runs.wait()
+            self._batch_ready.wait(FLUSH_DELAY_S)
             self.flush()
 
     def _export(self, batch: Sequence[tuple[str, RunAccount]]) -> None:
         spans: list[ReadableSpan] = []
         events: list[ReadableLogRecord] = []
-        measured: list[Measurement] = []
+        measurements: list[Measurement] = []
         for tenant_id, account in batch:
-            with _Logged(account.run_id):
+            with _LogErrors(account.run_id):
                 run = ended_run(tenant_id, account)
-                measured += run_measurements(run)
+                measurements += run_measurements(run)
                 if self._exporters is not None and self._is_kept(run):
-                    spans += [self._readable(span) for span in run_spans(run)]
+                    spans += [self._readable_span(span) for span in run_spans(run)]
                     events += [self._log_record(run, event) for event in run_events(run)]
-        for one in add_up(measured):
-            self._measure(one)
+        for measurement in add_up(measurements):
+            self._record_measurement(measurement)
         if self._exporters is not None and spans:
-            with _Logged(""):
-                sent = self._exporters.spans.export(spans) is SpanExportResult.SUCCESS
+            with _LogErrors(""):
+                is_exported = self._exporters.spans.export(spans) is SpanExportResult.SUCCESS
                 if events and self._exporters.events.export(events) is not LogRecordExportResult.SUCCESS:
-                    sent = False
-                if not sent:
+                    is_exported = False
+                if not is_exported:
                     _LOG.warning("telemetry export failed", extra={"runs": len(batch)})
 
     def _is_kept(self, run: EndedRunEntries) -> bool:
         if is_always_kept(run):
             return True
         # A caller can choose the trace id, but not the id of a run.
-        drawn = int(sha256(run.run_id.encode()).hexdigest()[:32], 16)
-        return self._sampler.should_sample(None, drawn, "").decision is Decision.RECORD_AND_SAMPLE
+        sample_id = int(sha256(run.run_id.encode()).hexdigest()[:32], 16)
+        return self._sampler.should_sample(None, sample_id, "").decision is Decision.RECORD_AND_SAMPLE
 
-    def _instruments(self, version: str) -> dict[str, Any]:
+    def _make_recorders(self, version: str) -> dict[str, Any]:
         meter = self._meters.get_meter(INSTRUMENTATION_SCOPE, version)
-        found: dict[str, Any] = {}
-        for name, one in INSTRUMENTS.items():
-            if one.kind == "counter":
-                found[name] = meter.create_counter(name, one.unit, one.description).add
+        recorders: dict[str, Any] = {}
+        for name, instrument in INSTRUMENTS.items():
+            if instrument.kind == "counter":
+                recorders[name] = meter.create_counter(name, instrument.unit, instrument.description).add
             else:
-                bounds = [float(bound) for bound in one.bounds]
+                bounds = [float(bound) for bound in instrument.bounds]
                 make = partial(meter.create_histogram, explicit_bucket_boundaries_advisory=bounds)
-                found[name] = make(name, one.unit, one.description).record
-        return found
+                recorders[name] = make(name, instrument.unit, instrument.description).record
+        return recorders
 
-    def _measure(self, one: Measurement) -> None:
-        self._record[one.name](one.value, one.attributes)
+    def _record_measurement(self, measurement: Measurement) -> None:
+        self._recorders[measurement.name](measurement.value, measurement.attributes)
 
-    def _readable(self, span: Span) -> ReadableSpan:
+    def _readable_span(self, span: Span) -> ReadableSpan:
         trace_id = int(span.trace_id, 16)
         parent = None
         if span.parent_id is not None:
-            parent = SpanContext(trace_id, int(span.parent_id, 16), span.remote_parent, _RECORDED)
+            parent = SpanContext(trace_id, int(span.parent_id, 16), span.remote_parent, _SAMPLED)
         return ReadableSpan(
             name=span.name,
-            context=SpanContext(trace_id, int(span.span_id, 16), is_remote=False, trace_flags=_RECORDED),
+            context=SpanContext(trace_id, int(span.span_id, 16), is_remote=False, trace_flags=_SAMPLED),
             parent=parent,
             resource=self._resource,
             attributes=span.attributes,
@@ -297,7 +297,7 @@ class Telemetry:
             event_name=event.name,
         )
         record.trace_id, record.span_id = int(run.trace.trace_id, 16), int(event.span_id, 16)
-        record.trace_flags = _RECORDED
+        record.trace_flags = _SAMPLED
         return ReadableLogRecord(record, self._resource, self._scope)
 
 
@@ -308,7 +308,7 @@ class _ProcessResource(Resource):
         return id(self)
 
 
-class _Logged(AbstractContextManager[None]):
+class _LogErrors(AbstractContextManager[None]):
     """Logs what is raised inside. Telemetry comes after the fact, so no fault of it may change what happened."""
 
     def __init__(self, run_id: str) -> None:

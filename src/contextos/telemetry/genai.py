@@ -88,8 +88,8 @@ def token_usage(counts: Mapping[str, int]) -> dict[str, int]:
     >>> token_usage({"input": 10, "cached_input": 90, "output": 5})[INPUT_TOKENS]
     100
     """
-    stated = {name: [counts[kind] for kind in kinds if kind in counts] for name, kinds in _TOKENS.items()}
-    return {name: sum(parts) for name, parts in stated.items() if parts}
+    counts_by_name = {name: [counts[kind] for kind in kinds if kind in counts] for name, kinds in _TOKENS.items()}
+    return {name: sum(values) for name, values in counts_by_name.items() if values}
 
 
 def evaluation(axis: str, score: float, label: str) -> dict[str, str | float]:

@@ -57,7 +57,7 @@ def error_fields(error: BaseException) -> dict[str, Any]:
     The traceback names the class and the frames of the exception, then those of its causes. It holds no message, no
     source line and no value of a variable, and is the same for an exception that overrides its own attributes.
     """
-    return {"error": _class_name(error), "traceback": list(_described(error, []))}
+    return {"error": _class_name(error), "traceback": list(_traceback_lines(error, []))}
 
 
 def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> logging.Handler:
@@ -65,11 +65,11 @@ def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> l
 
     Replaces what an earlier call configured. Returns the handler.
     """
-    handler = _Edge(stream)
+    handler = _LogStream(stream)
     handler.setFormatter(JsonLinesFormatter() if as_json else ConsoleFormatter())
     logger = logging.getLogger(ROOT)
-    for earlier in [one for one in logger.handlers if isinstance(one, _Edge)]:
-        logger.removeHandler(earlier)
+    for old_handler in [other for other in logger.handlers if isinstance(other, _LogStream)]:
+        logger.removeHandler(old_handler)
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
@@ -82,20 +82,20 @@ def configure_if_debugging(*, serves: bool = False) -> None:
     `CONTEXTOS_DEBUG`, write warnings, because the callers of a server cannot see the reasons of its refusals.
     """
     debugs = bool(os.environ.get("CONTEXTOS_DEBUG"))
-    configured = [*logging.getLogger(ROOT).handlers, *([] if debugs else logging.getLogger().handlers)]
+    handlers = [*logging.getLogger(ROOT).handlers, *([] if debugs else logging.getLogger().handlers)]
     # A library's `NullHandler` configures nothing.
-    if (debugs or serves) and all(isinstance(one, logging.NullHandler) for one in configured):
+    if (debugs or serves) and all(isinstance(handler, logging.NullHandler) for handler in handlers):
         configure(sys.stderr, level=logging.DEBUG if debugs else logging.WARNING, as_json=not sys.stderr.isatty())
 
 
 class JsonLinesFormatter(logging.Formatter):
     """Format a log record as one line of ASCII JSON.
 
-    The line has `time` (UTC), `level`, `logger` and `message`, and those of `FIELDS` that the record carries.
+    The line has `time` (UTC), `level`, `logger` and `message`, and the fields of `FIELDS` that the record carries.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(_document(record))
+        return json.dumps(_record_document(record))
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -105,88 +105,88 @@ class ConsoleFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        document = _document(record)
+        document = _record_document(record)
         time, level, logger, message = (document.pop(name) for name in ("time", "level", "logger", "message"))
         frames = document.pop("traceback", [])
         fields = " ".join(f"{name}={displayed(value)}" for name, value in document.items())
-        first = f"{time} {level:<7} {logger}: {displayed(message)}"
-        return "\n".join([f"{first}  {fields}".rstrip(), *(f"    {displayed(line)}" for line in frames)])
+        headline = f"{time} {level:<7} {logger}: {displayed(message)}"
+        return "\n".join([f"{headline}  {fields}".rstrip(), *(f"    {displayed(line)}" for line in frames)])
 
 
-class _Edge(logging.StreamHandler[TextIO]):
-    """The handler of `configure`, which differs by its class from those of an embedding application."""
+class _LogStream(logging.StreamHandler[TextIO]):
+    """The handler of `configure`. Its class distinguishes it from the handlers of an embedding application."""
 
 
-def _document(record: logging.LogRecord) -> dict[str, Any]:
-    given = _of_the_run(getattr(record, "run", None)) | vars(record)
-    fields = {name: given[name] for name in FIELDS if given.get(name) is not None}
+def _record_document(record: logging.LogRecord) -> dict[str, Any]:
+    values = _run_fields(getattr(record, "run", None)) | vars(record)
+    fields = {name: values[name] for name in FIELDS if values.get(name) is not None}
     if record.exc_info and (error := record.exc_info[1]) is not None:
         fields |= error_fields(error)
     document: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname,
         "logger": record.name,
-        "message": _redacted(record.getMessage()),
+        "message": _redact_text(record.getMessage()),
     }
-    return document | {name: _plain(value) for name, value in fields.items()}
+    return document | {name: _plain_value(value) for name, value in fields.items()}
 
 
-def _of_the_run(run: object) -> dict[str, str]:
+def _run_fields(run: object) -> dict[str, str]:
     """Return the run that the current task drives, and its trace; a run that it drove before only if `run` names it."""
-    driven = LOGGED_RUN.get()
-    if driven is None or not (run == driven.run_id or (run is None and driven.is_driven)):
+    current = LOGGED_RUN.get()
+    if current is None or not (run == current.run_id or (run is None and current.is_driven)):
         return {}
-    return {"run": driven.run_id, "trace": driven.trace_id}
+    return {"run": current.run_id, "trace": current.trace_id}
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_redacted(str(one)) for one in value]
-    return value if isinstance(value, bool | int | float) else _redacted(str(value))
+        return [_redact_text(str(item)) for item in value]
+    return value if isinstance(value, bool | int | float) else _redact_text(str(value))
 
 
-def _redacted(text: str) -> str:
+def _redact_text(text: str) -> str:
     # Cut after redaction, so that no part of a secret is left before the cut.
     clean, _ = redact(text[:MAX_REDACTED_CHARS].encode(errors="replace").decode(), list(REDACTION_TARGETS))
     assert isinstance(clean, str), "a text is redacted to a text"
     return clean[:MAX_FIELD_CHARS]
 
 
-def _described(error: BaseException, seen: list[BaseException]) -> Iterator[str]:
+def _traceback_lines(error: BaseException, seen: list[BaseException]) -> Iterator[str]:
     """Yield lines for the exception, for the members of a group, and for its cause or context, each exception once."""
     seen.append(error)
     yield _class_name(error)
-    frames = traceback.walk_tb(_own(error, "__traceback__"))
+    frames = traceback.walk_tb(_base_attribute(error, "__traceback__"))
     places = [(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in frames]
     if len(places) > MAX_FRAMES:
         yield f"  ... {len(places) - MAX_FRAMES} outer frames left out"
     for file, line, function in places[-MAX_FRAMES:]:
-        yield _redacted(f'  File "{file}", line {line}, in {function}')
-    for relation, other in _related(error):
+        yield _redact_text(f'  File "{file}", line {line}, in {function}')
+    for relation, related in _related_errors(error):
         if len(seen) >= MAX_ERRORS:
             yield "  ... more exceptions left out"
             return
-        if not any(other is one for one in seen):
+        if not any(related is previous for previous in seen):
             yield f"  {relation}:"
-            yield from _described(other, seen)
+            yield from _traceback_lines(related, seen)
 
 
-def _related(error: BaseException) -> Iterator[tuple[str, BaseException]]:
+def _related_errors(error: BaseException) -> Iterator[tuple[str, BaseException]]:
     if issubclass(type(error), BaseExceptionGroup):
         for member in vars(BaseExceptionGroup)["exceptions"].__get__(error):
             yield "member of the group", member
-    cause, context = _own(error, "__cause__"), _own(error, "__context__")
+    cause, context = _base_attribute(error, "__cause__"), _base_attribute(error, "__context__")
     if cause is not None:
         yield "caused by", cause
-    elif context is not None and not _own(error, "__suppress_context__"):
+    elif context is not None and not _base_attribute(error, "__suppress_context__"):
         yield "raised while handling", context
 
 
-def _own(error: BaseException, name: str) -> Any:
+def _base_attribute(error: BaseException, name: str) -> Any:
     """Return an attribute as `BaseException` keeps it. A foreign class can override it, and then raise or lie."""
     return vars(BaseException)[name].__get__(error)
 
 
 def _class_name(error: BaseException) -> str:
     # An instance can override `__class__`, and a metaclass `__name__`.
-    return _redacted(str(vars(type)["__qualname__"].__get__(type(error))))
+    return _redact_text(str(vars(type)["__qualname__"].__get__(type(error))))

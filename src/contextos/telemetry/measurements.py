@@ -19,10 +19,10 @@ from contextos.telemetry.events import AXES
 NONE: Final = "none"
 """The value of an attribute that a run does not have, such as the intent of a refused one."""
 
-_SPENT: Final = ("wall_clock_ms", "tokens", "cost_usd_cents")
+_USAGE: Final = ("wall_clock_ms", "tokens", "cost_usd_cents")
 _SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _ANSWER_SECONDS: Final = (*_SECONDS, 120, 300, 600)
-_WAITS: Final = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
+_WAIT_SECONDS: Final = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
 
 
 class Instrument(NamedTuple):
@@ -47,7 +47,7 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "contextos.model.drift": Instrument(
         "counter", "{call}", "calls whose billed prompt was further off its estimate than that states"
     ),
-    "contextos.approval.wait": Instrument("histogram", "s", "time from a question to its answer", _WAITS),
+    "contextos.approval.wait": Instrument("histogram", "s", "time from a question to its answer", _WAIT_SECONDS),
     "contextos.scores": Instrument("counter", "{score}", "scores of runs that passed or failed"),
     "contextos.score.points": Instrument("counter", "1", "the sum of these scores, each from 0 to 1 (best)"),
     "contextos.replays": Instrument("counter", "{replay}", "replays by result: equal or different"),
@@ -66,25 +66,25 @@ class Measurement(NamedTuple):
 
 def run_measurements(run: EndedRunEntries) -> Iterator[Measurement]:
     """Yield the measurements of a run."""
-    tenant = {"contextos.tenant_id": run.tenant_id}
-    intent = {**tenant, "contextos.intent": run.first("intent.resolved").get("intent_id", NONE)}
-    ended = {**intent, "contextos.end": run.end}
-    if spent := run.record.get("budget_usage"):
+    base = {"contextos.tenant_id": run.tenant_id}
+    intent = {**base, "contextos.intent": run.first("intent.resolved").get("intent_id", NONE)}
+    end = {**intent, "contextos.end": run.end}
+    if usage := run.record.get("budget_usage"):
         # The record states what the whole run used. Use before an earlier end of the run was measured then.
-        used = {name: max(0, spent[name] - run.spent_before.get(name, 0)) for name in _SPENT}
-        yield Measurement("contextos.run.duration", used["wall_clock_ms"] / 1_000, ended)
-        yield Measurement("contextos.run.tokens", used["tokens"], intent)
-        yield Measurement("contextos.run.cost", used["cost_usd_cents"], intent)
+        new_usage = {name: max(0, usage[name] - run.spent_before.get(name, 0)) for name in _USAGE}
+        yield Measurement("contextos.run.duration", new_usage["wall_clock_ms"] / 1_000, end)
+        yield Measurement("contextos.run.tokens", new_usage["tokens"], intent)
+        yield Measurement("contextos.run.cost", new_usage["cost_usd_cents"], intent)
     if plan := run.first("plan.proposed"):
         yield Measurement("contextos.routes", 1, {**intent, **_route(run, plan)})
-    yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _calls(run))
-    yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _model_calls(run))
-    yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _approvals(run))
+    yield from (item._replace(attributes={**base, **identifiers(item.attributes)}) for item in _tool_calls(run))
+    yield from (item._replace(attributes={**base, **identifiers(item.attributes)}) for item in _model_calls(run))
+    yield from (item._replace(attributes={**base, **identifiers(item.attributes)}) for item in _approvals(run))
     for card in run.of("run.scored"):
         for axis in AXES:
-            scored: dict[str, Value] = {genai.EVALUATION_NAME: axis, genai.EVALUATION_LABEL: card.body[axis]["status"]}
-            yield Measurement("contextos.scores", 1, {**intent, **scored})
-            yield Measurement("contextos.score.points", card.body[axis]["score"], {**intent, **scored})
+            labels: dict[str, Value] = {genai.EVALUATION_NAME: axis, genai.EVALUATION_LABEL: card.body[axis]["status"]}
+            yield Measurement("contextos.scores", 1, {**intent, **labels})
+            yield Measurement("contextos.score.points", card.body[axis]["score"], {**intent, **labels})
 
 
 def add_up(measurements: Iterable[Measurement]) -> Iterator[Measurement]:
@@ -92,13 +92,13 @@ def add_up(measurements: Iterable[Measurement]) -> Iterator[Measurement]:
     as much as ten additions.
     """
     sums: dict[tuple[str, frozenset[tuple[str, Value]]], Measurement] = {}
-    for one in measurements:
-        if INSTRUMENTS[one.name].kind == "histogram":
-            yield one
+    for measurement in measurements:
+        if INSTRUMENTS[measurement.name].kind == "histogram":
+            yield measurement
             continue
-        key = (one.name, frozenset(one.attributes.items()))
-        known = sums.get(key)
-        sums[key] = one if known is None else known._replace(value=known.value + one.value)
+        key = (measurement.name, frozenset(measurement.attributes.items()))
+        total = sums.get(key)
+        sums[key] = measurement if total is None else total._replace(value=total.value + measurement.value)
     yield from sums.values()
 
 
@@ -123,40 +123,40 @@ def _route(run: EndedRunEntries, plan: Mapping[str, Any]) -> dict[str, Value]:
     return identifiers(route)
 
 
-def _calls(run: EndedRunEntries) -> Iterator[Measurement]:
-    sent: dict[str, Logged] = {}
+def _tool_calls(run: EndedRunEntries) -> Iterator[Measurement]:
+    dispatches: dict[str, Logged] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
         if entry.kind == "tool.dispatching":
-            sent[entry.key] = entry
+            dispatches[entry.key] = entry
             continue
         envelope = entry.body["envelope"]
-        found: dict[str, Value] = {genai.TOOL_NAME: envelope["capability_id"]}
+        labels: dict[str, Value] = {genai.TOOL_NAME: envelope["capability_id"]}
         if (error := envelope.get("error") or envelope.get("withheld")) is not None:
-            found[genai.ERROR_TYPE] = error_type(error.get("code"))
+            labels[genai.ERROR_TYPE] = error_type(error.get("code"))
         if entry.kind == "tool.refused" and envelope["metadata"].get("made_by"):
             continue  # it was done before
         if entry.kind == "tool.refused":
-            yield Measurement("contextos.tool.refusals", 1, found)
-        elif (dispatched := sent.get(entry.key)) is not None:
-            found["contextos.action.outcome"] = entry.body["outcome"]
-            seconds = (entry.at_us - dispatched.at_us - entry.body.get("waited_us", 0)) / 1e6
-            yield Measurement("contextos.tool.duration", max(0.0, seconds), found)
+            yield Measurement("contextos.tool.refusals", 1, labels)
+        elif (dispatch := dispatches.get(entry.key)) is not None:
+            labels["contextos.action.outcome"] = entry.body["outcome"]
+            seconds = (entry.at_us - dispatch.at_us - entry.body.get("waited_us", 0)) / 1e6
+            yield Measurement("contextos.tool.duration", max(0.0, seconds), labels)
 
 
 def _model_calls(run: EndedRunEntries) -> Iterator[Measurement]:
-    asked = {entry.key: entry for entry in run.of("model.asked")}
-    judged = {entry.key for entry in run.of("model.judged")}
+    questions = {entry.key: entry for entry in run.of("model.asked")}
+    judged_keys = {entry.key for entry in run.of("model.judged")}
     for entry in run.of("model.answered"):
-        call, question = run.account.routes.get(entry.key), asked.get(entry.key)
+        call, question = run.account.routes.get(entry.key), questions.get(entry.key)
         if call is None or call.profile is None or question is None:
             continue  # its entries were erased
-        where: dict[str, Value] = {"contextos.model.profile": call.profile, "contextos.model.operation": call.operation}
-        outcome = "not_taken" if entry.key in judged else entry.body["outcome"]
+        model: dict[str, Value] = {"contextos.model.profile": call.profile, "contextos.model.operation": call.operation}
+        outcome = "not_taken" if entry.key in judged_keys else entry.body["outcome"]
         seconds = max(0.0, (entry.at_us - question.at_us - entry.body.get("waited_us", 0)) / 1e6)
-        yield Measurement("contextos.model.duration", seconds, {**where, "contextos.model.outcome": outcome})
-        yield Measurement("contextos.model.cost", cents(call.cost_units), where)
+        yield Measurement("contextos.model.duration", seconds, {**model, "contextos.model.outcome": outcome})
+        yield Measurement("contextos.model.cost", cents(call.cost_units), model)
         for kind, count in call.tokens.items():
-            yield Measurement("contextos.model.tokens", count, {**where, "contextos.model.token_kind": kind})
+            yield Measurement("contextos.model.tokens", count, {**model, "contextos.model.token_kind": kind})
         billed, estimate = sum(call.tokens.get(kind, 0) for kind in genai.PROMPT_KINDS), question.body["input_tokens"]
         tolerance = TOKENIZER_ERRORS[question.body.get("tokenizer") or DEFAULT_TOKENIZER]
         if billed and abs(billed - estimate) > tolerance * estimate:
@@ -166,13 +166,13 @@ def _model_calls(run: EndedRunEntries) -> Iterator[Measurement]:
 
 
 def _approvals(run: EndedRunEntries) -> Iterator[Measurement]:
-    asked: dict[str, Logged] = {}
+    questions: dict[str, Logged] = {}
     void = run.account.void_answers()
     for entry in run.of("approval.asked", "approval.answered", "approval.expired"):
         if entry.kind == "approval.asked":
-            asked[entry.key] = entry
-        elif (question := asked.pop(entry.key, None)) is not None:
+            questions[entry.key] = entry
+        elif (question := questions.pop(entry.key, None)) is not None:
             verdict = entry.body["verdict"] if entry.kind == "approval.answered" else "expired"
             verdict = "void" if entry.seq in void else verdict
-            found: dict[str, Value] = {"contextos.gate_id": question.body["gate_id"], "contextos.verdict": verdict}
-            yield Measurement("contextos.approval.wait", (entry.at_us - question.at_us) / 1e6, found)
+            labels: dict[str, Value] = {"contextos.gate_id": question.body["gate_id"], "contextos.verdict": verdict}
+            yield Measurement("contextos.approval.wait", (entry.at_us - question.at_us) / 1e6, labels)

@@ -24,11 +24,11 @@ class LoggedPlanner:
         self._planner, self.name = planner, planner.name
 
     async def propose(self, request: PlanRequest) -> Mapping[str, JsonValue]:
-        with _Logged(request.run_id):
+        with _LogErrors(request.run_id):
             return await self._planner.propose(request)
 
 
-class _Logged:
+class _LogErrors:
     """Logs what is raised inside, and lets it pass."""
 
     def __init__(self, run_id: str) -> None:

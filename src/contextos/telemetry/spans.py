@@ -4,7 +4,7 @@ and of models.
 `run_spans` is a pure function, so the same entries give the same spans with the same ids. The span of a call has the id
 that the call sent outside as the parent in its `traceparent`, so what a service records about the call hangs below it.
 
-The time of an entry is when its work was done, so a component's span begins at the entry before its first one. Time in
+The time of an entry is when its work was done, so a component's span starts at the entry before its first one. Time in
 which a run waits for an agent, a timer or a driver belongs to no component.
 """
 
@@ -73,16 +73,16 @@ class _Work:
 def run_spans(run: EndedRunEntries) -> list[Span]:
     """Return the spans of a run, each parent before its children."""
     planes: dict[str, list[_Work]] = {}
-    for work in _work(run):
+    for work in _work_periods(run):
         planes.setdefault(work.component.partition(".")[0], []).append(work)
-    calls = sorted((*_calls(run), *_model_calls(run)), key=attrgetter("start_us"))
+    calls = sorted((*_call_spans(run), *_model_call_spans(run)), key=attrgetter("start_us"))
     room = max(0, MAX_SPANS - 1 - len(planes) - sum(map(len, planes.values())))
-    spans = [_root(run, omitted=max(0, len(calls) - room))]
-    for plane, parts in planes.items():
-        start_us, end_us = min(one.start_us for one in parts), max(one.end_us for one in parts)
-        own = span_id(run, plane)
-        spans.append(_span(run, own, spans[0].span_id, plane, start_us, end_us, {}))
-        spans += [_component(run, own, one) for one in parts if _has_span(one)]
+    spans = [_root_span(run, omitted=max(0, len(calls) - room))]
+    for plane, plane_work in planes.items():
+        start_us, end_us = min(work.start_us for work in plane_work), max(work.end_us for work in plane_work)
+        plane_id = span_id(run, plane)
+        spans.append(_child_span(run, plane_id, spans[0].span_id, plane, start_us, end_us, {}))
+        spans += [_component_span(run, plane_id, work) for work in plane_work if _has_span(work)]
     return spans + calls[:room]
 
 
@@ -111,9 +111,9 @@ def component_of(entry: Logged) -> str | None:
     return row.component or None
 
 
-def _work(run: EndedRunEntries) -> Iterable[_Work]:
-    work: dict[tuple[str, str], _Work] = {}
-    before_us = run.log[0].at_us
+def _work_periods(run: EndedRunEntries) -> Iterable[_Work]:
+    periods: dict[tuple[str, str], _Work] = {}
+    previous_us = run.log[0].at_us
     # The session of an agent has a plan for each call, which would multiply the spans.
     per_plan = _PER_PLAN if not run.account.of("session.opened") else frozenset()
     for entry in run.log:
@@ -122,23 +122,23 @@ def _work(run: EndedRunEntries) -> Iterable[_Work]:
             revision = entry.key.rpartition("/")[2] if component in per_plan else ""
             # The time that a person took for an answer belongs to approvals.
             waited = KINDS[entry.kind].wakes and component != TRUST_APPROVALS
-            since_us = entry.at_us if waited else before_us
-            done = work.setdefault((component, revision), _Work(component, revision, since_us, entry.at_us))
-            done.end_us = entry.at_us
-        before_us = entry.at_us
-    return work.values()
+            since_us = entry.at_us if waited else previous_us
+            period = periods.setdefault((component, revision), _Work(component, revision, since_us, entry.at_us))
+            period.end_us = entry.at_us
+        previous_us = entry.at_us
+    return periods.values()
 
 
-def _root(run: EndedRunEntries, *, omitted: int) -> Span:
+def _root_span(run: EndedRunEntries, *, omitted: int) -> Span:
     # As the directory proved it. What a request states can be anything.
     name, attributes = genai.agent_span(run.first("run.context").get("agent_id", ""))
-    record, ended = run.record, run.first("run.ended")
+    record, end_body = run.record, run.first("run.ended")
     # A request that was not admitted belongs to no session.
     session_id = run.first("run.received")["request"].get("session_id") if run.first("run.context") else None
-    spent = record.get("budget_usage", {})
-    calls = [one.body["envelope"] for one in run.of("tool.dispatching")]
-    attached = [one for one in run.of("attachment.fetched") if "failure" not in one.body]
-    found = {
+    usage = record.get("budget_usage", {})
+    calls = [entry.body["envelope"] for entry in run.of("tool.dispatching")]
+    attachments = [entry for entry in run.of("attachment.fetched") if "failure" not in entry.body]
+    values = {
         **attributes,
         genai.CONVERSATION_ID: session_id,
         "contextos.run_id": run.run_id,
@@ -147,25 +147,25 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
         "contextos.intent": run.first("intent.resolved").get("intent_id"),
         "contextos.context_pack_ref": run.first("run.pinned").get("pack_ref"),
         "contextos.policy_bundle_ids": sorted(
-            {one for each in run.of("context.compiled") for one in each.body["context_ledger"]["policy_bundles"]}
+            {ref for entry in run.of("context.compiled") for ref in entry.body["context_ledger"]["policy_bundles"]}
         ),
-        "contextos.approval_mode_required": _highest([one["approval_mode_requested"] for one in calls]),
-        "contextos.approval_mode_effective": _highest([one["approval_mode_effective"] for one in calls]),
+        "contextos.approval_mode_required": _highest_mode([call["approval_mode_requested"] for call in calls]),
+        "contextos.approval_mode_effective": _highest_mode([call["approval_mode_effective"] for call in calls]),
         "contextos.decision_key": record.get("decision_key"),
-        "contextos.decision_record_id": ended.get("record_id"),
-        "contextos.decision_record_hash": ended.get("record_hash"),
+        "contextos.decision_record_id": end_body.get("record_id"),
+        "contextos.decision_record_hash": end_body.get("record_hash"),
         "contextos.replay_id": record.get("replay", {}).get("replay_id"),
         "contextos.end": run.end,
         "contextos.outcome": record.get("outcome"),
         "contextos.status": record.get("status"),
-        "contextos.tokens": spent.get("tokens"),
-        "contextos.cost_usd_cents": spent.get("cost_usd_cents"),
-        "contextos.attachment_hashes": [one.body["evidence_ref"].rpartition("#")[2] for one in attached],
+        "contextos.tokens": usage.get("tokens"),
+        "contextos.cost_usd_cents": usage.get("cost_usd_cents"),
+        "contextos.attachment_hashes": [entry.body["evidence_ref"].rpartition("#")[2] for entry in attachments],
         "contextos.spans_omitted": omitted or None,
     }
     failed = run.end in ("refused", "escalated", "exhausted")
     if failed:
-        found[genai.ERROR_TYPE] = run.end
+        values[genai.ERROR_TYPE] = run.end
     # A caller that does not record its trace, or whose trace is not continued, has no span that could be the parent.
     link = run.trace.link
     from_caller = run.segment == 0 and link is None and bool(int(run.trace.trace_flags, 16) & SAMPLED)
@@ -177,7 +177,7 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
         name,
         run.log[0].at_us,
         run.log[-1].at_us,
-        identifiers(found),
+        identifiers(values),
         failed,
         from_caller,
         (link.trace_id, link.span_id) if link else None,
@@ -188,72 +188,73 @@ def _has_span(work: _Work) -> bool:
     return work.component in ALWAYS or work.end_us - work.start_us >= MIN_COMPONENT_US
 
 
-def _component(run: EndedRunEntries, plane_id: str, work: _Work) -> Span:
+def _component_span(run: EndedRunEntries, plane_id: str, work: _Work) -> Span:
     place = f"{work.component}/{work.revision}" if work.revision else work.component
-    found: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     if work.revision.isdigit():
-        found["contextos.plan_revision"] = int(work.revision)
+        attributes["contextos.plan_revision"] = int(work.revision)
     if (operation := genai.COMPONENT_OPERATIONS.get(work.component)) is not None:
-        found[genai.OPERATION_NAME] = operation
-    return _span(run, span_id(run, place), plane_id, work.component, work.start_us, work.end_us, found)
+        attributes[genai.OPERATION_NAME] = operation
+    return _child_span(run, span_id(run, place), plane_id, work.component, work.start_us, work.end_us, attributes)
 
 
-def _calls(run: EndedRunEntries) -> Iterator[Span]:
+def _call_spans(run: EndedRunEntries) -> Iterator[Span]:
     """Yield one span for each call: all its attempts, or its refusal. The keys of attempts differ at their end."""
-    found: dict[str, list[Logged]] = {}
+    by_call: dict[str, list[Logged]] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
-        found.setdefault(entry.body["envelope"]["tool_call_id"], []).append(entry)
-    settled, gateway = {entry.key: entry for entry in run.of("effect.settled")}, span_id(run, "action.tool_gateway")
-    for tool_call_id, entries in found.items():
-        last = entries[-1].key
-        yield _call(run, gateway, tool_call_id, entries, settled.get(last) or settled.get(last.rpartition("/")[0]))
+        by_call.setdefault(entry.body["envelope"]["tool_call_id"], []).append(entry)
+    settlements, gateway = {entry.key: entry for entry in run.of("effect.settled")}, span_id(run, "action.tool_gateway")
+    for tool_call_id, entries in by_call.items():
+        last_key = entries[-1].key
+        settlement = settlements.get(last_key) or settlements.get(last_key.rpartition("/")[0])
+        yield _call_span(run, gateway, tool_call_id, entries, settlement)
 
 
-def _call(
+def _call_span(
     run: EndedRunEntries, gateway: str, tool_call_id: str, entries: Sequence[Logged], settlement: Logged | None
 ) -> Span:
-    last, sent = entries[-1], [one for one in entries if one.kind == "tool.dispatching"]
+    last, dispatches = entries[-1], [entry for entry in entries if entry.kind == "tool.dispatching"]
     envelope = last.body["envelope"]
     error = envelope.get("error") or envelope.get("withheld") or {}
-    refused = "replayed" if envelope["metadata"].get("made_by") else "refused"
-    outcome = refused if last.kind == "tool.refused" else last.body.get("outcome", "unknown")
+    refusal = "replayed" if envelope["metadata"].get("made_by") else "refused"
+    outcome = refusal if last.kind == "tool.refused" else last.body.get("outcome", "unknown")
     failed = settlement is None and (outcome not in ("returned", "replayed") or bool(error))
     name, attributes = genai.tool_span(envelope["capability_id"], tool_call_id)
-    found = {
+    values = {
         **attributes,
         "contextos.action.outcome": outcome,
-        "contextos.action.attempts": len(sent) if len(sent) != 1 else None,
+        "contextos.action.attempts": len(dispatches) if len(dispatches) != 1 else None,
         "contextos.policy_decision_id": envelope.get("policy_decision_id"),
         "contextos.output_digest": content_address(envelope.get("output")) if last.kind == "tool.returned" else None,
         "contextos.effect": (last if settlement is None else settlement).body.get("happened") or None,
     }
-    if sent:
-        asked = sent[-1].body
-        found |= {
-            "contextos.action.approval_mode_effective": asked["envelope"]["approval_mode_effective"],
-            "contextos.args_digest": content_address(asked["envelope"]["args"]),
-            "contextos.approval_id": asked.get("approval_id"),
+    if dispatches:
+        dispatch = dispatches[-1].body
+        values |= {
+            "contextos.action.approval_mode_effective": dispatch["envelope"]["approval_mode_effective"],
+            "contextos.args_digest": content_address(dispatch["envelope"]["args"]),
+            "contextos.approval_id": dispatch.get("approval_id"),
         }
     if failed:
-        found[genai.ERROR_TYPE] = error_type(error.get("code")) if error else outcome
+        values[genai.ERROR_TYPE] = error_type(error.get("code")) if error else outcome
     end_us = settlement.at_us if settlement else last.at_us
-    own, start_us = call_span_id(tool_call_id), entries[0].at_us
-    return _span(run, own, gateway, name, start_us, end_us, identifiers(found), failed=failed)
+    own_id, start_us = call_span_id(tool_call_id), entries[0].at_us
+    return _child_span(run, own_id, gateway, name, start_us, end_us, identifiers(values), failed=failed)
 
 
-def _model_calls(run: EndedRunEntries) -> Iterator[Span]:
+def _model_call_spans(run: EndedRunEntries) -> Iterator[Span]:
     """Yield one span for each call that was sent to a model. Each attempt is a call."""
-    routed = {entry.key: entry.body for entry in run.of("model.routed")}
-    answered = {entry.key: entry for entry in run.of("model.answered")}
-    judged, gateway = {entry.key for entry in run.of("model.judged")}, span_id(run, MODEL_GATEWAY)
-    for asked in run.of("model.asked"):
-        reply, route = answered.get(asked.key), routed.get(asked.key, {})
+    routes = {entry.key: entry.body for entry in run.of("model.routed")}
+    replies = {entry.key: entry for entry in run.of("model.answered")}
+    judged_keys, gateway = {entry.key for entry in run.of("model.judged")}, span_id(run, MODEL_GATEWAY)
+    for request in run.of("model.asked"):
+        reply, route = replies.get(request.key), routes.get(request.key, {})
         body: Mapping[str, Any] = {"outcome": "unknown"} if reply is None else reply.body
-        outcome = "not_taken" if asked.key in judged else body["outcome"]
+        outcome = "not_taken" if request.key in judged_keys else body["outcome"]
         name, attributes = genai.model_span(
-            asked.body["wire"], asked.body["model"], embeds=bool(asked.body.get("texts"))
+            request.body["wire"], request.body["model"], embeds=bool(request.body.get("texts"))
         )
-        found = {
+        values = {
             **attributes,
             genai.REQUEST_MAX_TOKENS: route.get("output_tokens"),
             genai.RESPONSE_MODEL: body.get("model"),
@@ -267,15 +268,15 @@ def _model_calls(run: EndedRunEntries) -> Iterator[Span]:
         }
         failed = outcome != "answered"
         if failed:
-            found[genai.ERROR_TYPE] = outcome
-        own, end_us = model_span_id(run.run_id, asked.key), (reply or asked).at_us
-        yield _span(run, own, gateway, name, asked.at_us, end_us, identifiers(found), failed=failed)
+            values[genai.ERROR_TYPE] = outcome
+        own_id, end_us = model_span_id(run.run_id, request.key), (reply or request).at_us
+        yield _child_span(run, own_id, gateway, name, request.at_us, end_us, identifiers(values), failed=failed)
 
 
-def _span(
+def _child_span(
     run: EndedRunEntries,
-    own: str,
-    parent: str,
+    own_id: str,
+    parent_id: str,
     name: str,
     start_us: int,
     end_us: int,
@@ -283,12 +284,12 @@ def _span(
     *,
     failed: bool = False,
 ) -> Span:
-    return Span(run.trace.trace_id, own, parent, name, start_us, end_us, attributes, failed)
+    return Span(run.trace.trace_id, own_id, parent_id, name, start_us, end_us, attributes, failed)
 
 
 def _span_id(run_id: str, segment: int, place: str) -> str:
     return sha256(f"{run_id} {segment} {place}".encode()).hexdigest()[:16]
 
 
-def _highest(modes: Sequence[str]) -> str | None:
+def _highest_mode(modes: Sequence[str]) -> str | None:
     return max(modes, key=APPROVAL_MODES.index, default=None)

@@ -55,10 +55,10 @@ async def draft_mcp(
     from contextos.adapters.mcp.drafting import Stated, draft_adapter
 
     require_mcp()
-    named = parse(McpConnection, dict(connection))
-    named.check()
-    listed = await listed_tools(named, workspace)
-    file, rows = draft_adapter(name, named, listed, Stated(reads, resources, egress, local, only))
+    server = parse(McpConnection, dict(connection))
+    server.check()
+    tools = await listed_tools(server, workspace)
+    file, rows = draft_adapter(name, server, tools, Stated(reads, resources, egress, local, only))
     # A file that cannot be written as JSON cannot be reviewed either.
     canonical(file)
     return file, [asdict(row) for row in rows]
@@ -92,10 +92,10 @@ async def draft_a2a(
     from contextos.adapters.a2a.connection import AgentConnection
 
     place = card_url(url)
-    stated = {"internal": internal, **({"token_env": token_env} if token_env else {})}
-    named = parse(A2aConnection, {"kind": "a2a", "url": place, "card_url": place, **stated})
-    named.check()
-    file, rows = draft_agent(name, named, await AgentConnection(named, os.environ, {}).card(), reads)
+    options = {"internal": internal, **({"token_env": token_env} if token_env else {})}
+    agent = parse(A2aConnection, {"kind": "a2a", "url": place, "card_url": place, **options})
+    agent.check()
+    file, rows = draft_agent(name, agent, await AgentConnection(agent, os.environ, {}).card(), reads)
     canonical(file)
     return file, [asdict(row) for row in rows]
 
@@ -118,17 +118,17 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
         raise InvalidInput(Problem("", "outside_root", detail, "move it there, for example into `adapters`"))
     path = place.relative_to(root).as_posix()
     settings = Settings.read(workspace)
-    names = {one.path: next(iter(one.tenants.values()), None) for one in settings.adapters}
+    names = {setting.path: next(iter(setting.tenants.values()), None) for setting in settings.adapters}
     load = partial(load_adapter_file, root=root, authors=settings.adapter_authors)
     [adapter] = load(path, None, names=names.get(path)).adapters
     digest = digest_of(read_regular_file(place, MAX_ENVELOPE_BYTES))
     load(path, digest, names=names.get(path))
     own_id = adapter.describe().adapter_id
-    for other in settings.adapters:
-        if is_adapter_file(other) and other.path != path:
-            [there] = load(other.path, None, names=names[other.path]).adapters
-            if there.describe().adapter_id == own_id:
-                detail = f"`{other.path[:200]}` has the id `{own_id}` too"
+    for setting in settings.adapters:
+        if is_adapter_file(setting) and setting.path != path:
+            [other] = load(setting.path, None, names=names[setting.path]).adapters
+            if other.describe().adapter_id == own_id:
+                detail = f"`{setting.path[:200]}` has the id `{own_id}` too"
                 raise InvalidInput(Problem("/definition/adapter_id", "duplicate", detail, "give it another id"))
     edit_settings(workspace, {(path, path): digest})
     return {"path": path, "digest": digest}
@@ -144,37 +144,37 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
     Raises:
         InvalidSettings: an adapter does not load.
     """
-    found = []
+    rows = []
     settings = Settings.read(workspace)
-    for named, loaded in zip(settings.adapters, adapters_of(settings), strict=True):
-        for adapter in loaded.adapters:
+    for setting, group in zip(settings.adapters, adapters_of(settings), strict=True):
+        for adapter in group.adapters:
             definition = describe_adapter(type(adapter).__name__, adapter)
-            state, drifted = "pinned file" if is_adapter_file(named) else "pinned code", frozenset[str]()
-            auth = {one.name: one.auth.to_json() for one in definition.capabilities}
-            if isinstance(adapter, PinnedAdapter) and all(one["mode"] == "exchange" for one in auth.values()):
+            state, drifted_tools = "pinned file" if is_adapter_file(setting) else "pinned code", frozenset[str]()
+            auth = {tool.name: tool.auth.to_json() for tool in definition.capabilities}
+            if isinstance(adapter, PinnedAdapter) and all(scheme["mode"] == "exchange" for scheme in auth.values()):
                 state = "not asked"
             elif isinstance(adapter, PinnedAdapter):
                 try:
-                    drifted = await adapter.drifted()
-                    state = "changed" if drifted else "matches"
+                    drifted_tools = await adapter.drifted()
+                    state = "changed" if drifted_tools else "matches"
                 except Unavailable:
                     state = "unavailable"
-            found.append(
+            rows.append(
                 {
                     "adapter_id": definition.adapter_id,
                     "kind": definition.type,
                     "egress": list(definition.egress),
                     "tools": list(auth),
-                    "classes": {one.name: one.capability_class for one in definition.capabilities},
+                    "classes": {tool.name: tool.capability_class for tool in definition.capabilities},
                     "auth": auth,
                     "definition_max_age_s": dict(getattr(adapter, "definition_max_age_s", {})),
                     "state": state,
-                    "drifted": sorted(drifted),
+                    "drifted": sorted(drifted_tools),
                 }
             )
-            if loaded.made and hasattr(adapter, "close"):
+            if group.made and hasattr(adapter, "close"):
                 adapter.close()
-    return found
+    return rows
 
 
 def edit_settings(workspace: Path, digests: Mapping[tuple[str, str], str]) -> None:
@@ -187,46 +187,46 @@ def edit_settings(workspace: Path, digests: Mapping[tuple[str, str], str]) -> No
     place = (workspace / SETTINGS_FILE).resolve()
     text = read_regular_file(place, MAX_SETTINGS_BYTES).decode()
     entries = tomllib.loads(text).get("adapters", [])
-    wanted = [_repinned(one, digests) for one in entries]
-    edited = _BLOCK.sub(lambda block: _edited(block[0], digests), text)
-    known = {one.get("path") for one in entries}
+    expected = [_with_digests(entry, digests) for entry in entries]
+    new_text = _BLOCK.sub(lambda block: _edit_block(block[0], digests), text)
+    paths = {entry.get("path") for entry in entries}
     for (path, _), digest in digests.items():
-        if path not in known:
-            wanted.append({"path": path, "digest": digest})
-            edited = f'{edited.rstrip()}\n\n[[adapters]]\npath = "{path}"\ndigest = "{digest}"\n'
+        if path not in paths:
+            expected.append({"path": path, "digest": digest})
+            new_text = f'{new_text.rstrip()}\n\n[[adapters]]\npath = "{path}"\ndigest = "{digest}"\n'
     try:
-        fits = tomllib.loads(edited) == tomllib.loads(text) | {"adapters": wanted}
+        fits = tomllib.loads(new_text) == tomllib.loads(text) | {"adapters": expected}
     except tomllib.TOMLDecodeError:
         fits = False
     if not fits:
-        by_hand = "; ".join(f'"{path}" of "{entry}" = "{digest}"' for (entry, path), digest in digests.items())
-        remedy = f"write in the entry of `[[adapters]]` by hand: {by_hand}"
+        edits = "; ".join(f'"{path}" of "{entry}" = "{digest}"' for (entry, path), digest in digests.items())
+        remedy = f"write in the entry of `[[adapters]]` by hand: {edits}"
         raise InvalidSettings(Problem("/adapters", "not_editable", f"`{SETTINGS_FILE}` cannot be edited", remedy))
     try:
         mode = place.stat().st_mode & 0o777
-        replace_file(place, edited.encode())
+        replace_file(place, new_text.encode())
         os.chmod(place, mode)
     except OSError as error:
         detail = f"`{SETTINGS_FILE}` cannot be written: {why_unwritten(error)}"
         raise InvalidSettings(Problem("/adapters", "unwritable", detail, "check its permissions")) from None
 
 
-def _repinned(entry: Mapping[str, Any], digests: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+def _with_digests(entry: Mapping[str, Any], digests: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     """Return an entry of `[[adapters]]` with its new digests."""
     path = entry["path"]
-    changed = {"digest": digests.get((path, path.partition(":")[0]), entry["digest"])}
+    pins = {"digest": digests.get((path, path.partition(":")[0]), entry["digest"])}
     if files := entry.get("files"):
-        changed["files"] = {name: digests.get((path, name), digest) for name, digest in files.items()}
-    return {**entry, **changed}
+        pins["files"] = {name: digests.get((path, name), digest) for name, digest in files.items()}
+    return {**entry, **pins}
 
 
-def _edited(block: str, digests: Mapping[tuple[str, str], str]) -> str:
+def _edit_block(block: str, digests: Mapping[tuple[str, str], str]) -> str:
     """Return the text of an entry with its new digests, each in the place of the digest that it replaces."""
     entry = tomllib.loads(block)["adapters"][0]
-    new = _repinned(entry, digests)
-    if new["digest"] != entry["digest"]:
-        block = _DIGEST.sub(f'digest = "{new["digest"]}"', block)
-    for name, digest in new.get("files", {}).items():
-        pinned = rf"""(["']{re.escape(name)}["'][ \t]*=[ \t]*)["'][^"'\n]*["']"""
-        block = re.sub(pinned, rf'\g<1>"{digest}"', block)
+    new_entry = _with_digests(entry, digests)
+    if new_entry["digest"] != entry["digest"]:
+        block = _DIGEST.sub(f'digest = "{new_entry["digest"]}"', block)
+    for name, digest in new_entry.get("files", {}).items():
+        pattern = rf"""(["']{re.escape(name)}["'][ \t]*=[ \t]*)["'][^"'\n]*["']"""
+        block = re.sub(pattern, rf'\g<1>"{digest}"', block)
     return block

@@ -140,14 +140,14 @@ class App:
 
         Raises as `Deployment.invoke`, and `InvalidInput` for another mode.
         """
-        invoked = parsed_request(request)
-        if invoked.mode != "stream":
+        parsed = parsed_request(request)
+        if parsed.mode != "stream":
             remedy = "write `stream`, or send it with `deployment.invoke`"
-            raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{invoked.mode}`", remedy))
-        return await self.drive_watched(invoked)
+            raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{parsed.mode}`", remedy))
+        return await self.drive_watched(parsed)
 
     async def drive_watched(self, request: InvokeRequest) -> RequestStream:
-        """As `stream`, for a request in any mode; which one, `Deployment.invoke_parsed` says."""
+        """Send a request in any mode, as `stream` does. The request is one that `Deployment.invoke_parsed` takes."""
         return await open_request_stream(self.deployment, self.watch, request, self.driving)
 
     async def wait_for_driven(self) -> None:
@@ -159,7 +159,7 @@ class App:
 
     @property
     def lacks_witness(self) -> bool:
-        """Whether this is a service without a witness: nobody would find that the end of a stream was cut off."""
+        """Whether this is a service without a witness: nobody would notice that the end of a stream was cut off."""
         return self.settings.profile == "service" and self.witness_publisher is None
 
     @property
@@ -176,7 +176,7 @@ class App:
         """Return the trace of the run that a caller over HTTP or MCP asks for. `received` is the trace that they name.
 
         The run continues `received`. If there is none, or if `traces_from` allows only workloads to name one and the
-        caller is not one, a new trace begins, with a link to `received`. No decision depends on a trace id.
+        caller is not one, a new trace starts, with a link to `received`. No decision depends on a trace id.
         """
         if received is not None and (is_workload or self.settings.traces_from == "callers"):
             return continued_trace(received, trusted=is_workload)
@@ -185,8 +185,8 @@ class App:
 
     def listed_tenants(self) -> tuple[str, ...] | None:
         """Return the tenants that the directory lists, sorted; None without a list, which the port does not require."""
-        listed = getattr(self.deployment.ports.directory, "tenants", None)
-        return None if listed is None else tuple(sorted(listed()))
+        list_tenants = getattr(self.deployment.ports.directory, "tenants", None)
+        return None if list_tenants is None else tuple(sorted(list_tenants()))
 
     def tenants(self) -> tuple[str, ...]:
         """Return the tenants that the directory lists, sorted.
@@ -194,11 +194,11 @@ class App:
         Raises:
             InvalidSettings: the directory has no method `tenants`, which the port does not require.
         """
-        listed = self.listed_tenants()
-        if listed is None:
+        tenants = self.listed_tenants()
+        if tenants is None:
             detail = "the directory lists no tenants, so nothing can be done in each of them"
             raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
-        return listed
+        return tenants
 
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify the OIDC token of a user, who delegates to the agent `agent_id`. The directory then knows the user
@@ -261,8 +261,8 @@ class App:
         this process, so that workers take over the runs that a killed process was driving, and publishes heads to the
         witness. `on_failure` is called when a run cannot be driven; the failure is logged too.
         """
-        of_app = (self.deployment, self.settings, self.owner, self.witness_publisher)
-        return worker_engine(*of_app, on_failure, drives=drives)
+        app_parts = (self.deployment, self.settings, self.owner, self.witness_publisher)
+        return worker_engine(*app_parts, on_failure, drives=drives)
 
     @property
     def runs(self) -> Runs:
@@ -271,12 +271,12 @@ class App:
 
     @property
     def approvals(self) -> ApprovalQuestions:
-        """The questions to people that wait, what an answer signs, and the answers."""
+        """The open questions to people, the statements that an answer signs, and the answers."""
         return ApprovalQuestions(self.deployment)
 
     @property
     def artifacts(self) -> PublishedArtifacts:
-        """The artifacts that are published in a tenant, and those of them that are active."""
+        """The artifacts that are published in a tenant, and which of them are active."""
         return PublishedArtifacts(self.deployment)
 
     @property
@@ -292,7 +292,7 @@ class App:
     async def on(
         self, event: RunEventName | tuple[RunEventName, ...], handler: Handler, *, name: str, tenant_id: str
     ) -> None:
-        """Call `handler` with every such event of the tenant's runs from now on: each at least once, in order per run.
+        """Call `handler` with each of these events of the tenant's runs from now on, at least once, in order per run.
 
         `name` names the subscriber for ever: after a crash, delivery goes on where it was. If several processes use
         the same name, one of them delivers at a time. A handler that raises, or takes longer than 30 s, is called again
@@ -317,12 +317,12 @@ class App:
             SignatureInvalid: no trusted key signed the envelope.
             ApprovalRefused: the identity of the actor is not proved, or they do not have the role `publisher`.
         """
-        tenant = self.tenant_named(envelope)
-        if tenant is None:
+        tenant_id = self.tenant_named(envelope)
+        if tenant_id is None:
             remedy = "publish it in each tenant, by its name"
             raise InvalidArtifact(Problem("/tenant", "no_tenant", "it belongs to the platform", remedy))
-        await publish_artifact(self.deployment, tenant, envelope, by=by)
-        return tenant
+        await publish_artifact(self.deployment, tenant_id, envelope, by=by)
+        return tenant_id
 
     async def install(self, pack: DeclaredPack, *, by: Actor, keep: bool = False) -> list[str]:
         """Sign the expansion of a declared pack with the runtime's own key, publish it, and pin it for its intents.
@@ -340,27 +340,27 @@ class App:
         """
         from contextos.packs.checking import require_lint
 
-        tenant = pack.expansion.pack.pack_meta.tenant
-        here = self.deployment.ports.adapters(tenant)
+        tenant_id = pack.expansion.pack.pack_meta.tenant
+        adapters = self.deployment.ports.adapters(tenant_id)
         for adapter in pack.adapters:
-            told = adapter.describe()
-            if told.adapter_id not in here or here[told.adapter_id].describe() != told:
-                detail = f"this deployment has no adapter `{told.adapter_id}` with the tools of the pack"
+            definition = adapter.describe()
+            if definition.adapter_id not in adapters or adapters[definition.adapter_id].describe() != definition:
+                detail = f"this deployment has no adapter `{definition.adapter_id}` with the tools of the pack"
                 remedy = "give it to `contextos.open` in `adapters`, or name it in the settings"
                 raise InvalidArtifact(Problem("/tooling_layer/adapter_registry", "no_such_adapter", detail, remedy))
         signed = [UnsignedArtifact.of(pack.expansion).signed(self.settings, self.keys)]
-        await require_lint(self.deployment, tenant, signed, declared=[pack.expansion], keep=keep)
-        log_found(await self.configuration.before_pins(tenant, [pack.expansion.pack]))
-        done = await initialise_tenant(self.deployment, tenant, signed, (), by=by, keep=keep)
-        await self._log_in_force(tenant, done)
-        return done
+        await require_lint(self.deployment, tenant_id, signed, declared=[pack.expansion], keep=keep)
+        log_found(await self.configuration.before_pins(tenant_id, [pack.expansion.pack]))
+        sentences = await initialise_tenant(self.deployment, tenant_id, signed, (), by=by, keep=keep)
+        await self._log_findings(tenant_id, sentences)
+        return sentences
 
     def tenant_named(self, envelope: dict[str, Any]) -> str | None:
         """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
         artifact = loads(open_sealed(envelope, self.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
-        stated = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
-        tenant = stated.get("tenant") if isinstance(stated, dict) else None
-        return tenant if isinstance(tenant, str) else None
+        meta = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
+        tenant_id = meta.get("tenant") if isinstance(meta, dict) else None
+        return tenant_id if isinstance(tenant_id, str) else None
 
     async def initialise(
         self, tenant_id: str, *, by: Actor, keep: bool = False, before: Callable[[list[Found]], None] = log_found
@@ -390,30 +390,30 @@ class App:
         if problems := tuple(self.configuration.of_settings()):
             raise InvalidSettings(*problems)
         envelopes = signed_artifacts(settings)
-        named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
-        authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
-        every = list(unsigned_artifacts(settings, partial(self._definitions, tenant_id)))
-        require_tenants([*map(self.tenant_named, envelopes), *(one.tenant for one in every)], self.listed_tenants())
-        own = [one for one in every if one.tenant == tenant_id]
-        named += [one.signed(settings, self.keys) for one in own if canonical(one.document) not in authored]
-        declared = [one.expansion for one in own if one.expansion is not None]
+        signed = [envelope for envelope in envelopes if self.tenant_named(envelope) in (None, tenant_id)]
+        payloads = {open_sealed(envelope, self.keys, "pack", MODELS) for envelope in signed}
+        files = list(unsigned_artifacts(settings, partial(self._definitions, tenant_id)))
+        require_tenants([*map(self.tenant_named, envelopes), *(file.tenant for file in files)], self.listed_tenants())
+        own_files = [file for file in files if file.tenant == tenant_id]
+        signed += [file.signed(settings, self.keys) for file in own_files if canonical(file.document) not in payloads]
+        declared = [file.expansion for file in own_files if file.expansion is not None]
         policies = settings.policies or ()
-        await require_lint(self.deployment, tenant_id, named, declared=declared, policies=policies, keep=keep)
-        before(await self.configuration.before_pins(tenant_id, map(self.deployment.catalog(tenant_id).opened, named)))
-        done = await initialise_tenant(self.deployment, tenant_id, named, policies, by=by, keep=keep)
-        await self._log_in_force(tenant_id, done)
+        await require_lint(self.deployment, tenant_id, signed, declared=declared, policies=policies, keep=keep)
+        before(await self.configuration.before_pins(tenant_id, map(self.deployment.catalog(tenant_id).opened, signed)))
+        sentences = await initialise_tenant(self.deployment, tenant_id, signed, policies, by=by, keep=keep)
+        await self._log_findings(tenant_id, sentences)
         await self.check_policies()
-        return done
+        return sentences
 
     def _definitions(self, tenant_id: str) -> list[AdapterDefinition]:
         """Return the definitions of the adapters of a tenant."""
-        return [describe_adapter(name, one) for name, one in self.deployment.ports.adapters(tenant_id).items()]
+        return [describe_adapter(name, adapter) for name, adapter in self.deployment.ports.adapters(tenant_id).items()]
 
-    async def _log_in_force(self, tenant_id: str, done: Sequence[str]) -> None:
+    async def _log_findings(self, tenant_id: str, sentences: Sequence[str]) -> None:
         """Log what the command line says after an act: rules that cannot match now, and the versions that requests can
         still choose beside a pin.
         """
-        if done:
+        if sentences:
             log_found(await self.configuration.of_tenant(tenant_id))
 
     async def check_policies(self) -> None:
@@ -436,13 +436,13 @@ class App:
             if not active.version:
                 detail = f"the settings name policies, and nothing is active in `{tenant_id}`"
                 raise invalid_setting("/policies", "not_initialised", detail, "run `contextos apply`")
-            if told := _differences(self.settings.policies, active.policies):
-                detail = f"in `{tenant_id}`, whose active set has the version {active.version}: {'; '.join(told)}"
+            if faults := _differences(self.settings.policies, active.policies):
+                detail = f"in `{tenant_id}`, whose active set has the version {active.version}: {'; '.join(faults)}"
                 remedy = "correct the settings, or change the policies with `contextos policies`"
                 raise invalid_setting("/policies", "policies_differ", detail, remedy)
 
     async def drive_due_runs(self, *, patience_s: float = PATIENCE_S) -> list[DrivenRun]:
-        """Drive each run once that is due or whose process died. Runs on the dead-letter list (failed for good) are
+        """Drive once each run that is due or whose process died. Runs on the dead-letter list (failed for good) are
         left alone. A run that still cannot go on after `patience_s` seconds has `Unavailable` as its error.
         """
         engine = local_engine(self.deployment, self.witness_publisher)
@@ -456,15 +456,15 @@ class App:
         with ExitStack() as closing:
             closing.callback(self.owner.close)
             closing.callback(self.stores.close)
-            for one in self.owned:
-                closing.callback(one.close)
+            for adapter in self.owned:
+                closing.callback(adapter.close)
             closing.callback(self.deployment.close)
             closing.callback(self.delivery.close)
             closing.callback(self.watch.close)
 
 
-def _differences(named: Sequence[tuple[str, str]], active: Sequence[tuple[str, str]]) -> list[str]:
-    missing = [ref for _, ref in sorted(set(named) - set(active))]
-    more = [ref for _, ref in sorted(set(active) - set(named))]
-    told = [f"the settings name `{ref}`, which is not in force so" for ref in missing]
-    return told + [f"`{ref}` is in force, and the settings do not name it so" for ref in more]
+def _differences(configured: Sequence[tuple[str, str]], active: Sequence[tuple[str, str]]) -> list[str]:
+    missing = [ref for _, ref in sorted(set(configured) - set(active))]
+    extra = [ref for _, ref in sorted(set(active) - set(configured))]
+    differences = [f"the settings name `{ref}`, which is not in force so" for ref in missing]
+    return differences + [f"`{ref}` is in force, and the settings do not name it so" for ref in extra]

@@ -55,7 +55,7 @@ class UnsignedArtifact:
 
 def signed_artifacts(settings: Settings) -> list[Any]:
     """Return the content of each signed file. Raises `InvalidSettings`, `MalformedJson`."""
-    return [loads(_read(path), max_bytes=MAX_ARTIFACT_BYTES) for path in _paths(settings, "*.json")]
+    return [loads(_read_file(path), max_bytes=MAX_ARTIFACT_BYTES) for path in _artifact_paths(settings, "*.json")]
 
 
 def unsigned_artifacts(
@@ -69,8 +69,8 @@ def unsigned_artifacts(
     """
     from contextos.packs.checking import payload_type_of, read_unsigned
 
-    for path in _paths(settings, "*.yaml"):
-        raw = _read(path)
+    for path in _artifact_paths(settings, "*.yaml"):
+        raw = _read_file(path)
         try:
             artifact, expansion = read_unsigned(raw, definitions)
         except InvalidInput as error:
@@ -82,11 +82,11 @@ def unsigned_artifacts(
             yield UnsignedArtifact(payload_type_of(document) or PACK_TYPE, document, artifact)
 
 
-def _paths(settings: Settings, pattern: str) -> list[Path]:
+def _artifact_paths(settings: Settings, pattern: str) -> list[Path]:
     return [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob(pattern))]
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return read_regular_file(path, MAX_ARTIFACT_BYTES)
     except OSError as error:

@@ -89,22 +89,22 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
     clock = given.clock
     with ExitStack() as on_failure:
         # Before any file is read, so that the first answer names what is not allowed.
-        people = kind_of_directory(settings) if given.directory is None else given.directory
-        plain = given.keys or (KeyFiles if isinstance(settings.keys, str) else None)
-        lineage(settings, (people, plain), dev=given.dev)
+        directory_port = kind_of_directory(settings) if given.directory is None else given.directory
+        key_port = given.keys or (KeyFiles if isinstance(settings.keys, str) else None)
+        lineage(settings, (directory_port, key_port), dev=given.dev)
         keys = given.keys if given.keys is not None else keys_of(settings, clock)
         owned: list[Any] = [] if given.keys is not None or not hasattr(keys, "close") else [keys]
-        for one in owned:
-            on_failure.callback(one.close)
+        for port in owned:
+            on_failure.callback(port.close)
         loaded = adapters_of(settings)
-        for one in (one for each in loaded if each.made for one in each.adapters if hasattr(one, "close")):
-            owned.append(one)
-            on_failure.callback(one.close)
+        for port in (port for group in loaded if group.made for port in group.adapters if hasattr(port, "close")):
+            owned.append(port)
+            on_failure.callback(port.close)
         adapters = adapters_by_id(loaded, given.adapters)
         credentials = given.credentials if given.credentials is not None else credentials_of(settings, clock)
         refuse_without_issuer(adapters, credentials)
-        of_models = given.models if given.models is not None else script_of(settings)
-        in_use = (people, keys, clock, given.stores, given.planner, of_models, credentials, *adapters.values())
+        provider = given.models if given.models is not None else script_of(settings)
+        in_use = (directory_port, keys, clock, given.stores, given.planner, provider, credentials, *adapters.values())
         unsafe = lineage(settings, in_use, dev=given.dev)
         telemetry = telemetry_of(settings, read_only=read_only, given=given.telemetry)
         if isinstance(telemetry, DeferredTelemetry):
@@ -116,13 +116,13 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         on_failure.callback(owner.close)
         directory, entropy = given.directory, SystemEntropy()
         publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
-        asked = partial(ask_witness, publisher) if publisher else no_witness
+        ask = partial(ask_witness, publisher) if publisher else no_witness
         if directory is None:
-            sealing: Sealing = {"keys": keys, "clock": clock, "entropy": entropy, "ask_witness": asked}
+            sealing: Sealing = {"keys": keys, "clock": clock, "entropy": entropy, "ask_witness": ask}
             directory = await directory_of(settings, stores, sealing, read_only=read_only)
-        of_tenants = TenantAdapters(settings, loaded, adapters, code := SourceCode(*loaded), directory)
-        owned.append(of_tenants)
-        on_failure.callback(of_tenants.close)
+        tenant_adapters = TenantAdapters(settings, loaded, adapters, code := SourceCode(*loaded), directory)
+        owned.append(tenant_adapters)
+        on_failure.callback(tenant_adapters.close)
         watch = RunWatch(stores, keys)
         breakers = CircuitBreakers(settings.pressure, threading.Lock())
         ports = Ports(
@@ -133,7 +133,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             directory=directory,
             attachments=attachments_of(settings),
             slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), stores.artifacts(tenant_id), clock),
-            adapters=of_tenants,
+            adapters=tenant_adapters,
             code=code,
             estimator=BytesDiv4(),
             pause=_pause,
@@ -147,13 +147,13 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             approval_logins=approval_logins_of(settings, clock),
             partners=partners_of(settings, clock),
             telemetry=telemetry,
-            ask_witness=asked,
-            models=models_of(settings, of_models, clock, breakers, is_given=given.models is not None),
+            ask_witness=ask,
+            models=models_of(settings, provider, clock, breakers, is_given=given.models is not None),
         )
         deployment = Deployment(ports, _config(settings, unsafe, stated_by(in_use)), breakers=breakers)
         on_failure.pop_all()
-    of_app = (settings, deployment, stores, owner, local_engine(deployment, publisher), keys, publisher, watch)
-    return App(*of_app, tuple(owned), shared_credentials=of_tenants.shared)
+    app_parts = (settings, deployment, stores, owner, local_engine(deployment, publisher), keys, publisher, watch)
+    return App(*app_parts, tuple(owned), shared_credentials=tenant_adapters.shared)
 
 
 def has_store(settings: Settings) -> bool:
@@ -171,7 +171,8 @@ class _NoStore(SqliteMemoryStores):
 
 
 async def open_for_authors(settings: Settings) -> App:
-    """As `open_unchecked` for reading. If the store of the settings is not made yet, an empty one in memory is read.
+    """Open a deployment to read its store, as `open_unchecked`. If the store is not made yet, read an empty one in
+    memory.
 
     Serves the questions about tools and people that an author has before anything is published.
     """
@@ -189,7 +190,7 @@ async def _pause(duration_us: int) -> None:
     await asyncio.sleep(duration_us / 1e6)
 
 
-def _config(settings: Settings, unsafe: tuple[str, ...], stated: tuple[str, ...]) -> DeploymentConfig:
+def _config(settings: Settings, unsafe: tuple[str, ...], foreign_classes: tuple[str, ...]) -> DeploymentConfig:
     return DeploymentConfig(
         limits=settings.limits,
         runtime_version=__version__,
@@ -197,7 +198,7 @@ def _config(settings: Settings, unsafe: tuple[str, ...], stated: tuple[str, ...]
         environment=settings.environment or ENVIRONMENTS[0],
         address=settings.hops.address if settings.hops else "",
         unsafe=unsafe,
-        unsafe_stated_by=stated,
+        unsafe_stated_by=foreign_classes,
         allow_unsigned="unsafe_unsigned_packs" in unsafe,
         lease_ttl_us=settings.lease_ttl_s * 1_000_000,
         heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
@@ -219,8 +220,8 @@ async def migrate(url: str) -> tuple[str | None, str]:
     """
     try:
         from contextos.store.postgres import schema
-    except ModuleNotFoundError as missing:
-        raise no_postgres(missing) from None
+    except ModuleNotFoundError as error:
+        raise no_postgres(error) from None
     return await schema.migrate_schema(url)
 
 

@@ -26,9 +26,9 @@ from contextos.workspace.settings.reading import setting_lines, with_line
 _LOG: Final = logging.getLogger("contextos.workspace")
 SETTINGS: Final = "contextos.toml"
 CHECK_AGAIN_US: Final = 60_000_000
-"""Age of the last check, in microseconds, after which a question about readiness begins another one."""
+"""Age of the last check, in microseconds, after which a question about readiness starts another one."""
 
-_OF_TENANTS: Final = frozenset({"tenant", "tenants", "egress", "redaction", "places"})
+_TENANT_SETTINGS: Final = frozenset({"tenant", "tenants", "egress", "redaction", "places"})
 """The names of settings whose value is a tenant, a list of tenants, or a table by tenant, in any table."""
 
 Found = tuple[str, Problem]
@@ -43,8 +43,8 @@ class Configuration:
     deployment: Deployment
     listed: Callable[[], Sequence[str] | None]
     found: tuple[Found, ...] = ()
-    _checked_us: int | None = None
-    _checking: asyncio.Task[None] | None = field(default=None, repr=False)
+    _checked_at_us: int | None = None
+    _check_task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def of_tenant(self, tenant_id: str) -> list[Found]:
         """Return what in a tenant's packs and policies cannot be in force, or why that is not known now."""
@@ -57,8 +57,8 @@ class Configuration:
 
     async def before_pins(self, tenant_id: str, coming: Iterable[object]) -> list[Found]:
         """Return which agents are stopped once the packs among `coming` are pinned. This method pins nothing."""
-        packs = [one for one in coming if isinstance(one, ContextPack)]
-        return [(tenant_id, one) for one in await intents_beside(self.deployment, tenant_id, packs)]
+        packs = [artifact for artifact in coming if isinstance(artifact, ContextPack)]
+        return [(tenant_id, problem) for problem in await intents_beside(self.deployment, tenant_id, packs)]
 
     async def propose_pin(
         self,
@@ -85,13 +85,13 @@ class Configuration:
         return await pin_packs.propose(self.deployment, tenant_id, pin, expected=expected, by=by)
 
     def require_settings_allow(self, level_refs: Iterable[tuple[Level, str]]) -> None:
-        """Refuse other policies than those that the settings name: the next start would refuse the store.
+        """Refuse a set of policies that is not the set of the settings: the next start would refuse the store.
 
         Raises:
             InvalidArtifact: the settings name policies, and `level_refs` are other ones.
         """
-        named = self.settings.policies
-        if named is not None and set(named) != set(level_refs):
+        configured = self.settings.policies
+        if configured is not None and set(configured) != set(level_refs):
             detail = "the settings of this deployment name its policies, and these are others"
             remedy = "change the settings, and use `contextos policies`"
             raise InvalidArtifact(Problem("/policies", "policies_differ", detail, remedy))
@@ -110,8 +110,8 @@ class Configuration:
     def require_tenants(self) -> None:
         """Refuse settings for a tenant that the directory does not list. Raises `InvalidSettings`."""
         with suppress(Unavailable):
-            if unknown := tuple(self._of_unknown_tenants()):
-                raise InvalidSettings(*self._in_lines(unknown))
+            if unknown := tuple(self._unknown_tenant_problems()):
+                raise InvalidSettings(*self._with_lines(unknown))
 
     def of_settings(self) -> Iterator[Problem]:
         """Yield a problem for each unknown name in the settings. Raises `Unavailable` for an unreadable directory."""
@@ -119,48 +119,48 @@ class Configuration:
             if self.settings.packs != DEFAULT_PACKS and not (self.settings.workspace / folder).is_dir():
                 detail = f"there is no folder `{folder}` in the workspace, so nothing of it is published"
                 yield Problem(pointer(("packs", index)), "no_folder", detail, "correct its name, or make it")
-        yield from self._of_unknown_tenants()
+        yield from self._unknown_tenant_problems()
 
-    def _in_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
-        """Return problems of settings, with their lines if the settings are those of the file."""
+    def _with_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
+        """Return problems of settings, with their lines if the settings equal the settings file."""
         lines = dict[tuple[str, ...], int]()
         with suppress(OSError, UnicodeDecodeError, ContextOSError):
             if Settings.read(self.settings.workspace) == self.settings:
                 file = self.settings.workspace / SETTINGS_FILE
                 lines = setting_lines(read_regular_file(file, MAX_SETTINGS_BYTES).decode())
-        paths = (tuple(one.pointer.split("/")[1:]) for one in problems)
-        return [with_line(one, lines.get(path, 0)) for one, path in zip(problems, paths, strict=True)]
+        paths = (tuple(problem.pointer.split("/")[1:]) for problem in problems)
+        return [with_line(problem, lines.get(path, 0)) for problem, path in zip(problems, paths, strict=True)]
 
-    def _of_unknown_tenants(self) -> Iterator[Problem]:
-        if (listed := self.listed()) is None:
+    def _unknown_tenant_problems(self) -> Iterator[Problem]:
+        if (tenants := self.listed()) is None:
             return
-        for place, tenant_id in _tenants_named(self.settings):
-            if tenant_id not in listed:
+        for place, tenant_id in _named_tenants(self.settings):
+            if tenant_id not in tenants:
                 detail = f"the directory has no tenant `{tenant_id}`, so this is in force for nobody"
-                remedy = name_remedy(tenant_id, listed) if listed else "add it to the directory"
+                remedy = name_remedy(tenant_id, tenants) if tenants else "add it to the directory"
                 yield Problem(pointer(place), "no_tenant", detail, remedy)
 
     async def check(self) -> tuple[Found, ...]:
         """Check everything, and keep the findings for `latest`. Raises `Unavailable`; earlier findings then stay."""
-        self._checked_us = self.deployment.ports.clock.now_us()
-        found: list[Found] = [(SETTINGS, one) for one in self.of_settings()]
+        self._checked_at_us = self.deployment.ports.clock.now_us()
+        findings: list[Found] = [(SETTINGS, problem) for problem in self.of_settings()]
         observing = set(self.settings.observed_packs)
         tenants = self.listed()
         for tenant_id in tenants or ():
-            found += await self.of_tenant(tenant_id)
+            findings += await self.of_tenant(tenant_id)
             with suppress(OtherEnvironment):  # which `of_tenant` found too
                 observing -= {pack.pack_meta.pack_id for pack, _ in await pinned_packs(self.deployment, tenant_id)}
         if tenants is not None:
-            found += [(SETTINGS, _not_pinned(name)) for name in sorted(observing)]
-        self.found = tuple(found)
+            findings += [(SETTINGS, _unpinned_problem(name)) for name in sorted(observing)]
+        self.found = tuple(findings)
         return self.found
 
     def latest(self) -> tuple[Found, ...]:
-        """Return what the last check found. If it is older than a minute, another check begins meanwhile."""
+        """Return what the last check found. If it is older than a minute, another check starts meanwhile."""
         now_us = self.deployment.ports.clock.now_us()
-        if self._checked_us is None or now_us - self._checked_us >= CHECK_AGAIN_US:
-            self._checked_us = now_us
-            self._checking = asyncio.create_task(self._check_later())
+        if self._checked_at_us is None or now_us - self._checked_at_us >= CHECK_AGAIN_US:
+            self._checked_at_us = now_us
+            self._check_task = asyncio.create_task(self._check_later())
         return self.found
 
     async def _check_later(self) -> None:
@@ -175,24 +175,24 @@ class Configuration:
 
 def log_found(found: Iterable[Found]) -> None:
     """Log what is configured and cannot be in force."""
-    for where, one in found:
-        _LOG.warning("configuration", extra={"where": where, "problem": str(one)})
+    for place, problem in found:
+        _LOG.warning("configuration", extra={"where": place, "problem": str(problem)})
 
 
-def _tenants_named(setting: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _named_tenants(setting: Any, parent: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield each tenant that the settings name, with its place: a text, one of a list, or the key of a table."""
-    for one in fields(setting):
-        value, place = getattr(setting, one.name), (*at, one.name)
-        if one.name in _OF_TENANTS:
-            keyed = enumerate(value) if isinstance(value, tuple) else zip(value, value, strict=True)
-            yield from [(place, value)] if isinstance(value, str) else (((*place, key), name) for key, name in keyed)
+    for member in fields(setting):
+        value, place = getattr(setting, member.name), (*parent, member.name)
+        if member.name in _TENANT_SETTINGS:
+            items = enumerate(value) if isinstance(value, tuple) else zip(value, value, strict=True)
+            yield from [(place, value)] if isinstance(value, str) else (((*place, key), name) for key, name in items)
         elif isinstance(value, tuple):
             for number, inner in enumerate(value):
-                yield from _tenants_named(inner, (*place, number)) if is_dataclass(inner) else ()
+                yield from _named_tenants(inner, (*place, number)) if is_dataclass(inner) else ()
         elif is_dataclass(value):
-            yield from _tenants_named(value, place)
+            yield from _named_tenants(value, place)
 
 
-def _not_pinned(pack_id: str) -> Problem:
+def _unpinned_problem(pack_id: str) -> Problem:
     detail = f"no pack `{pack_id}` is pinned in any tenant, so nothing of it is observed"
     return Problem(pointer(("observed_packs",)), "no_pack", detail, "correct its id, or leave it out")

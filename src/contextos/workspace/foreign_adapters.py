@@ -85,8 +85,8 @@ def load_adapter_file(
     path: str, digest: str | None, *, root: Path, authors: Sequence[str], names: Mapping[str, str] | None = None
 ) -> LoadedFile:
     """Load the adapter of a file below `root`. `digest` is the digest that the file must have; None accepts any.
-    `names` maps each variable or file that the adapter file names to the one of a tenant. If there are `authors`
-    (public keys in hex), one of them must have signed the file.
+    `names` maps each variable or file that the adapter file names to the variable or file of a tenant. If there are
+    `authors` (public keys in hex), one of them must have signed the file.
 
     Raises:
         InvalidSettings: the file cannot be read, is outside `root`, has another digest, or is not valid.
@@ -98,14 +98,14 @@ def load_adapter_file(
         raw = read_regular_file(place, MAX_ENVELOPE_BYTES)
     except OSError as error:
         _refuse(path, "unreadable", f"it cannot be read: {(error.strerror or str(error)).lower()}", "check the path")
-    found = digest_of(raw)
-    if digest is not None and found != digest:
+    actual = digest_of(raw)
+    if digest is not None and actual != digest:
         remedy = f"review the change, then `contextos adapters publish {path}`"
-        _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
+        _refuse(path, "digest_mismatch", f"the file has the digest `{actual}`", remedy)
     try:
         with lines_in(raw):
             source = read_adapter_file(_signed_content(raw, authors))
-            return _loaded(source, with_credentials(source, names or {}), found, root)
+            return _load_file(source, with_credentials(source, names or {}), actual, root)
     except InvalidInput as error:
         raise InvalidSettings(*error.in_file(path[:200], "/adapters")) from None
 
@@ -125,14 +125,14 @@ def _signed_content(raw: bytes, authors: Sequence[str]) -> bytes:
         detail, remedy = "it is not signed", "sign it with `contextos adapters sign`, and publish what that writes"
         raise InvalidInput(Problem("", "not_signed", detail, remedy))
     try:
-        keys = KeyRing({}, {"pack": [bytes.fromhex(one) for one in authors]})
+        keys = KeyRing({}, {"pack": [bytes.fromhex(author) for author in authors]})
         return open_sealed(value, keys, "pack", (ADAPTER_TYPE,))
     except SignatureInvalid as error:
         remedy = "have one of `adapter_authors` sign it with `contextos adapters sign`"
         raise InvalidInput(Problem("", "bad_signature", str(error), remedy)) from None
 
 
-def _loaded(source: AdapterFile, file: AdapterFile, digest: str, root: Path) -> LoadedFile:
+def _load_file(source: AdapterFile, file: AdapterFile, digest: str, root: Path) -> LoadedFile:
     adapter = make_adapter(file, root)
     versions = {name: metadata.version(name) for name in SDKS[file.definition.type]}
     code_digest = content_address({"file": digest, "packages": versions})
@@ -162,82 +162,82 @@ class TenantAdapters:
     ) -> None:
         self._root, self._code, self._adapters = settings.workspace, code, adapters
         self._files: dict[str, tuple[LoadedFile, AdapterSetting]] = {}
-        self._owner: dict[str, str] = {}
-        self._made: dict[str, dict[str, Adapter]] = {}
-        self._making = threading.Lock()
-        shared, taken = [], dict[str, str]()
-        for at, (setting, one) in enumerate(zip(settings.adapters, loaded, strict=True)):
-            if not isinstance(one, LoadedFile):
+        self._owners: dict[str, str] = {}
+        self._by_tenant: dict[str, dict[str, Adapter]] = {}
+        self._lock = threading.Lock()
+        shared, credential_owners = [], dict[str, str]()
+        for number, (setting, loaded_file) in enumerate(zip(settings.adapters, loaded, strict=True)):
+            if not isinstance(loaded_file, LoadedFile):
                 continue
-            _check(setting, one, f"/adapters/{at}", taken)
-            adapter_id = one.file.definition.adapter_id
+            _check_tenants(setting, loaded_file, f"/adapters/{number}", credential_owners)
+            adapter_id = loaded_file.file.definition.adapter_id
             if setting.shared:
                 shared.append(adapter_id)
-            if one.is_per_tenant:
-                self._files[adapter_id] = one, setting
-            if credential_names(one.file) and not (setting.tenants or setting.shared):
-                self._owner[adapter_id] = _only_tenant(directory, adapter_id, f"/adapters/{at}")
+            if loaded_file.is_per_tenant:
+                self._files[adapter_id] = loaded_file, setting
+            if credential_names(loaded_file.file) and not (setting.tenants or setting.shared):
+                self._owners[adapter_id] = _only_tenant(directory, adapter_id, f"/adapters/{number}")
         self.shared = tuple(sorted(shared))
-        for tenant in {tenant for _, setting in self._files.values() for tenant in setting.tenants}:
-            self(tenant)
+        for tenant_id in {tenant_id for _, setting in self._files.values() for tenant_id in setting.tenants}:
+            self(tenant_id)
 
     def __call__(self, tenant_id: str) -> Mapping[str, Adapter]:
         if not self._files:
             return self._adapters
-        with self._making:
-            if tenant_id not in self._made:
-                self._made[tenant_id] = self._of(tenant_id)
-            return self._made[tenant_id]
+        with self._lock:
+            if tenant_id not in self._by_tenant:
+                self._by_tenant[tenant_id] = self._make_adapters(tenant_id)
+            return self._by_tenant[tenant_id]
 
     def close(self) -> None:
         """Close the adapters of every tenant."""
-        for adapters in self._made.values():
+        for adapters in self._by_tenant.values():
             for adapter_id in self._files.keys() & adapters.keys():
                 close: Any = getattr(adapters[adapter_id], "close", None)
                 if close is not None:
                     close()
 
-    def _of(self, tenant_id: str) -> dict[str, Adapter]:
-        own = {name: one for name, one in self._adapters.items() if name not in self._files}
-        for adapter_id, (loaded, setting) in self._files.items():
+    def _make_adapters(self, tenant_id: str) -> dict[str, Adapter]:
+        adapters = {name: adapter for name, adapter in self._adapters.items() if name not in self._files}
+        for adapter_id, (loaded_file, setting) in self._files.items():
             serves = not setting.tenants or tenant_id in setting.tenants
-            if serves and self._owner.get(adapter_id, tenant_id) == tenant_id:
-                own[adapter_id] = self._instance(loaded, setting.tenants.get(tenant_id, {}), self._root)
-        return {name: own[name] for name in self._adapters if name in own}
+            if serves and self._owners.get(adapter_id, tenant_id) == tenant_id:
+                adapters[adapter_id] = self._make_instance(loaded_file, setting.tenants.get(tenant_id, {}), self._root)
+        return {name: adapters[name] for name in self._adapters if name in adapters}
 
-    def _instance(self, loaded: LoadedFile, names: Mapping[str, str], root: Path) -> Adapter:
-        first, file = loaded.adapters[0], with_credentials(loaded.source, names)
+    def _make_instance(self, loaded_file: LoadedFile, names: Mapping[str, str], root: Path) -> Adapter:
+        template, file = loaded_file.adapters[0], with_credentials(loaded_file.source, names)
         adapter = make_adapter(file, root)
-        self._code.also(adapter, loaded)
-        assert adapter.describe().adapter_id == first.describe().adapter_id, "both are of one file"
+        self._code.also(adapter, loaded_file)
+        assert adapter.describe().adapter_id == template.describe().adapter_id, "both are of one file"
         return adapter
 
 
-def _check(setting: AdapterSetting, loaded: LoadedFile, at: str, taken: dict[str, str]) -> None:
-    """Refuse settings about the tenants of an adapter file that the file has no use for. `taken` maps each variable and
-    file that was named for a tenant to that tenant, for all adapters together.
+def _check_tenants(setting: AdapterSetting, file: LoadedFile, place: str, credential_owners: dict[str, str]) -> None:
+    """Refuse settings about the tenants of an adapter file that the file has no use for. `credential_owners` maps each
+    variable and file that was named for a tenant to that tenant, for all adapters together.
     """
-    names = credential_names(loaded.source)
+    names = credential_names(file.source)
     if (setting.tenants or setting.shared) and not names:
-        place = "tenants" if setting.tenants else "shared"
+        option = "tenants" if setting.tenants else "shared"
         detail = "the adapter has no credentials"
-        raise invalid_setting(f"{at}/{place}", "no_effect", detail, f"leave out `{place}`")
-    for tenant, own in setting.tenants.items():
-        for name in sorted(own.keys() ^ names):
-            detail = f"`{setting.path[:200]}` {'lacks' if name in own else 'has'} the credential `{name[:80]}`"
-            raise invalid_setting(f"{at}/tenants/{tenant}", "other_credentials", detail, name_remedy(name, names))
-        for name, source in own.items():
-            other = taken.setdefault(posixpath.normpath(source), tenant)
-            if other != tenant:
-                detail = f"`{other}` and `{tenant}` have the same credential, which is `{source}`"
+        raise invalid_setting(f"{place}/{option}", "no_effect", detail, f"leave out `{option}`")
+    for tenant_id, credentials in setting.tenants.items():
+        for name in sorted(credentials.keys() ^ names):
+            detail = f"`{setting.path[:200]}` {'lacks' if name in credentials else 'has'} the credential `{name[:80]}`"
+            raise invalid_setting(f"{place}/tenants/{tenant_id}", "other_credentials", detail, name_remedy(name, names))
+        for name, source in credentials.items():
+            owner = credential_owners.setdefault(posixpath.normpath(source), tenant_id)
+            if owner != tenant_id:
+                detail = f"`{owner}` and `{tenant_id}` have the same credential, which is `{source}`"
                 remedy = "give each its own, or say `shared = true` and leave out `tenants`"
-                raise invalid_setting(f"{at}/tenants/{tenant}/{name}", "shared_credential", detail, remedy)
+                raise invalid_setting(f"{place}/tenants/{tenant_id}/{name}", "shared_credential", detail, remedy)
 
 
-def _only_tenant(directory: Directory, adapter_id: str, at: str) -> str:
-    listed = getattr(directory, "tenants", None)
-    tenants = listed() if listed is not None else ()
+def _only_tenant(directory: Directory, adapter_id: str, pointer: str) -> str:
+    list_tenants = getattr(directory, "tenants", None)
+    tenants = list_tenants() if list_tenants is not None else ()
     if len(tenants) != 1:
         detail = f"`{adapter_id}` has credentials, and nobody says to which tenant they belong"
-        raise invalid_setting(f"{at}/tenants", "whose_credentials", detail, _REMEDY)
+        raise invalid_setting(f"{pointer}/tenants", "whose_credentials", detail, _REMEDY)
     return str(next(iter(tenants)))

@@ -95,7 +95,7 @@ class GivenPorts:
         if not isinstance(self.adapters, list | tuple):
             detail = f"`{type(self.adapters).__name__[:80]}` is not a list of adapters"
             raise invalid_setting("/adapters", "no_such_port", detail, "give a list, also of one adapter")
-        one_each = {
+        single_ports = {
             "directory": self.directory,
             "keys": self.keys,
             "planner": self.planner,
@@ -103,10 +103,10 @@ class GivenPorts:
             "telemetry": self.telemetry,
             "models": self.models,
         }
-        given = {name: () if port is None else (port,) for name, port in one_each.items()}
-        for name, ports in {**given, "adapters": self.adapters}.items():
+        ports_by_name = {name: () if port is None else (port,) for name, port in single_ports.items()}
+        for name, ports in {**ports_by_name, "adapters": self.adapters}.items():
             for port in ports:
-                missing = [one for one in _METHODS[name] if not callable(getattr(port, one, None))]
+                missing = [method for method in _METHODS[name] if not callable(getattr(port, method, None))]
                 if missing or isinstance(port, type):
                     detail = f"`{type(port).__name__[:80]}` has no `{missing[0]}`" if missing else "this is a class"
                     remedy = "give an object with the methods of the port in `contextos.contracts.ports`"
@@ -128,33 +128,33 @@ class SystemEntropy:
 
 
 def lineage(settings: Settings, ports: tuple[object, ...], *, dev: bool) -> tuple[str, ...]:
-    """Return the `unsafe_` names that records of this deployment have: those of the stand-ins among the ports in use,
-    and the names in `unsafe` of the settings that are not ports.
+    """Return the `unsafe_` names for the records of this deployment: the names of the stand-ins among the ports in use,
+    and the names in `unsafe` of the settings that do not name a port.
 
     Raises:
         InvalidSettings: a port in use is a stand-in that is not allowed here, or its attribute `unsafe` is not valid.
     """
     in_use = tuple(dict.fromkeys(name for port in ports for name in _unsafe_names(port)))
     for name in in_use:
-        what = UNSAFE_PORTS.get(name, f"the port that declares `{name[:80]}`")
+        port_text = UNSAFE_PORTS.get(name, f"the port that declares `{name[:80]}`")
         if settings.profile == "service":
-            detail = f"{what} is a development stand-in, and this deployment is a service"
+            detail = f"{port_text} is a development stand-in, and this deployment is a service"
             raise invalid_setting("/unsafe", "unsafe_not_allowed", detail, "use another implementation of this port")
         if name not in settings.unsafe and not dev:
             remedy = f"allow `{name}`, or use another implementation of this port"
-            raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", remedy)
+            raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{port_text} is a development stand-in", remedy)
     return (*in_use, *(name for name in settings.unsafe if name not in UNSAFE_PORTS))
 
 
 def _unsafe_names(port: object) -> Iterator[str]:
-    named = getattr(port, "unsafe", ())
-    if not isinstance(named, tuple) or not all(isinstance(one, str) for one in named):
+    names = getattr(port, "unsafe", ())
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         detail = f"`unsafe` of `{type(port).__name__[:80]}` is not a tuple of names"
         raise invalid_setting("/unsafe", "bad_setting", detail, "name each stand-in that the port is")
-    for name in named:
+    for name in names:
         # The name of a port allows nothing: the settings allow stand-ins, and a pack says whether it observes.
-        of_something_else = {*UNSAFE_SETTINGS, UNSAFE_OBSERVED} - UNSAFE_PORTS.keys()
-        if name in of_something_else or not _UNSAFE_NAME.fullmatch(name):
+        reserved_names = {*UNSAFE_SETTINGS, UNSAFE_OBSERVED} - UNSAFE_PORTS.keys()
+        if name in reserved_names or not _UNSAFE_NAME.fullmatch(name):
             detail = f"a port cannot declare `{name[:80]}`"
             raise invalid_setting("/unsafe", "bad_setting", detail, "name what it replaces: `unsafe_…`")
         yield name
@@ -165,8 +165,8 @@ def extra_named(name: str, at: str) -> Iterator[None]:
     """Turn the import error of a missing package into `InvalidSettings`, which names the extra to install."""
     try:
         yield
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
+    except ModuleNotFoundError as error:
+        detail = f"`{error.name}` is not installed"
         raise invalid_setting(at, "missing_extra", detail, f"install `contextos[{name}]`") from None
 
 
@@ -177,28 +177,28 @@ def kind_of_directory(settings: Settings) -> type[FileDirectory]:
 
 async def directory_of(settings: Settings, stores: Stores, sealing: Sealing, *, read_only: bool) -> Directory:
     """Return the directory that the settings name. Raises `InvalidSettings`."""
-    named, root = settings.directory, settings.workspace
-    if isinstance(named, str):
-        return FileDirectory(root / named)
-    signers = [bytes.fromhex(one) for one in named.signers]
-    if isinstance(named, SignedDirectorySetting):
-        directory = SignedDirectory(root / named.path, signers, stores, **sealing, read_only=read_only)
+    setting, root = settings.directory, settings.workspace
+    if isinstance(setting, str):
+        return FileDirectory(root / setting)
+    signers = [bytes.fromhex(signer) for signer in setting.signers]
+    if isinstance(setting, SignedDirectorySetting):
+        directory = SignedDirectory(root / setting.path, signers, stores, **sealing, read_only=read_only)
     else:
         directory = OidcDirectory(
-            root / named.path,
+            root / setting.path,
             signers,
             stores,
-            issuer=named.trusted(),
-            jwks=_jwks(named, root, sealing["clock"]),
+            issuer=setting.trusted(),
+            jwks=_jwks(setting, root, sealing["clock"]),
             claims=ClaimNames(
-                user_claim=named.user_claim,
-                roles_claim=named.roles_claim,
-                roles=named.roles,
-                scopes_claim=named.scopes_claim,
-                scopes=named.scopes,
-                organization_claim=named.organization_claim,
-                tenant_claim=named.tenant_claim,
-                agent_claim=named.agent_claim,
+                user_claim=setting.user_claim,
+                roles_claim=setting.roles_claim,
+                roles=setting.roles,
+                scopes_claim=setting.scopes_claim,
+                scopes=setting.scopes,
+                organization_claim=setting.organization_claim,
+                tenant_claim=setting.tenant_claim,
+                agent_claim=setting.agent_claim,
             ),
             **sealing,
             read_only=read_only,
@@ -207,17 +207,17 @@ async def directory_of(settings: Settings, stores: Stores, sealing: Sealing, *, 
     return directory
 
 
-def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
+def _jwks(setting: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
     with extra_named("http", "/directory"):
         from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
-    if named.jwks_url:
+    if setting.jwks_url:
         with within("/directory"):
-            return HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
+            return HttpJwks(setting.jwks_url, clock, issuer=setting.issuer, internal=setting.internal)
     try:
-        content = loads(read_regular_file(root / named.jwks_file, MAX_JWKS_BYTES), max_bytes=MAX_JWKS_BYTES)
+        content = loads(read_regular_file(root / setting.jwks_file, MAX_JWKS_BYTES), max_bytes=MAX_JWKS_BYTES)
         return PinnedJwks(content)
     except (OSError, InvalidInput) as error:
-        detail = f"`{named.jwks_file}` is not a JWK Set: {error}"
+        detail = f"`{setting.jwks_file}` is not a JWK Set: {error}"
         raise invalid_setting("/directory/jwks_file", "unreadable", detail, "bring the issuer's keys") from None
 
 
@@ -228,30 +228,30 @@ def keys_of(settings: Settings, clock: Clock) -> Keys:
         InvalidSettings: a file, a passphrase or a pinned key is wrong, or the extra `http` is not installed.
         Unavailable: the key service does not answer.
     """
-    named, root = settings.keys, settings.workspace
-    if isinstance(named, str):
-        return KeyFiles(root / named, clock)
-    if isinstance(named, Pkcs8KeysSetting):
+    setting, root = settings.keys, settings.workspace
+    if isinstance(setting, str):
+        return KeyFiles(root / setting, clock)
+    if isinstance(setting, Pkcs8KeysSetting):
         from contextos.adapters.encrypted_keys import Pkcs8Files, read_secret
 
-        file = root / named.passphrase_file if named.passphrase_file else None
-        return KeyFiles(root / named.path, clock, Pkcs8Files(read_secret(file, named.passphrase_env, "/keys")))
-    return _remote_keys(named, root)
+        file = root / setting.passphrase_file if setting.passphrase_file else None
+        return KeyFiles(root / setting.path, clock, Pkcs8Files(read_secret(file, setting.passphrase_env, "/keys")))
+    return _remote_keys(setting, root)
 
 
-def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
+def _remote_keys(setting: RemoteKeysSetting, root: Path) -> Keys:
     from contextos.adapters.encrypted_keys import read_secret
 
     with extra_named("http", "/keys"):
         from contextos.adapters.remote_keys import RemoteKeys
-    file = root / named.token_file if named.token_file else None
+    file = root / setting.token_file if setting.token_file else None
 
     def token() -> str:
-        if file is None and not named.token_env:
+        if file is None and not setting.token_env:
             return ""
-        return read_secret(file, named.token_env, "/keys").decode("utf-8", "replace")
+        return read_secret(file, setting.token_env, "/keys").decode("utf-8", "replace")
 
-    return RemoteKeys(named.url, named.keys, token, timeout_s=named.timeout_s)
+    return RemoteKeys(setting.url, setting.keys, token, timeout_s=setting.timeout_s)
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
@@ -260,52 +260,52 @@ def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
     Raises:
         InvalidSettings: the secret or the URL is wrong, or the extra `http` is not installed.
     """
-    named, root = settings.credentials, settings.workspace
-    if named is None:
+    setting, root = settings.credentials, settings.workspace
+    if setting is None:
         return None
     from contextos.adapters.encrypted_keys import read_secret
 
     with extra_named("http", "/credentials"):
         from contextos.adapters.oauth.token_exchange import TokenExchange
-    file = root / named.secret_file if named.secret_file else None
-    secret = partial(read_secret, file, named.secret_env, "/credentials")
+    file = root / setting.secret_file if setting.secret_file else None
+    secret = partial(read_secret, file, setting.secret_env, "/credentials")
     secret()
     try:
         return TokenExchange(
-            named.url,
-            named.client_id,
+            setting.url,
+            setting.client_id,
             secret,
             clock,
-            issuer=named.issuer,
-            internal=named.internal,
-            timeout_s=named.timeout_s,
+            issuer=setting.issuer,
+            internal=setting.internal,
+            timeout_s=setting.timeout_s,
         )
     except InvalidInput as error:
-        first = error.problems[0]
-        raise invalid_setting("/credentials/url", first.code, first.detail, first.remedy) from None
+        problem = error.problems[0]
+        raise invalid_setting("/credentials/url", problem.code, problem.detail, problem.remedy) from None
 
 
 def refuse_without_issuer(adapters: Mapping[str, Adapter], credentials: Credentials | None) -> None:
     """Refuse an adapter whose calls need a credential that nobody issues here. Raises `InvalidSettings`."""
     for adapter_id, adapter in adapters.items():
-        for one in describe_adapter(adapter_id, adapter).capabilities if credentials is None else ():
-            if one.auth.mode == "exchange":
-                detail = f"`{adapter_id}.{one.name}` is called with exchanged credentials, and nobody issues them here"
+        for tool in describe_adapter(adapter_id, adapter).capabilities if credentials is None else ():
+            if tool.auth.mode == "exchange":
+                detail = f"`{adapter_id}.{tool.name}` is called with exchanged credentials, and nobody issues them here"
                 raise invalid_setting("/credentials", "no_issuer", detail, "name the issuer in `[credentials]`")
 
 
 def attachments_of(settings: Settings) -> Attachments | None:
     """Return the port that fetches the files that requests name, or None. Raises `InvalidSettings`."""
-    named = settings.attachments
-    if named is None:
+    setting = settings.attachments
+    if setting is None:
         return None
     with extra_named("http", "/attachments"):
         from contextos.adapters.attachments import HttpAttachments
     try:
-        return HttpAttachments(named.places, internal=named.internal)
+        return HttpAttachments(setting.places, internal=setting.internal)
     except InvalidInput as error:
-        first = error.problems[0]
-        raise invalid_setting("/attachments/places", first.code, first.detail, first.remedy) from None
+        problem = error.problems[0]
+        raise invalid_setting("/attachments/places", problem.code, problem.detail, problem.remedy) from None
 
 
 def adapters_of(settings: Settings) -> list[LoadedAdapters]:
@@ -313,15 +313,15 @@ def adapters_of(settings: Settings) -> list[LoadedAdapters]:
     root = settings.workspace
     return [
         load_adapter_file(
-            one.path,
-            one.digest,
+            setting.path,
+            setting.digest,
             root=root,
-            names=next(iter(one.tenants.values()), None),
+            names=next(iter(setting.tenants.values()), None),
             authors=settings.adapter_authors,
         )
-        if is_adapter_file(one)
-        else load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
-        for one in settings.adapters
+        if is_adapter_file(setting)
+        else load_function_adapters(setting.path, setting.digest, root=root, workspace=root, files=setting.files)
+        for setting in settings.adapters
     ]
 
 
@@ -329,18 +329,18 @@ def adapters_by_id(loaded: list[LoadedAdapters], given: Sequence[Adapter]) -> di
     """Return all adapters by their ids. Raises `InvalidSettings` if two adapters have the same id, or one of them gives
     no definition.
     """
-    found: dict[str, Adapter] = {}
-    for adapter in (*(adapter for one in loaded for adapter in one.adapters), *given):
+    by_id: dict[str, Adapter] = {}
+    for adapter in (*(adapter for group in loaded for adapter in group.adapters), *given):
         try:
             adapter_id = describe_adapter(type(adapter).__name__, adapter).adapter_id
         except Unavailable as error:
             remedy = "have `describe` return an `AdapterDefinition`"
             raise invalid_setting("/adapters", "no_definition", str(error), remedy) from error.__cause__
-        if adapter_id in found:
+        if adapter_id in by_id:
             detail = f"two adapters have the id `{adapter_id}`"
             raise invalid_setting("/adapters", "duplicate", detail, "leave one out, or give it another id")
-        found[adapter_id] = adapter
-    return found
+        by_id[adapter_id] = adapter
+    return by_id
 
 
 async def stores_of(settings: Settings, given: GivenPorts, *, read_only: bool) -> tuple[Stores, Owner | LeasedOwner]:
@@ -353,8 +353,8 @@ async def stores_of(settings: Settings, given: GivenPorts, *, read_only: bool) -
         return stores, LeasedOwner() if read_only else Owner(path)
     try:
         from contextos.store.postgres.stores import PostgresStores
-    except ModuleNotFoundError as missing:
-        raise no_postgres(missing) from None
+    except ModuleNotFoundError as error:
+        raise no_postgres(error) from None
     return await PostgresStores.open(settings.store, read_only=read_only), LeasedOwner()
 
 
@@ -367,11 +367,11 @@ def no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
 
 def witness_of(settings: Settings, keys: Keys, *, read_only: bool) -> tuple[Witness | None, str]:
     """Return the witness of a deployment, and the name by which its journals record it; None if it has none."""
-    workspace, named = settings.workspace, settings.witness
-    if named not in ("", NO_WITNESS):
+    workspace, setting = settings.workspace, settings.witness
+    if setting not in ("", NO_WITNESS):
         # A file has one name in the journal, however the path of the workspace is written.
-        place = named if is_sink_url(named) else str((workspace / named).resolve())
-        return witness_at(named, workspace), witness_place(place)
+        place = setting if is_sink_url(setting) else str((workspace / setting).resolve())
+        return witness_at(setting, workspace), witness_place(place)
     if not has_default_witness(settings):
         return None, ""
     path = default_witness_path(workspace / settings.store, _first_head_key(keys))
@@ -382,7 +382,7 @@ def witness_of(settings: Settings, keys: Keys, *, read_only: bool) -> tuple[Witn
 
 def _first_head_key(keys: Keys) -> str:
     kids = (
-        [one.kid for one in keys.listed() if one.purpose == "head"]
+        [key.kid for key in keys.listed() if key.purpose == "head"]
         if isinstance(keys, KeyFiles)
         else [*keys.kids("head")]
     )

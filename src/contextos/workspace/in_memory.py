@@ -119,12 +119,12 @@ class MemoryDirectory(FileDirectory):
 
     def __init__(self, tenants: Mapping[str, Any]) -> None:
         try:
-            listed = {name: _with_people(one) for name, one in tenants.items()}
+            directory = {name: _with_test_people(tenant) for name, tenant in tenants.items()}
         except (KeyError, TypeError, AttributeError) as error:
             detail = f"this is not a directory of identities ({type(error).__name__}: {error})"
             remedy = "give `{tenant: {users, agents, approvers}}`"
             raise InvalidInput(Problem("/directory", "bad_directory", detail, remedy)) from None
-        self._people = tenants_of(listed)
+        self._people = tenants_of(directory)
 
     def _current(self) -> dict[str, dict[str, Any]]:
         return self._people
@@ -159,23 +159,23 @@ def in_memory(
         InvalidArtifact: on entering, lint refuses a pack with all that the deployment knows; names each problem.
         InvalidSettings: on entering, an adapter or a limit is invalid.
     """
-    moved = clock if clock is not None else MovableClock()
-    given = GivenPorts(
+    test_clock = clock if clock is not None else MovableClock()
+    ports = GivenPorts(
         directory=MemoryDirectory(directory),
         keys=KeyRing.from_seed(hashlib.sha256(b"contextos.testing").digest()),
-        adapters=(*adapters, *(adapter for one in packs if isinstance(one, DeclaredPack) for adapter in one.adapters)),
+        adapters=(*adapters, *(port for pack in packs if isinstance(pack, DeclaredPack) for port in pack.adapters)),
         planner=planner,
         models=models,
         credentials=credentials,
-        clock=moved,
+        clock=test_clock,
         dev=True,
     )
-    reached = {tenant: tuple(endpoints) for tenant, endpoints in (egress or {}).items()}
+    allowed_egress = {tenant_id: tuple(endpoints) for tenant_id, endpoints in (egress or {}).items()}
     limits = limits if limits is not None else RunLimits()
-    settings = Settings(Path.cwd(), packs=(), witness="off", limits=limits, egress=reached)
-    whole = tuple(one.expansion.document if isinstance(one, DeclaredPack) else one for one in packs)
-    declared = tuple(one.expansion for one in packs if isinstance(one, DeclaredPack))
-    return InMemory(settings, given, (*artifacts, *whole), declared if lint else None, dict(facts or {}))
+    settings = Settings(Path.cwd(), packs=(), witness="off", limits=limits, egress=allowed_egress)
+    documents = tuple(pack.expansion.document if isinstance(pack, DeclaredPack) else pack for pack in packs)
+    declared = tuple(pack.expansion for pack in packs if isinstance(pack, DeclaredPack))
+    return InMemory(settings, ports, (*artifacts, *documents), declared if lint else None, dict(facts or {}))
 
 
 class InMemory(Opening):
@@ -199,28 +199,29 @@ class InMemory(Opening):
             self._given = replace(self._given, stores=stores)
             app = await super().__aenter__()
             on_failure.push_async_exit(self.__aexit__)
-            await self._begin(app)
+            await self._initialise(app)
             on_failure.pop_all()
         return app
 
-    async def _begin(self, app: App) -> None:
-        by = Person(TEST_OPERATOR).actor()
+    async def _initialise(self, app: App) -> None:
+        actor = Person(TEST_OPERATOR).actor()
         envelopes = [
-            seal(payload_type_of(one) or PACK_TYPE, canonical(dict(one)), app.keys, "pack") for one in self._packs
+            seal(payload_type_of(pack) or PACK_TYPE, canonical(dict(pack)), app.keys, "pack") for pack in self._packs
         ]
         for tenant_id in app.tenants():
-            named = [one for one in envelopes if app.tenant_named(one) in (None, tenant_id)]
+            tenant_envelopes = [envelope for envelope in envelopes if app.tenant_named(envelope) in (None, tenant_id)]
             if self._declared is not None:
-                await require_lint(app.deployment, tenant_id, named, declared=self._declared)
-            await initialise_tenant(app.deployment, tenant_id, named, (), by=by)
+                await require_lint(app.deployment, tenant_id, tenant_envelopes, declared=self._declared)
+            await initialise_tenant(app.deployment, tenant_id, tenant_envelopes, (), by=actor)
             nodes, edges = self._facts.get("nodes", ()), self._facts.get("edges", ())
             if nodes or edges:
-                await write_facts(app.deployment, tenant_id, nodes, edges, by=by)
+                await write_facts(app.deployment, tenant_id, nodes, edges, by=actor)
 
 
-def _with_people(tenant: Mapping[str, Any]) -> dict[str, Any]:
+def _with_test_people(tenant: Mapping[str, Any]) -> dict[str, Any]:
     approvers = [
-        {**one, "keys": one.get("keys") or [Person(one["approver_id"]).listed_key()]} for one in tenant["approvers"]
+        {**entry, "keys": entry.get("keys") or [Person(entry["approver_id"]).listed_key()]}
+        for entry in tenant["approvers"]
     ]
     roles = sorted({role for role in ACT_ROLES.values() if role})
     operator = {

@@ -52,9 +52,9 @@ def draft_openapi_file(
         detail = f"{len(draft.operations)} operations are more than one adapter file holds"
         raise InvalidInput(Problem("", "too_large", detail, "name those that are needed with `--only`"))
     rows = []
-    for one in draft.definition.capabilities:
-        stated = "stated as a read" if one.kind == "read" else "strictest: nothing is known of it"
-        why = noted(stated, draft.notes.get(one.name, ()))
-        rows.append({"tool": draft.named[one.name], "kind": one.kind, "mode": one.approval_mode, "why": why})
-    rows += [{"tool": one.name, "kind": "-", "mode": "left out", "why": one.reason} for one in draft.refused]
+    for tool in draft.definition.capabilities:
+        basis = "stated as a read" if tool.kind == "read" else "strictest: nothing is known of it"
+        reason = noted(basis, draft.notes.get(tool.name, ()))
+        rows.append({"tool": draft.named[tool.name], "kind": tool.kind, "mode": tool.approval_mode, "why": reason})
+    rows += [{"tool": item.name, "kind": "-", "mode": "left out", "why": item.reason} for item in draft.refused]
     return content, rows

@@ -26,7 +26,7 @@ from contextos.workspace.outbox import begin_outboxes
 from contextos.workspace.settings import Settings
 from contextos.workspace.settings.reading import invalid_setting
 
-_HOW: Final = "write `async with contextos.open(…) as app:`, or `with` where there is no event loop"
+_USAGE: Final = "write `async with contextos.open(…) as app:`, or `with` where there is no event loop"
 _LOG: Final = logging.getLogger("contextos.workspace")
 
 
@@ -65,8 +65,8 @@ def open(
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
-    given = GivenPorts(directory, keys, adapters, planner, credentials, telemetry, models, dev=dev)
-    return Opening(settings, given)
+    ports = GivenPorts(directory, keys, adapters, planner, credentials, telemetry, models, dev=dev)
+    return Opening(settings, ports)
 
 
 class Opening(BothContexts[App]):
@@ -74,23 +74,23 @@ class Opening(BothContexts[App]):
 
     def __init__(self, settings: Settings | Path | str, given: GivenPorts) -> None:
         self._settings, self._given = settings, given
-        self._entered = False
+        self._is_entered = False
         self._app: App | None = None
 
     async def __aenter__(self) -> App:
-        if self._entered:
+        if self._is_entered:
             raise InvalidInput(Problem("", "open", "this deployment is open already", "call `contextos.open` again"))
-        self._entered = True
+        self._is_entered = True
         configure_if_debugging()
         async with AsyncExitStack() as on_failure:
-            on_failure.callback(self._left)
+            on_failure.callback(self._mark_left)
             settings = self._settings
             if not isinstance(settings, Settings | Path | str):
                 detail = f"a `{type(settings).__name__[:80]}` is neither settings nor a directory"
                 raise invalid_setting("", "bad_setting", detail, "give a `Settings`, or the workspace's directory")
             settings = settings if isinstance(settings, Settings) else Settings.read(Path(settings))
             app = await open_app(settings, self._given)
-            self._close_later(app, on_failure)
+            self._schedule_close(app, on_failure)
             if app.lacks_witness:
                 _LOG.warning("service without a witness")
             for tenant_id in app.listed_tenants() or ():
@@ -109,16 +109,16 @@ class Opening(BothContexts[App]):
 
         def __getattr__(self, name: str) -> Any:
             # `hasattr` asks too, so it is an `AttributeError`.
-            raise AttributeError(f"the deployment is not open, so it has no `{name}`; {_HOW}")
+            raise AttributeError(f"the deployment is not open, so it has no `{name}`; {_USAGE}")
 
         def __await__(self) -> Any:
-            raise InvalidInput(Problem("", "not_open", "what `contextos.open` returns is not awaited", _HOW))
+            raise InvalidInput(Problem("", "not_open", "what `contextos.open` returns is not awaited", _USAGE))
 
-    def _left(self) -> None:
-        self._entered = False
+    def _mark_left(self) -> None:
+        self._is_entered = False
 
     @staticmethod
-    def _close_later(app: App, closing: AsyncExitStack) -> None:
+    def _schedule_close(app: App, closing: AsyncExitStack) -> None:
         closing.callback(app.close)
         if hasattr(app.stores, "aclose"):
             closing.push_async_callback(app.stores.aclose)
@@ -129,13 +129,13 @@ class Opening(BothContexts[App]):
         app, self._app = self._app, None
         assert app is not None, "it was entered"
         async with AsyncExitStack() as closing:
-            closing.callback(self._left)
-            self._close_later(app, closing)
+            closing.callback(self._mark_left)
+            self._schedule_close(app, closing)
             await app.wait_for_driven()
             await app.delivery.stop()
             await app.engine.stop()
             if app.witness_publisher is not None:
-                await _publish(app)
+                await _publish_heads(app)
 
 
 async def _warn_of_configuration(app: App) -> None:
@@ -144,7 +144,7 @@ async def _warn_of_configuration(app: App) -> None:
         log_found(await app.configuration.check())
 
 
-async def _publish(app: App) -> None:
+async def _publish_heads(app: App) -> None:
     """Publish the heads to the witness. A failure is logged: everything is stored, and the next start publishes it."""
     assert app.witness_publisher is not None
     try:

@@ -30,49 +30,49 @@ async def begin_outboxes(app: App) -> None:
 
 
 def _outboxes(app: App) -> Iterator[Outbox]:
-    named = app.settings.outbox
-    destinations: list[WebhookSetting | MailSetting] = [*named.webhooks, *named.mails] if named else []
-    for one in destinations:
+    setting = app.settings.outbox
+    destinations: list[WebhookSetting | MailSetting] = [*setting.webhooks, *setting.mails] if setting else []
+    for destination in destinations:
         yield Outbox(
             deployment=app.deployment,
-            tenant_id=one.tenant,
-            destination=one.name,
-            types=one.types,  # type: ignore[arg-type]  # checked with the settings
-            link=one.link,
-            send=_webhook(app, one) if isinstance(one, WebhookSetting) else _mail(app, one),
-            remind_after_s=one.remind_after_s,
-            max_attempts=one.max_attempts,
+            tenant_id=destination.tenant,
+            destination=destination.name,
+            types=destination.types,  # type: ignore[arg-type]  # checked with the settings
+            link=destination.link,
+            send=_webhook(app, destination) if isinstance(destination, WebhookSetting) else _mail(app, destination),
+            remind_after_s=destination.remind_after_s,
+            max_attempts=destination.max_attempts,
         )
 
 
-def _webhook(app: App, named: WebhookSetting) -> Send:
+def _webhook(app: App, setting: WebhookSetting) -> Send:
     try:
         from contextos.adapters.notices.webhook import Webhook, parsed_secrets
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
+    except ModuleNotFoundError as error:
+        detail = f"`{error.name}` is not installed"
         problem = Problem("/outbox", "missing_extra", detail, "install `contextos[http]`")
         raise InvalidSettings(problem) from None
-    secret = partial(_secret, app.settings.workspace, named.secret_file, named.secret_env)
+    secret = partial(_secret, app.settings.workspace, setting.secret_file, setting.secret_env)
     parsed_secrets(secret())
     clock = app.deployment.ports.clock
-    return Webhook(named.url, secret, clock, internal=named.internal, timeout_s=named.timeout_s).send
+    return Webhook(setting.url, secret, clock, internal=setting.internal, timeout_s=setting.timeout_s).send
 
 
-def _mail(app: App, named: MailSetting) -> Send:
+def _mail(app: App, setting: MailSetting) -> Send:
     from contextos.adapters.notices.mail import Mail
 
-    password = partial(_secret, app.settings.workspace, named.password_file, named.password_env)
-    if named.user:
+    password = partial(_secret, app.settings.workspace, setting.password_file, setting.password_env)
+    if setting.user:
         password()
     return Mail(
-        named.host,
-        named.port,
-        named.sender,
-        named.to,
-        security=named.security,
-        user=named.user,
+        setting.host,
+        setting.port,
+        setting.sender,
+        setting.to,
+        security=setting.security,
+        user=setting.user,
         password=password,
-        timeout_s=named.timeout_s,
+        timeout_s=setting.timeout_s,
     ).send
 
 

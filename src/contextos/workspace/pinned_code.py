@@ -54,7 +54,7 @@ class ChangedFile:
             return []
         before, after = list(StringIO(self.before)), list(StringIO(self.after))
         lines = unified_diff(before, after, f"{self.path} as pinned", f"{self.path} now")
-        return [one[:-1] if one.endswith("\n") else f"{one} (no line feed)" for one in lines]
+        return [line[:-1] if line.endswith("\n") else f"{line} (no line feed)" for line in lines]
 
 
 def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
@@ -65,26 +65,27 @@ def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
         InvalidSettings: the settings are invalid, or a file cannot be read.
     """
     settings = Settings.read(workspace)
-    pinned = [(one, *file) for one in settings.adapters if not is_adapter_file(one) for file in _files(one, workspace)]
-    names = [_plain(name, workspace) for name in names]
+    functions = [adapter for adapter in settings.adapters if not is_adapter_file(adapter)]
+    pinned = [(adapter, *file) for adapter in functions for file in _pinned_files(adapter, workspace)]
+    names = [_relative_path(name, workspace) for name in names]
     for name in names:
-        if not any(name == _plain(path, workspace) for _, path, _, _ in pinned):
-            published = any(one.path == name for one in settings.adapters)
+        if not any(name == _relative_path(path, workspace) for _, path, _, _ in pinned):
+            is_published = any(adapter.path == name for adapter in settings.adapters)
             remedy = f"use one of {', '.join(sorted({path for _, path, _, _ in pinned})) or 'no file yet'}"
             remedy += "; list a new file under `[[adapters]]` in contextos.toml, with any digest"
-            if published:
+            if is_published:
                 remedy = f"review it, then `contextos adapters publish {name}`"
             raise InvalidInput(Problem("", "not_pinned", f"`{name[:200]}` is not a code file with a digest", remedy))
-    found = [
-        _changed(workspace, one.path, path, digest, raw)
-        for one, path, digest, raw in pinned
-        if digest_of(raw) != digest and (not names or _plain(path, workspace) in names)
+    changes = [
+        _changed_file(workspace, adapter.path, path, digest, raw)
+        for adapter, path, digest, raw in pinned
+        if digest_of(raw) != digest and (not names or _relative_path(path, workspace) in names)
     ]
-    if not found:
-        listed = ", ".join(dict.fromkeys(names or (path for _, path, _, _ in pinned))) or "no code"
-        detail = f"nothing changed: the settings have the digests of {listed}"
+    if not changes:
+        files = ", ".join(dict.fromkeys(names or (path for _, path, _, _ in pinned))) or "no code"
+        detail = f"nothing changed: the settings have the digests of {files}"
         raise InvalidInput(Problem("", "nothing_changed", detail, "leave it as it is"))
-    return found
+    return changes
 
 
 def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
@@ -94,39 +95,39 @@ def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
         InvalidSettings: the code does not load or changed meanwhile, or the settings cannot be edited.
     """
     digests: dict[str, dict[str, str]] = {}
-    for one in changed:
-        digests.setdefault(one.entry, {})[one.path] = one.found
+    for change in changed:
+        digests.setdefault(change.entry, {})[change.path] = change.found
     for adapter in Settings.read(workspace).adapters:
-        if new := digests.get(adapter.path):
-            own = new.get(_entry(adapter), adapter.digest)
-            files = {name: new.get(name, digest) for name, digest in adapter.files.items()}
-            loaded = load_function_adapters(adapter.path, own, root=workspace, workspace=workspace, files=files)
-            for made in loaded.adapters if loaded.made else ():
-                if hasattr(made, "close"):
-                    made.close()
-    edit_settings(workspace, {(one.entry, one.path): one.found for one in changed})
+        if new_digests := digests.get(adapter.path):
+            digest = new_digests.get(_entry_file(adapter), adapter.digest)
+            files = {name: new_digests.get(name, old) for name, old in adapter.files.items()}
+            loaded = load_function_adapters(adapter.path, digest, root=workspace, workspace=workspace, files=files)
+            for instance in loaded.adapters if loaded.made else ():
+                if hasattr(instance, "close"):
+                    instance.close()
+    edit_settings(workspace, {(change.entry, change.path): change.found for change in changed})
 
 
-def _plain(name: str, workspace: Path) -> str:
-    """Return a path relative to the workspace; an absolute path and one that begins with `./` are converted."""
+def _relative_path(name: str, workspace: Path) -> str:
+    """Return a path relative to the workspace. Converts an absolute path, and a path that starts with `./`."""
     root = os.path.realpath(workspace)
-    found = Path(os.path.realpath(name) if os.path.isabs(name) else name)
-    return (found.relative_to(root) if found.is_relative_to(root) else found).as_posix()
+    path = Path(os.path.realpath(name) if os.path.isabs(name) else name)
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 
-def _entry(adapter: AdapterSetting) -> str:
+def _entry_file(adapter: AdapterSetting) -> str:
     return adapter.path.partition(":")[0]
 
 
-def _files(adapter: AdapterSetting, workspace: Path) -> Iterator[tuple[str, str, bytes]]:
+def _pinned_files(adapter: AdapterSetting, workspace: Path) -> Iterator[tuple[str, str, bytes]]:
     """Yield the path, the pinned digest and the bytes of each file of an adapter."""
-    pinned = {_entry(adapter): adapter.digest, **adapter.files}
+    pinned = {_entry_file(adapter): adapter.digest, **adapter.files}
     for path, raw in code_files(adapter.path, adapter.files, root=workspace).items():
         yield path, pinned[path], raw
 
 
-def _changed(workspace: Path, entry: str, path: str, pinned: str, raw: bytes) -> ChangedFile:
-    after = _text(raw)
+def _changed_file(workspace: Path, entry: str, path: str, pinned: str, raw: bytes) -> ChangedFile:
+    after = _source_text(raw)
     if after is None:
         _refuse(path, "not_utf8", "is not UTF-8, or says another coding, so nobody sees what runs", "write it in UTF-8")
     try:
@@ -134,17 +135,17 @@ def _changed(workspace: Path, entry: str, path: str, pinned: str, raw: bytes) ->
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         place = f" at line {error.lineno or 1}: {error.msg}" if isinstance(error, SyntaxError) else ""
         _refuse(path, "not_python", f"is not Python{place}", "correct it there")
-    old = next((_text(one) for one in _earlier(workspace, path) if digest_of(one) == pinned), None)
-    had, has = _tools(old or ""), _tools(after)
-    tools = tuple(sorted(name for name in had.keys() | has.keys() if had.get(name) != has.get(name)))
-    return ChangedFile(entry, path, pinned, digest_of(raw), old, after, tools)
+    before = next((_source_text(copy) for copy in _old_versions(workspace, path) if digest_of(copy) == pinned), None)
+    old, new = _tool_sources(before or ""), _tool_sources(after)
+    tools = tuple(sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name)))
+    return ChangedFile(entry, path, pinned, digest_of(raw), before, after, tools)
 
 
 def _refuse(path: str, code: str, detail: str, remedy: str) -> NoReturn:
     raise InvalidInput(Problem("", code, f"`{path}` {detail}", remedy))
 
 
-def _text(raw: bytes) -> str | None:
+def _source_text(raw: bytes) -> str | None:
     """Return the text that Python reads in these bytes, or None where it is not UTF-8 or has a coding of its own."""
     try:
         coding, _ = detect_encoding(BytesIO(raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).readline)
@@ -153,7 +154,7 @@ def _text(raw: bytes) -> str | None:
         return None
 
 
-def _earlier(workspace: Path, path: str) -> Iterator[bytes]:
+def _old_versions(workspace: Path, path: str) -> Iterator[bytes]:
     """Yield texts that the file perhaps had: from the copies beside it, the examples, and the last commit."""
     import contextos
 
@@ -172,16 +173,16 @@ def _earlier(workspace: Path, path: str) -> Iterator[bytes]:
         return
 
 
-def _tools(source: str) -> Mapping[str, str]:
+def _tool_sources(source: str) -> Mapping[str, str]:
     """Return the source of each function with a decorator `read` or `write`, by name; empty if this is not Python."""
     try:
         body = ast.parse(source.encode()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    functions = [one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {one.name: ast.unparse(one) for one in functions if any(map(_is_tool, one.decorator_list))}
+    functions = [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {node.name: ast.unparse(node) for node in functions if any(map(_is_tool, node.decorator_list))}
 
 
 def _is_tool(decorator: ast.expr) -> bool:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) in ("read", "write")
+    callee = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return (callee.attr if isinstance(callee, ast.Attribute) else getattr(callee, "id", "")) in ("read", "write")

@@ -41,7 +41,7 @@ async def verify_stored(
     since: Checkpoint | None = None,
     witness: str = "",
 ) -> Compared | None:
-    """Verify a tenant's streams, and call `each` with every verified stream. Returns what they were compared with.
+    """Verify a tenant's streams, and call `each` with every verified stream. Return the comparison with the witness.
 
     `whole` says that the verification has no last run: then the streams that belong to no run are verified too. Without
     it, None is returned. `witness` is the place of a copy of the witness, used instead of the witness of the settings.
@@ -55,7 +55,7 @@ async def verify_stored(
     """
     store, keys = app.stores.tenant(tenant_id), app.keys
     # The witnessed heads are read first: the streams can grow in between and must not shrink.
-    compared, heads = await _witnessed(app, tenant_id, witness, since) if whole else (None, ())
+    compared, heads = await _compare_with_witness(app, tenant_id, witness, since) if whole else (None, ())
     is_empty = True
     async for stream in verification.streams(heads):
         each(stream)
@@ -71,7 +71,7 @@ async def verify_stored(
     return compared
 
 
-async def _witnessed(
+async def _compare_with_witness(
     app: App, tenant_id: str, witness: str, since: Checkpoint | None
 ) -> tuple[Compared, Sequence[WitnessedHead]]:
     """Return the comparison with the witness, and its heads. Heads from before the checkpoint `since` are not read."""
@@ -83,11 +83,11 @@ async def _witnessed(
         heads = await witness_at(witness, Path()).heads(tenant_id, since_us=since_us)
     elif publisher:
         heads = await publisher.witnessed_heads(tenant_id, since_us=since_us)
-    known = {place, publisher.place if publisher else None}
+    known_places = {place, publisher.place if publisher else None}
     earlier = [
         line.key
         async for page in stream_pages(app.stores.tenant(tenant_id), CONTROL)
         for line in page
-        if line.kind == "witness.begun" and line.key not in known
+        if line.kind == "witness.begun" and line.key not in known_places
     ]
     return Compared(place, witnessed_lengths(heads), tuple(earlier), restorations(heads, whole=not since)), heads

@@ -177,4 +177,4 @@ def test_neither_a_proxy_of_the_environment_nor_a_redirect_gets_telemetry(monkey
 
 def test_every_instrument_is_made() -> None:
     with telemetry() as made:
-        assert made._record.keys() == INSTRUMENTS.keys()
+        assert made._recorders.keys() == INSTRUMENTS.keys()

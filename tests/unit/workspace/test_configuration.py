@@ -12,7 +12,7 @@ from contextos.cli.demo.workspace import make_workspace
 from contextos.contracts.setting_types import SettingTable
 from contextos.errors import Integrity, InvalidSettings, Problem
 from contextos.workspace.build import open_for_authors
-from contextos.workspace.configuration import _OF_TENANTS, Configuration
+from contextos.workspace.configuration import _TENANT_SETTINGS, Configuration
 from contextos.workspace.settings import Settings
 from tests.world import TENANT
 
@@ -115,7 +115,9 @@ def test_no_setting_names_a_tenant_where_the_check_does_not_look() -> None:
     kinds = [one for one in SettingTable.__subclasses__() if one.__name__.endswith(("Setting", "Settings"))]
     named = {f"{kind.__name__}.{one.name}" for kind in kinds if is_dataclass(kind) for one in fields(kind)}
     tenants = {one for one in named if "tenant" in one}
-    assert {one for one in tenants if one.partition(".")[2] not in _OF_TENANTS} == {"OidcDirectorySetting.tenant_claim"}
+    assert {one for one in tenants if one.partition(".")[2] not in _TENANT_SETTINGS} == {
+        "OidcDirectorySetting.tenant_claim"
+    }
     assert {"MailSetting.tenant", "HopIssuerSetting.tenants", "TelemetrySetting.tenants"} < tenants
 
 
@@ -134,8 +136,8 @@ def test_a_check_that_fails_later_is_said_and_does_not_keep_the_answer_before(
             configuration = Configuration(app.settings, app.deployment, app.listed_tenants)
             monkeypatch.setattr("contextos.workspace.configuration.pinned_packs", altered)
             assert configuration.latest() == ()
-            assert configuration._checking is not None
-            await configuration._checking
+            assert configuration._check_task is not None
+            await configuration._check_task
             return [one.code for _, one in configuration.latest()]
         finally:
             app.close()

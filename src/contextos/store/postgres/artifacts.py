@@ -57,26 +57,26 @@ _REGISTER: Final = (
 )
 _EXTENSIONS: Final = "SELECT extension, satisfies FROM contextos.extensions WHERE tenant = $1 ORDER BY extension"
 _INSTALLED: Final = "SELECT true FROM contextos.extensions WHERE tenant = $1 AND extension = $2"
-_OF_ARTIFACT: Final = "WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3"
-_LIVE: Final = f"SELECT true FROM contextos.artifacts {_OF_ARTIFACT} AND deleted_at_us IS NULL"  # noqa: S608
+_WHERE_ARTIFACT: Final = "WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3"
+_LIVE: Final = f"SELECT true FROM contextos.artifacts {_WHERE_ARTIFACT} AND deleted_at_us IS NULL"  # noqa: S608
 # Serializes the numbering of an artifact's revisions and assertions.
 _LOCK_NUMBERING: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _ADD: Final = rows.insert("contextos.artifacts", rows.ARTIFACT_COLUMNS, "${}") + " ON CONFLICT DO NOTHING"
-_TOMBSTONE: Final = f"UPDATE contextos.artifacts SET deleted_at_us = $4 {_OF_ARTIFACT}"  # noqa: S608
-_NEWEST: Final = f"SELECT coalesce(max(revision), 0) FROM contextos.representations {_OF_ARTIFACT}"  # noqa: S608
+_TOMBSTONE: Final = f"UPDATE contextos.artifacts SET deleted_at_us = $4 {_WHERE_ARTIFACT}"  # noqa: S608
+_NEWEST_REVISION: Final = f"SELECT coalesce(max(revision), 0) FROM contextos.representations {_WHERE_ARTIFACT}"  # noqa: S608
 _REVISE: Final = rows.insert("contextos.representations", rows.REVISION_COLUMNS, "${}")
-_OF_EXTENSION: Final = f"FROM contextos.semantic_assertions {_OF_ARTIFACT} AND extension = $4"
-_ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION_COLUMNS[1:])} {_OF_EXTENSION} AND eligibility <> 'archived'"
-_COUNT: Final = f"SELECT count(*) {_OF_EXTENSION}"
+_ASSERTIONS: Final = f"FROM contextos.semantic_assertions {_WHERE_ARTIFACT} AND extension = $4"
+_ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION_COLUMNS[1:])} {_ASSERTIONS} AND eligibility <> 'archived'"
+_COUNT: Final = f"SELECT count(*) {_ASSERTIONS}"
 _ASSERT: Final = rows.insert_assertion("contextos.", "${}")
 _ARCHIVE_ALL: Final = (
     "UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = $4"  # noqa: S608
-    f" {_OF_ARTIFACT} AND eligibility <> 'archived'"
+    f" {_WHERE_ARTIFACT} AND eligibility <> 'archived'"
 )
 _ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = $5"
 # A generic plan does not know how few rows match these values, and is several times slower.
-_FOR_THESE_VALUES: Final = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
-_FOUND: Final = f"""
+_CUSTOM_PLAN: Final = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
+_VISIBLE_ROWS: Final = f"""
   SELECT s.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
   FROM contextos.semantic_assertions AS s
   CROSS JOIN LATERAL (
@@ -97,10 +97,10 @@ _FOUND: Final = f"""
 _CANDIDATES: Final = f"""
 WITH accepted AS (SELECT * FROM unnest($4::text[]) AS each (extension)), visible_objects AS (
   SELECT found.* FROM accepted CROSS JOIN unnest($5::text[], $6::text[]) AS seen (visibility, source_scope)
-  CROSS JOIN LATERAL ({_FOUND.format(by="visibility = seen.visibility")}) AS found
+  CROSS JOIN LATERAL ({_VISIBLE_ROWS.format(by="visibility = seen.visibility")}) AS found
   UNION
   SELECT found.* FROM accepted CROSS JOIN unnest($8::text[]) AS seen (source_scope)
-  CROSS JOIN LATERAL ({_FOUND.format(by="own_user = $7")}) AS found
+  CROSS JOIN LATERAL ({_VISIBLE_ROWS.format(by="own_user = $7")}) AS found
 )
 SELECT * FROM visible_objects
 ORDER BY {rows.WEIGHT.format("source_scope")}, artifact_id, assertion_id, revision_id LIMIT $9
@@ -157,7 +157,7 @@ _SELECTED_RUNS: Final = (
     "SELECT DISTINCT parent_run_id FROM contextos.context_selection_acts"
     " WHERE tenant = $1 AND parent_run_id > $2 ORDER BY parent_run_id LIMIT $3"
 )
-_SELECTED: Final = (
+_SELECTED_BODIES: Final = (
     "SELECT body FROM contextos.segments WHERE tenant = $1 AND run = $2 AND entries = 1 AND dictionary = ''"
     " ORDER BY seq"
 )
@@ -177,8 +177,8 @@ LEFT JOIN contextos.representations AS r ON r.tenant = $1 AND r.org_id = $2 AND 
   AND r.revision_id = p.revision_id
 ORDER BY p.position
 """
-_PINNED: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])} {_PINS}"
-_SIZES: Final = f"SELECT octet_length(r.content) AS size {_PINS}"
+_PIN_CONTENTS: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])} {_PINS}"
+_PIN_SIZES: Final = f"SELECT octet_length(r.content) AS size {_PINS}"
 
 
 class PostgresArtifacts:
@@ -190,7 +190,7 @@ class PostgresArtifacts:
     def under(self, record: Draft) -> PostgresArtifacts:
         return PostgresArtifacts(self._tenant, self._connections, record)
 
-    async def _note(self, connection: Connection) -> None:
+    async def _append_act(self, connection: Connection) -> None:
         """Append the control entry of the operator's act that this change carries out, if there is such an act."""
         if self._record is not None:
             lock, line = control_line(self._tenant, self._record)
@@ -201,28 +201,28 @@ class PostgresArtifacts:
         satisfies = orjson.dumps(manifest.satisfies).decode()
         async with self._connections().transaction(self._tenant) as connection:
             await connection.execute(_REGISTER, self._tenant, manifest.extension, satisfies)
-            await self._note(connection)
+            await self._append_act(connection)
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
         async with self._connections().transaction(self._tenant) as connection:
-            found = await connection.fetch(_EXTENSIONS, self._tenant)
-        return [rows.manifest(name, satisfies) for name, satisfies in found]
+            records = await connection.fetch(_EXTENSIONS, self._tenant)
+        return [rows.manifest(name, satisfies) for name, satisfies in records]
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
         async with self._connections().transaction(self._tenant) as connection:
             if await connection.execute(_ADD, self._tenant, *rows.of_artifact(artifact)) != "INSERT 0 1":
                 raise id_taken(artifact)
-            await self._note(connection)
+            await self._append_act(connection)
 
     async def revise(self, new: NewRevision) -> Revision:
         key = (self._tenant, new.org_id, new.artifact_id)
         async with self._connections().transaction(self._tenant) as connection:
             await _lock_numbering(connection, *key)
-            made = revision_of(self._tenant, new, await connection.fetchval(_NEWEST, *key) + 1)
-            await connection.execute(_REVISE, self._tenant, *rows.fields(made, rows.REVISION_COLUMNS[1:]))
-            await self._note(connection)
-        return made
+            revision = revision_of(self._tenant, new, await connection.fetchval(_NEWEST_REVISION, *key) + 1)
+            await connection.execute(_REVISE, self._tenant, *rows.fields(revision, rows.REVISION_COLUMNS[1:]))
+            await self._append_act(connection)
+        return revision
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
         key = (self._tenant, new.org_id, new.artifact_id)
@@ -236,18 +236,18 @@ class PostgresArtifacts:
                 if not gives_way(active, new):
                     return Outranked(by=active)
                 await connection.execute(_ARCHIVE, *key, new.asserted_at_us, new.extension)
-            made = assertion_of(self._tenant, new, await connection.fetchval(_COUNT, *key, new.extension) + 1)
-            await connection.execute(_ASSERT, self._tenant, *rows.fields(made, rows.ASSERTION_COLUMNS[1:]))
-            await self._note(connection)
-        return made
+            assertion = assertion_of(self._tenant, new, await connection.fetchval(_COUNT, *key, new.extension) + 1)
+            await connection.execute(_ASSERT, self._tenant, *rows.fields(assertion, rows.ASSERTION_COLUMNS[1:]))
+            await self._append_act(connection)
+        return assertion
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
         async with self._connections().transaction(self._tenant) as connection:
             await _lock_numbering(connection, self._tenant, org_id, artifact_id)
-            done = await connection.execute(_ARCHIVE, self._tenant, org_id, artifact_id, at_us, extension)
-            if done != "UPDATE 1":
+            status = await connection.execute(_ARCHIVE, self._tenant, org_id, artifact_id, at_us, extension)
+            if status != "UPDATE 1":
                 raise no_assertion(extension)
-            await self._note(connection)
+            await self._append_act(connection)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
         key = (self._tenant, org_id, artifact_id)
@@ -255,25 +255,25 @@ class PostgresArtifacts:
             await _lock_numbering(connection, *key)
             for statement in (_TOMBSTONE, _ARCHIVE_ALL):
                 await connection.execute(statement, *key, at_us)
-            await self._note(connection)
+            await self._append_act(connection)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
-        org_id, seen = queried_organisation(query), audience(query)
+        org_id, pairs = queried_organisation(query), audience(query)
         async with self._connections().transaction(self._tenant) as connection:
-            await connection.execute(_FOR_THESE_VALUES)
-            found = await connection.fetch(
+            await connection.execute(_CUSTOM_PLAN)
+            records = await connection.fetch(
                 _CANDIDATES,
                 self._tenant,
                 org_id,
                 ARTIFACT_TYPE,
                 list(query.extensions),
-                [visibility for visibility, _ in seen],
-                [scope for _, scope in seen],
+                [visibility for visibility, _ in pairs],
+                [scope for _, scope in pairs],
                 query.actor.principal_id,
                 list(own_scopes(query)),
                 query.limit,
             )
-        return [rows.candidate(tuple(row)) for row in found]
+        return [rows.candidate(tuple(row)) for row in records]
 
     async def insert_selection(self, act: SelectionAct) -> bool:
         org_id, count = act.origin.org_id, len(act.refs)
@@ -282,19 +282,20 @@ class PostgresArtifacts:
         parameters = (self._tenant, org_id, *picks, ARTIFACT_TYPE)
         async with self._connections().transaction(self._tenant) as connection:
             if is_governed(act.origin.parent_run_id):
-                plain = await connection.fetch(_SELECTED, self._tenant, act.origin.parent_run_id)
+                plain = await connection.fetch(_SELECTED_BODIES, self._tenant, act.origin.parent_run_id)
                 refuse_unmade(act, selected_bodies([body for (body,) in plain], act.origin.act_key))
             # Waits for a concurrent insert of the same selection, and then finds its row.
-            head, landed = await connection.fetchrow(
+            head, inserted = await connection.fetchrow(
                 _INSERT, *parameters, self._tenant, *rows.of_act(act, selection_fingerprint(act))
             )
             if not head:
                 refuse_repeated(act, await connection.fetchval(_RECORDED, self._tenant, org_id, act.selection_id))
                 return False
-            if landed != count:
-                found = [(at, fault) for at, fault in await connection.fetch(_FAULTS, *parameters) if fault is not None]
+            if inserted != count:
+                records = await connection.fetch(_FAULTS, *parameters)
+                faults = [(position, fault) for position, fault in records if fault is not None]
                 # Without a fault, the refs have become coherent since the insert.
-                raise incoherent_selection(found) if found else Conflict(f"selections/{act.selection_id}")
+                raise incoherent_selection(faults) if faults else Conflict(f"selections/{act.selection_id}")
         return True
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
@@ -303,27 +304,26 @@ class PostgresArtifacts:
 
     async def stored(self) -> StoredLibrary:
         async with self._connections().transaction(self._tenant) as connection:
-            found = [await connection.fetch(query, self._tenant) for query in rows.library_queries("contextos.", "$1")]
-        return rows.library(self._tenant, await self.extensions(), *found)
+            tables = [await connection.fetch(query, self._tenant) for query in rows.library_queries("contextos.", "$1")]
+        return rows.library(self._tenant, await self.extensions(), *tables)
 
     async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
-        return [row["size"] for row in await self._pinned(_SIZES, org_id, refs)]
+        return [row["size"] for row in await self._fetch_pins(_PIN_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        found = await self._pinned(_PINNED, org_id, refs)
-        return rows.pinned(refs, found)
+        return rows.pinned(refs, await self._fetch_pins(_PIN_CONTENTS, org_id, refs))
 
-    async def _pinned(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Any]:
+    async def _fetch_pins(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Any]:
         """Return one row for each ref. The last column of a ref without its revision is NULL."""
-        keys = [[ref.triple[at] for ref in refs] for at in range(3)]
+        keys = [[ref.triple[index] for ref in refs] for index in range(3)]
         async with self._connections().transaction(self._tenant) as connection:
-            found: list[Any] = await connection.fetch(
+            records: list[Any] = await connection.fetch(
                 statement, self._tenant, org_id, *keys, [ref.extension for ref in refs]
             )
-        for ref, row in zip(refs, found, strict=True):
+        for ref, row in zip(refs, records, strict=True):
             if row[-1] is None:
                 raise no_pin(ref)
-        return found
+        return records
 
 
 async def postgres_selections(
@@ -341,12 +341,12 @@ async def postgres_selections(
 
 
 async def postgres_selected_runs(connection: Connection, tenant: str, after: str, limit: int) -> list[str]:
-    """Return the runs and standalone flows that have a selection in the audit, in order, behind `after`."""
+    """Return the runs and standalone flows with a selection in the audit, in order, which follow `after`."""
     return [run for (run,) in await connection.fetch(_SELECTED_RUNS, tenant, after, limit)]
 
 
-async def _lock_numbering(connection: Connection, tenant: str, org_id: str, artifact_id: str) -> None:
+async def _lock_numbering(connection: Connection, tenant_id: str, org_id: str, artifact_id: str) -> None:
     """Lock the numbering of this artifact's rows until the commit. Raises `NotFound` if the artifact is not live."""
-    await connection.execute(_LOCK_NUMBERING, f"artifact {tenant} {org_id} {artifact_id}")
-    if not await connection.fetchval(_LIVE, tenant, org_id, artifact_id):
+    await connection.execute(_LOCK_NUMBERING, f"artifact {tenant_id} {org_id} {artifact_id}")
+    if not await connection.fetchval(_LIVE, tenant_id, org_id, artifact_id):
         raise no_artifact(org_id, artifact_id)

@@ -38,25 +38,25 @@ class PostgresClaims:
     def __init__(self, url: str, worker: str, clock: Clock, limits: ClaimLimits) -> None:
         self._url, self._worker, self._clock, self._limits = url, worker, clock, limits
         self._connection: Connection | None = None
-        self._due: Callable[[], None] | None = None
+        self._on_due: Callable[[], None] | None = None
         self._states_held = True
-        self._after = ""
-        self._heard = asyncio.Event()
+        self._next_after = ""
+        self._heard_event = asyncio.Event()
         self.is_notified = False
 
     def listen(self, due: Callable[[], None]) -> None:
-        self._due = due
+        self._on_due = due
 
     async def exchange(
         self, given_back: Mapping[ClaimedRun, int | None], held: Sequence[ClaimedRun], *, free: int
     ) -> Claimed:
-        row = await self._fetch(self._limits.alive_ms * 1000, list(given_back.items()), held, free)
+        row = await self._exchange_row(self._limits.alive_ms * 1000, list(given_back.items()), held, free)
         now_us = self._clock.now_us()
-        taken = tuple(zip(row["taken_tenants"], row["taken_runs"], strict=True))
-        self._after = row["next_after"]
+        taken_runs = tuple(zip(row["taken_tenants"], row["taken_runs"], strict=True))
+        self._next_after = row["next_after"]
         next_in_us = row["next_in_us"]
         return Claimed(
-            taken=taken,
+            taken=taken_runs,
             kept=tuple(zip(row["kept_tenants"], row["kept_runs"], strict=True)),
             dead=frozenset(row["dead"]),
             next_in_us=next_in_us,
@@ -65,36 +65,36 @@ class PostgresClaims:
 
     async def leave(self, given_back: Mapping[ClaimedRun, int | None]) -> None:
         try:
-            await self._fetch(0, list(given_back.items()), [], 0)
+            await self._exchange_row(0, list(given_back.items()), [], 0)
         finally:
             if self._connection is not None:
                 terminate(self._connection)
 
-    async def _fetch(
+    async def _exchange_row(
         self, alive_us: int, given_back: Sequence[tuple[ClaimedRun, int | None]], held: Sequence[ClaimedRun], free: int
     ) -> Any:
         limits = self._limits
         try:
-            connection = await self._open()
+            connection = await self._listening_connection()
             # An answer can have been lost with the connection before, or a commit that was not synced with its server.
-            stated, self._states_held = self._states_held, True
+            states_held, self._states_held = self._states_held, True
             row = await connection.fetchrow(
                 _CLAIM,
                 self._worker,
                 self._clock.now_us(),
                 alive_us,
                 CLOCK_MARGIN_US,
-                [tenant for (tenant, _), _ in given_back],
-                [run for (_, run), _ in given_back],
+                [tenant_id for (tenant_id, _), _ in given_back],
+                [run_id for (_, run_id), _ in given_back],
                 [delay_us for _, delay_us in given_back],
-                [tenant for tenant, _ in held] if stated else None,
-                [run for _, run in held] if stated else None,
+                [tenant_id for tenant_id, _ in held] if states_held else None,
+                [run_id for _, run_id in held] if states_held else None,
                 free,
                 limits.per_tenant,
                 limits.per_tenant_in_all,
                 limits.rate_per_tenant,
                 limits.rate_period_ms * 1000,
-                self._after,
+                self._next_after,
                 timeout=ANSWERED_WITHIN_S,
             )
             self._states_held = False
@@ -104,26 +104,26 @@ class PostgresClaims:
                 terminate(self._connection)
             raise postgres_error(fault) from fault
 
-    async def _open(self) -> Connection:
+    async def _listening_connection(self) -> Connection:
         """Return the connection that listens. A notification from another session shows whether notifications arrive.
 
         No statement of this connection runs meanwhile: a pooler passes on the notifications that come during one.
         """
         if self._connection is None or self._connection.is_closed():
             self.is_notified, self._states_held = False, True
-            self._heard.clear()
+            self._heard_event.clear()
             self._connection = await connect_postgres(self._url)
-            await self._connection.add_listener(CHANNEL, self._notified)
-            other = await connect_postgres(self._url)
+            await self._connection.add_listener(CHANNEL, self._on_notification)
+            notifier = await connect_postgres(self._url)
             try:
-                await other.execute(_NOTIFY)
+                await notifier.execute(_NOTIFY)
             finally:
-                terminate(other)
+                terminate(notifier)
             with suppress(TimeoutError):
-                self.is_notified = await asyncio.wait_for(self._heard.wait(), HEARD_WITHIN_S)
+                self.is_notified = await asyncio.wait_for(self._heard_event.wait(), HEARD_WITHIN_S)
         return self._connection
 
-    def _notified(self, _connection: Any, _pid: int, _channel: str, _payload: object) -> None:
-        self._heard.set()
-        if self._due is not None:
-            self._due()
+    def _on_notification(self, _connection: Any, _pid: int, _channel: str, _payload: object) -> None:
+        self._heard_event.set()
+        if self._on_due is not None:
+            self._on_due()

@@ -63,17 +63,17 @@ def split_into_calls(group: Iterable[Job]) -> list[list[Job]]:
 
 def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks: Sequence[int]) -> tuple[Any, ...]:
     """Return the arguments of `contextos.commit_batches`, in order. None for `now_us`: the server's clock counts."""
-    tenant, batches = jobs[0].tenant, [job.batch for job in jobs]
+    tenant_id, batches = jobs[0].tenant, [job.batch for job in jobs]
     return (
-        tenant,
+        tenant_id,
         now_us,
         lock_timeout,
         locks,
         [row for job in jobs for row in _segment_rows(job)],
         [
-            (one.collection, one.key, one.expect, one.body, one.not_after_us, one.not_before_us)
+            (write.collection, write.key, write.expect, write.body, write.not_after_us, write.not_before_us)
             for batch in batches
-            for one in batch.writes
+            for write in batch.writes
         ],
         [_run_row(batch) for batch in batches if _changes_run(batch)],
         [
@@ -82,7 +82,7 @@ def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks:
             if batch.signature is not None
         ],
         [
-            _draft_row(tenant, stream, draft, numbers_run=_numbers_run(batch, stream, draft))
+            _draft_row(tenant_id, stream, draft, numbers_run=_numbers_run(batch, stream, draft))
             for batch in batches
             for stream, draft in batch.shared
         ],
@@ -93,8 +93,8 @@ def _segment_rows(job: Job) -> list[tuple[Any, ...]]:
     """Return the rows of a batch's segments. `erased` is empty in each."""
     if not job.segments:
         return []
-    before = bytes.fromhex(job.batch.entries[0].prev_hash.removeprefix("sha256:"))
-    return [(at == 0, before, job.batch.run, *row[:-1]) for at, row in enumerate(job.segments)]
+    previous_hash = bytes.fromhex(job.batch.entries[0].prev_hash.removeprefix("sha256:"))
+    return [(index == 0, previous_hash, job.batch.run, *row[:-1]) for index, row in enumerate(job.segments)]
 
 
 def control_line(tenant: str, record: Draft) -> tuple[int, tuple[Any, ...]]:
@@ -114,8 +114,8 @@ def _run_row(batch: Batch) -> tuple[Any, ...]:
 
 def _changes_run(batch: Batch) -> bool:
     """Return whether the terms or the row of the batch's run change (its wake time, mark as waiting, or number)."""
-    numbered = any(_numbers_run(batch, stream, draft) for stream, draft in batch.shared)
-    return numbered or any(one is not None for one in (batch.wake_at_us, batch.waiting, batch.terms))
+    is_numbered = any(_numbers_run(batch, stream, draft) for stream, draft in batch.shared)
+    return is_numbered or any(value is not None for value in (batch.wake_at_us, batch.waiting, batch.terms))
 
 
 def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:
@@ -123,13 +123,13 @@ def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:
     return stream == INDEX and draft.key == batch.run
 
 
-def _draft_row(tenant: str, stream: str, draft: Draft, *, numbers_run: bool) -> tuple[Any, ...]:
+def _draft_row(tenant_id: str, stream: str, draft: Draft, *, numbers_run: bool) -> tuple[Any, ...]:
     """Return the row of a draft for a shared stream. The database finds its sequence and previous hash."""
     kind, key, at_us, by, body, salt = draft
     digest = body_digest(salt, body)
-    header = open_header(tenant, stream, digest, draft)
-    stored = (kind, key, at_us, by, digest, *header, body, salt, ENTRY_FORMAT)
-    return (stream, genesis(tenant, stream), *stored, numbers_run)
+    header = open_header(tenant_id, stream, digest, draft)
+    row = (kind, key, at_us, by, digest, *header, body, salt, ENTRY_FORMAT)
+    return (stream, genesis(tenant_id, stream), *row, numbers_run)
 
 
 def lock_keys(group: Iterable[Job]) -> list[int]:
@@ -138,17 +138,17 @@ def lock_keys(group: Iterable[Job]) -> list[int]:
     """
     exclusive, shared = set[int](), set[int]()
     for job in group:
-        tenant, batch = job.tenant, job.batch
-        exclusive.add(_lock_key(tenant, "run", batch.run))
+        tenant_id, batch = job.tenant, job.batch
+        exclusive.add(_lock_key(tenant_id, "run", batch.run))
         for stream, _ in batch.shared:
-            exclusive.add(_lock_key(tenant, "run", stream))
+            exclusive.add(_lock_key(tenant_id, "run", stream))
         for write in batch.writes:
-            (shared if write.body is None else exclusive).add(_lock_key(tenant, write.collection, write.key))
+            (shared if write.body is None else exclusive).add(_lock_key(tenant_id, write.collection, write.key))
     return sorted([key + 1 for key in exclusive] + list(shared - exclusive))
 
 
 @lru_cache(maxsize=LOCK_KEY_CACHE)
-def _lock_key(tenant: str, collection: str, key: str) -> int:
+def _lock_key(tenant_id: str, collection: str, key: str) -> int:
     """Return an even advisory lock key for a name. Two names with the same key merely wait for each other."""
-    digest = hashlib.blake2b(f"{tenant}\0{collection}\0{key}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{tenant_id}\0{collection}\0{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True) & ~1

@@ -45,8 +45,8 @@ FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 """The errors that asyncpg raises for a failed server, connection or statement. A timeout is an `OSError`."""
 
 _DAMAGED: Final = frozenset({"XX001", "XX002"})
-_DATA: Final = frozenset({"22", "23", "54"})
-_AGAIN: Final = frozenset({"40"})
+_DATA_ERRORS: Final = frozenset({"22", "23", "54"})
+_RETRYABLE: Final = frozenset({"40"})
 _LOCKED: Final = "55P03"
 _LOST_STATEMENT: Final = frozenset({"26000", "42P05"})
 _DISK_FULL: Final = "53100"
@@ -61,7 +61,7 @@ SETTINGS_LOST: Final = "a pooler between drops settings of the connection"
 STATEMENTS_LOST: Final = "a pooler between loses the prepared statements of its clients"
 
 
-def _as_sql(name: str) -> str:
+def _set_statement(name: str) -> str:
     value = SESSION_SETTINGS[name]
     # A quoted list would be one name.
     return f"SET {name} = {value}" if "," in value else f"SET {name} = '{value}'"
@@ -78,16 +78,16 @@ async def connect_postgres(url: str) -> Connection:
     connection = await asyncpg.connect(
         url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=SESSION_SETTINGS
     )
-    asked = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in UNSAFE_TO_LOSE)
-    lost: list[str] | None = None
+    columns = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in UNSAFE_TO_LOSE)
+    lost_settings: list[str] | None = None
     try:
-        found = await connection.fetchrow(f"SELECT {asked}")
-        lost = [name for name in UNSAFE_TO_LOSE if found[name] != SESSION_SETTINGS[name]]
+        row = await connection.fetchrow(f"SELECT {columns}")
+        lost_settings = [name for name in UNSAFE_TO_LOSE if row[name] != SESSION_SETTINGS[name]]
     finally:
-        if lost != []:
+        if lost_settings != []:
             terminate(connection)
-    if lost:
-        raise SettingsLost(f"{SETTINGS_LOST}: {'; '.join(map(_as_sql, lost))}")
+    if lost_settings:
+        raise SettingsLost(f"{SETTINGS_LOST}: {'; '.join(map(_set_statement, lost_settings))}")
     return connection
 
 
@@ -99,11 +99,11 @@ def postgres_error(fault: BaseException) -> ContextOSError:
     state = getattr(fault, "sqlstate", None) or ""
     if state in _DAMAGED:
         return Integrity(f"the store is damaged ({fault}); stop, keep the server's files and restore a backup")
-    if state[:2] in _DATA or isinstance(fault, ValueError):
+    if state[:2] in _DATA_ERRORS or isinstance(fault, ValueError):
         return InvalidInput(Problem("", "not_storable", f"PostgreSQL refuses it: {first_line(fault)}"))
     if loses_statements(fault):
         return Unavailable("store", f"{STATEMENTS_LOST}; let it pool sessions")
-    if state[:2] in _AGAIN:
+    if state[:2] in _RETRYABLE:
         return Unavailable("store", first_line(fault), retry_after_ms=SOON_MS)
     if isinstance(fault, ConnectionRefusedError):
         return Unavailable("store", "no server answers at its address")
@@ -122,7 +122,7 @@ def is_callers_fault(fault: BaseException) -> bool:
     connection.
     """
     state = getattr(fault, "sqlstate", None) or ""
-    return state[:2] in _DATA | _AGAIN or state == _LOCKED or isinstance(fault, ValueError)
+    return state[:2] in _DATA_ERRORS | _RETRYABLE or state == _LOCKED or isinstance(fault, ValueError)
 
 
 def is_locked(fault: BaseException) -> bool:
@@ -134,7 +134,7 @@ def is_repeatable(fault: BaseException) -> bool:
     """Return whether the server rolled the transaction back in favour of another (deadlock, serialization), so a
     retry helps.
     """
-    return (getattr(fault, "sqlstate", None) or "")[:2] in _AGAIN
+    return (getattr(fault, "sqlstate", None) or "")[:2] in _RETRYABLE
 
 
 class DiskRoom:
@@ -146,7 +146,7 @@ class DiskRoom:
 
     def __init__(self) -> None:
         self._fault = ""
-        self._only_commits_tell = False
+        self._cannot_probe = False
 
     @property
     def is_in_doubt(self) -> bool:
@@ -163,20 +163,20 @@ class DiskRoom:
         """Take note of a commit. It counts only if the role may not probe: a small commit can find room on a page where
         a large one finds none.
         """
-        if self._only_commits_tell:
+        if self._cannot_probe:
             self._fault = ""
 
     async def probe(self, connection: Connection) -> None:
         """Raise `Unavailable` if the disk is still full. A role that may not make a temporary table cannot probe: then
         only a commit shows that there is room.
         """
-        if not self._only_commits_tell:
+        if not self._cannot_probe:
             try:
                 async with connection.transaction():
                     await connection.execute(_PROBE)
                 self._fault = ""
             except asyncpg.InsufficientPrivilegeError:
-                self._only_commits_tell = True
+                self._cannot_probe = True
             except asyncpg.DiskFullError as fault:
                 self.note_fault(fault)
         if self._fault:
@@ -204,18 +204,18 @@ class Connections:
         self._url, self._limit, self._wait_timeout_s = url, limit, wait_timeout_s
         self._read_only = read_only
         self._idle: deque[Connection] = deque()
-        self._lent: set[Connection] = set()
-        self._free = asyncio.Semaphore(limit)
+        self._in_use: set[Connection] = set()
+        self._slots = asyncio.Semaphore(limit)
         self._waiting = 0
         self._closed = False
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection. An error of asyncpg inside the block closes it and is raised as its `ContextOSError`."""
-        await self._acquire()
+        await self._acquire_slot()
         connection, healthy = None, False
         try:
-            connection = await self._take()
+            connection = await self._take_connection()
             async with connection.transaction(readonly=True) if self._read_only else nullcontext():
                 yield connection
             healthy = True
@@ -226,8 +226,8 @@ class Connections:
             self._room.note_fault(fault)
             raise postgres_error(fault) from fault
         finally:
-            self._give_back(connection, healthy=healthy)
-            self._free.release()
+            self._return_connection(connection, healthy=healthy)
+            self._slots.release()
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Connection]:
@@ -252,32 +252,32 @@ class Connections:
     def abandon(self) -> None:
         """Close every connection at once. Works from outside the event loop and after its end."""
         self._closed = True
-        for connection in [*self._idle, *self._lent]:
+        for connection in [*self._idle, *self._in_use]:
             terminate(connection)
         self._idle.clear()
 
-    async def _acquire(self) -> None:
-        if self._free.locked():
-            await self._wait()
+    async def _acquire_slot(self) -> None:
+        if self._slots.locked():
+            await self._wait_for_slot()
         else:
-            await self._free.acquire()
+            await self._slots.acquire()
         if self._closed:
-            self._free.release()
+            self._slots.release()
             raise Unavailable("store", "it is closed")
 
-    async def _wait(self) -> None:
+    async def _wait_for_slot(self) -> None:
         if self._waiting >= MAX_WAITING:
             raise Unavailable("store", f"more than {MAX_WAITING} reads are waiting", retry_after_ms=SOON_MS)
         self._waiting += 1
         try:
             async with asyncio.timeout(self._wait_timeout_s):
-                await self._free.acquire()
+                await self._slots.acquire()
         except TimeoutError:
             raise Unavailable("store", f"its {self._limit} connections are all in use") from None
         finally:
             self._waiting -= 1
 
-    async def _take(self) -> Connection:
+    async def _take_connection(self) -> Connection:
         connection = None
         while self._idle and connection is None:
             connection = self._idle.pop()
@@ -285,13 +285,13 @@ class Connections:
                 connection = None
         if connection is None:
             connection = await connect_postgres(self._url)
-        self._lent.add(connection)
+        self._in_use.add(connection)
         return connection
 
-    def _give_back(self, connection: Connection | None, *, healthy: bool) -> None:
+    def _return_connection(self, connection: Connection | None, *, healthy: bool) -> None:
         if connection is None:
             return
-        self._lent.discard(connection)
+        self._in_use.discard(connection)
         if healthy and not self._closed and not connection.is_closed():
             self._idle.append(connection)
         else:
@@ -324,5 +324,5 @@ def named_tenant(tenant_id: str) -> str:
 
 def first_line(fault: BaseException) -> str:
     """Return the first line of the server's message, without the details that quote rows."""
-    first = (str(fault).splitlines() or [""])[0].strip().rstrip(".")
-    return first or ("the server does not answer" if isinstance(fault, TimeoutError) else type(fault).__name__)
+    message = (str(fault).splitlines() or [""])[0].strip().rstrip(".")
+    return message or ("the server does not answer" if isinstance(fault, TimeoutError) else type(fault).__name__)

@@ -51,14 +51,14 @@ async def is_same_database(connection: Connection, tenant: str, identity: str) -
     the store records another identity and has begun no epoch since.
     """
     rows = await connection.fetch(_READ, tenant, EPOCHS.name)
-    found = {key: (version, body) for key, version, body in rows}
-    epoch = found[EPOCH_KEY][0] if EPOCH_KEY in found else 0
-    version, body = found.get(DATABASE_PLACE_KEY, (0, None))
-    recorded = DATABASE_PLACES.decoded(DATABASE_PLACE_KEY, body) if body else None
+    documents = {key: (version, body) for key, version, body in rows}
+    epoch = documents[EPOCH_KEY][0] if EPOCH_KEY in documents else 0
+    version, body = documents.get(DATABASE_PLACE_KEY, (0, None))
+    recorded_place = DATABASE_PLACES.decoded(DATABASE_PLACE_KEY, body) if body else None
     current = DatabasePlace(identity, epoch)
-    if recorded == current:
+    if recorded_place == current:
         return True
-    if recorded and recorded.place != identity and recorded.epoch >= epoch:
+    if recorded_place and recorded_place.place != identity and recorded_place.epoch >= epoch:
         return False
     # If another process has recorded an identity meanwhile, this changes nothing, and the next start compares with it.
     await connection.execute(

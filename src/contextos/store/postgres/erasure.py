@@ -25,10 +25,10 @@ async def erase_in_segment(
         row = Segment(*rows[0][1:]) if rows else None
         if row is None or not row.holds(seq):
             return False
-        left = without(tenant, run, rows[0][0], row, seq)
-        if left is None:
+        erased = without(tenant, run, rows[0][0], row, seq)
+        if erased is None:
             return True
-        changed = (row.body, left.salts, left.body, left.erased)
-        if await connection.fetchval(_ERASE, tenant, lock, run, seq, row.seq, *changed, line):
+        columns = (row.body, erased.salts, erased.body, erased.erased)
+        if await connection.fetchval(_ERASE, tenant, lock, run, seq, row.seq, *columns, line):
             return True
     raise Unavailable("store", "other erasures changed the same commit each time")

@@ -61,14 +61,14 @@ _ADD_NODES: Final = (
 _HEAD: Final = "SELECT contextos.graph_head($1)"
 _HOP: Final = "SELECT node, edge_id, src, dst, body, valid_from FROM contextos.graph_hop($1, $2, $3, $4)"
 _STEP: Final = {
-    (ended, of_any): (
+    (ended, unfiltered): (
         "SELECT found.* FROM unnest($2::text[]) AS source (src) CROSS JOIN LATERAL ("  # noqa: S608
         "SELECT edge_id, body, valid_from FROM contextos.edges WHERE tenant = $1 AND src = source.src AND edge_id > $3"
         f" AND {'valid_to <= $4' if ended else 'valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4)'}"
-        f"{'' if of_any else ' AND predicate = $6'} ORDER BY edge_id LIMIT $5) AS found ORDER BY edge_id LIMIT $5"
+        f"{'' if unfiltered else ' AND predicate = $6'} ORDER BY edge_id LIMIT $5) AS found ORDER BY edge_id LIMIT $5"
     )
     for ended in (False, True)
-    for of_any in (False, True)
+    for unfiltered in (False, True)
 }
 _ROWS: Final = (
     "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM contextos.edges"
@@ -103,7 +103,7 @@ class PostgresGraph:
         valid_nodes, valid_edges = validate_nodes(nodes), validate_edges(edges)
         async with self._connections().transaction(self._tenant) as connection:
             head: int = await connection.fetchval(_HEAD, self._tenant)
-            return planned_commit(head, *await _change(connection, self._tenant, valid_nodes, valid_edges))
+            return planned_commit(head, *await _plan_graph_change(connection, self._tenant, valid_nodes, valid_edges))
 
     async def put(
         self,
@@ -118,7 +118,7 @@ class PostgresGraph:
         async with self._checked_transaction(self._tenant) as connection:
             head: int = await connection.fetchval(_LOCK_HEAD, self._tenant)
             refuse_other_head(expect, head)
-            new_nodes, change = await _change(connection, self._tenant, valid_nodes, valid_edges)
+            new_nodes, change = await _plan_graph_change(connection, self._tenant, valid_nodes, valid_edges)
             if not new_nodes and not change.appended and not change.withdrawn:
                 return head
             await _put(connection, self._tenant, head + 1, new_nodes, change)
@@ -151,10 +151,10 @@ class PostgresGraph:
     ) -> Sequence[Mapping[str, Any]]:
         if not is_text(after) or not (predicate is None or is_text(predicate)):
             return []
-        asked = [self._tenant, sorted(set(filter(is_text, sources))), after, at, max(limit, 0)]
-        asked += [] if predicate is None else [predicate]
+        arguments = [self._tenant, sorted(set(filter(is_text, sources))), after, at, max(limit, 0)]
+        arguments += [] if predicate is None else [predicate]
         async with self._connections().transaction(self._tenant) as connection:
-            rows = await connection.fetch(_STEP[ended, predicate is None], *asked)
+            rows = await connection.fetch(_STEP[ended, predicate is None], *arguments)
         return [{**stored_statement(edge_id, body), "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
@@ -174,55 +174,55 @@ class PostgresGraph:
         return [{"ceid": ceid, "type": kind, "properties": orjson.loads(body)} for ceid, kind, body in rows]
 
 
-async def _change(
-    connection: Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]
+async def _plan_graph_change(
+    connection: Connection, tenant_id: str, nodes: Sequence[Node], edges: Sequence[Edge]
 ) -> tuple[list[Node], GraphChange]:
     """Return the nodes that the graph does not contain yet, and the change of its edges: new ones and withdrawals."""
-    rows = await connection.fetch(_NODES, tenant, [node.ceid for node in nodes], _MAX_COMMIT)
+    rows = await connection.fetch(_NODES, tenant_id, [node.ceid for node in nodes], _MAX_COMMIT)
     newest = {row[0]: Node(*row) for row in rows}
     new_nodes = [node for node in nodes if newest.get(node.ceid) != node]
-    return new_nodes, await _planned_change(connection, tenant, edges)
+    return new_nodes, await _plan_edge_change(connection, tenant_id, edges)
 
 
 async def _put(
-    connection: Connection, tenant: str, commit: int, new_nodes: Sequence[Node], change: GraphChange
+    connection: Connection, tenant_id: str, commit: int, new_nodes: Sequence[Node], change: GraphChange
 ) -> None:
     """Append one graph commit. The caller has locked the tenant's head, so numbers follow the order of the commits."""
-    await connection.execute(_SET_HEAD, tenant, commit)
+    await connection.execute(_SET_HEAD, tenant_id, commit)
     if new_nodes:
         columns = [[getattr(node, name) for node in new_nodes] for name in ("ceid", "type", "body")]
-        await connection.execute(_ADD_NODES, tenant, commit, *columns)
+        await connection.execute(_ADD_NODES, tenant_id, commit, *columns)
     if change.withdrawn:
-        await connection.execute(_WITHDRAW, tenant, list(change.withdrawn), list(change.withdrawn.values()), commit)
+        await connection.execute(_WITHDRAW, tenant_id, list(change.withdrawn), list(change.withdrawn.values()), commit)
     if change.appended:
         names = ("src", "predicate", "dst", "evidence_ref", "body")
         columns = [[getattr(edge, name) for edge in change.appended.values()] for name in names]
-        await connection.execute(_ADD_EDGES, tenant, list(change.appended), *columns, commit)
+        await connection.execute(_ADD_EDGES, tenant_id, list(change.appended), *columns, commit)
 
 
 class _NotLookedUp(LookupError):
     """An edge id that was not yet looked up in the database."""
 
 
-async def _planned_change(connection: Connection, tenant: str, edges: Sequence[Edge]) -> GraphChange:
+async def _plan_edge_change(connection: Connection, tenant_id: str, edges: Sequence[Edge]) -> GraphChange:
     """Plan the change of `edges`. Ids that they name are looked up first; after any other id planning starts again."""
-    known: dict[str, StoredEdge | None] = {}
+    stored_edges: dict[str, StoredEdge | None] = {}
 
     async def look_up(edge_ids: Iterable[str]) -> None:
-        wanted = list(edge_ids)
-        rows = await connection.fetch(_EDGES, tenant, wanted)
-        known.update(dict.fromkeys(wanted))
-        known.update({edge_id: StoredEdge(body, withdrawn) for edge_id, body, withdrawn in rows})
+        new_ids = list(edge_ids)
+        rows = await connection.fetch(_EDGES, tenant_id, new_ids)
+        stored_edges.update(dict.fromkeys(new_ids))
+        stored_edges.update({edge_id: StoredEdge(body, withdrawn) for edge_id, body, withdrawn in rows})
 
     def lookup(edge_id: str) -> StoredEdge | None:
-        if edge_id not in known:
+        if edge_id not in stored_edges:
             raise _NotLookedUp(edge_id)
-        return known[edge_id]
+        return stored_edges[edge_id]
 
-    named = {edge_id for edge in edges for edge_id in (edge.edge_id, edge.retracts) if edge_id is not None}
-    await look_up(named | {derived_edge_id(edge.body, 0) for edge in edges if edge.edge_id is None})
+    edge_ids = {edge_id for edge in edges for edge_id in (edge.edge_id, edge.retracts) if edge_id is not None}
+    await look_up(edge_ids | {derived_edge_id(edge.body, 0) for edge in edges if edge.edge_id is None})
     while True:
         try:
             return plan_change(edges, lookup)
-        except _NotLookedUp as missing:
-            await look_up(missing.args)
+        except _NotLookedUp as error:
+            await look_up(error.args)

@@ -98,7 +98,7 @@ _TRIGGER_TYPES: Final = {
     "of_act_only": 1 | 2 | 4,
 }
 """`pg_trigger.tgtype`: for each row 1, before 2, insert 4, delete 8, update 16, truncate 32."""
-_WANTED: Final = ", ".join(
+_TRIGGER_ROWS: Final = ", ".join(
     f"('{trigger}', '{table}', 'contextos.{_FUNCTIONS_OF_TRIGGERS.get((trigger, table), 'append_only')}',"
     f" {_TRIGGER_TYPES[trigger]})"
     for trigger, tables in TRIGGERS.items()
@@ -113,7 +113,7 @@ CHANGEABLE_COLUMNS: Final = {
     "runs": ("wake_at_us", "number", "waiting"),
     "semantic_assertions": ("eligibility", "archived_at_us"),
 }
-"""The columns that the application's role can update; triggers limit each update further."""
+"""The columns that the application's role can update. Triggers limit each update further."""
 _CHANGEABLE: Final = ", ".join(f"('{name}', '{column}')" for name, cs in CHANGEABLE_COLUMNS.items() for column in cs)
 CHANGED_PROTECTIONS: Final = f"""
 WITH RECURSIVE held AS (
@@ -132,7 +132,7 @@ WITH RECURSIVE held AS (
     OR (policy = 'sweep' AND name IN ('drive_rates', 'runs', 'workers') AND cmd = 'ALL' AND qual = 'true'
         AND checked = 'true' AND roles = ARRAY[pg_get_userbyid((SELECT owner FROM swept))]))
 ), wanted (trigger, name, function, type) AS (
-  VALUES {_WANTED}
+  VALUES {_TRIGGER_ROWS}
 ), view AS (
   -- Views on the tables, and views on these: a view reads with the rights of its owner.
   SELECT id FROM held
@@ -182,5 +182,5 @@ SELECT string_agg(what, ', ' ORDER BY what) FROM (
 def function_bodies() -> tuple[list[str], list[str]]:
     """Return the names of the schema's functions, and their texts as the migrations make them."""
     scripts = sorted(MIGRATION_FILES.glob("*.sql"))
-    found = [made for script in scripts for made in _FUNCTION.findall(script.read_text("utf-8"))]
-    return [name for name, _ in found], [body for _, body in found]
+    functions = [function for script in scripts for function in _FUNCTION.findall(script.read_text("utf-8"))]
+    return [name for name, _ in functions], [body for _, body in functions]

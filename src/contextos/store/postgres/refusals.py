@@ -33,34 +33,34 @@ MAX_BATCH_WRITES: Final = 1000
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """Options of a URL that name files. The errors of asyncpg do not name the missing file."""
 
-_FORM: Final = "write `postgresql://role:password@host:port/database`"
+_URL_FORM: Final = "write `postgresql://role:password@host:port/database`"
 _WRONG_ROLE: Final = (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)
 # The server closed the connection. All other TLS errors are about certificates and will recur.
-_HUNG_UP: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_CONNECTION_CLOSED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 def refuse_url(url: str) -> None:
     """Raise `InvalidSettings` for a URL that is not a PostgreSQL URL, or that names an unreadable file."""
     if not url.startswith(("postgresql://", "postgres://")):
-        raise unusable(url, "it is not a PostgreSQL URL", _FORM)
+        raise unusable(url, "it is not a PostgreSQL URL", _URL_FORM)
     try:
-        named = dict(parse_qsl(urlsplit(url).query))
+        options = dict(parse_qsl(urlsplit(url).query))
     except ValueError as fault:
         raise start_refusal(url, fault) from fault
     for option in FILES:
-        if option in named:
+        if option in options:
             try:
-                Path(named[option]).read_bytes()
+                Path(options[option]).read_bytes()
             except (OSError, ValueError) as fault:
-                why = (getattr(fault, "strerror", None) or str(fault)).lower()
-                raise unusable(url, f"the file of `{option}` cannot be read: {why}", "correct its path") from None
+                reason = (getattr(fault, "strerror", None) or str(fault)).lower()
+                raise unusable(url, f"the file of `{option}` cannot be read: {reason}", "correct its path") from None
 
 
 def start_refusal(url: str, fault: BaseException) -> ContextOSError:
     """Translate an error that occurs when a store starts. Most are wrong settings, and some are temporary."""
     if isinstance(fault, _WRONG_ROLE):
-        why = "the server does not know the role or its password, or its `pg_hba.conf` keeps the role out"
-        return unusable(url, why, "correct the URL, or let the role in there")
+        detail = "the server does not know the role or its password, or its `pg_hba.conf` keeps the role out"
+        return unusable(url, detail, "correct the URL, or let the role in there")
     if isinstance(fault, asyncpg.InvalidCatalogNameError):
         return unusable(url, "there is no such database", "create it with `createdb`, or correct the URL")
     if isinstance(fault, asyncpg.InsufficientPrivilegeError):
@@ -74,7 +74,7 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
     if isinstance(fault, asyncpg.PostgresError) and (fault.sqlstate or "").startswith("42"):
         detail = f"its schema is not as `contextos store migrate` made it ({first_line(fault)})"
         return unusable(url, detail, "restore it, or name an empty database")
-    if isinstance(fault, ssl.SSLError) and not isinstance(fault, _HUNG_UP):
+    if isinstance(fault, ssl.SSLError) and not isinstance(fault, _CONNECTION_CLOSED):
         return unusable(
             url, f"TLS with its server fails ({first_line(fault)})", "correct the certificates that the URL names"
         )
@@ -84,7 +84,7 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
         return unusable(url, f"its host cannot be resolved ({fault.strerror})", "correct host and options of the URL")
     if isinstance(fault, ValueError) and not isinstance(fault, asyncpg.PostgresError):
         # The message is not quoted: it could contain a part of the password.
-        return unusable(url, "it cannot be read", f"{_FORM}, with `/?#[@` of a password percent-encoded")
+        return unusable(url, "it cannot be read", f"{_URL_FORM}, with `/?#[@` of a password percent-encoded")
     if isinstance(fault, FileNotFoundError | ConnectionRefusedError):
         return Unavailable("store", f"no server answers at `{without_password(url)}`")
     if isinstance(fault, ConnectionError | asyncpg.ConnectionDoesNotExistError):
@@ -94,10 +94,10 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
 
 def unwrapped(fault: BaseException) -> BaseException:
     """Return the asyncpg error inside an error of SQLAlchemy, or `fault` itself if there is none."""
-    wrapped: BaseException | None = fault
-    while wrapped is not None and not isinstance(wrapped, FAULTS):
-        wrapped = getattr(wrapped, "orig", None) or wrapped.__cause__
-    return wrapped if wrapped is not None else fault
+    cause: BaseException | None = fault
+    while cause is not None and not isinstance(cause, FAULTS):
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return cause if cause is not None else fault
 
 
 def unusable(url: str, why: str, remedy: str) -> InvalidSettings:
@@ -113,16 +113,16 @@ def without_password(url: str) -> str:
     >>> without_password("postgresql://app:secret@db.example:5432/contextos?password=x")
     'postgresql://app@db.example:5432/contextos'
     """
-    scheme, found, rest = url.partition("://")
-    if not found:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
         return "(no URL)"
     rest, _, query = rest.partition("?")
     # Split at the last `@`: a password that was not percent-encoded can contain more of them.
-    account, at, location = rest.rpartition("@")
-    if "@" in query and not (at and re.match("[a-z_]+=", query)):
+    account, at_sign, location = rest.rpartition("@")
+    if "@" in query and not (at_sign and re.match("[a-z_]+=", query)):
         # The `?` can be a part of the password, too. Then the text before it is not a host.
         return f"{scheme}://{re.split('[:@]', rest)[0]}"
-    return f"{scheme}://{account.partition(':')[0]}{at}{location}"
+    return f"{scheme}://{account.partition(':')[0]}{at_sign}{location}"
 
 
 def refuse_broken_chain(tenant: str, batch: Batch) -> None:

@@ -38,32 +38,32 @@ async def read_run(fetch: Fetch, tenant: str, run: str) -> StoredRun:
     """Return all that is stored about a run as of one moment. Raises as `read_rows`."""
     if not is_text(run):
         return StoredRun((), (), (), None)
-    ((length, page, signed, lines, lease_version, lease),) = await fetch(_RUN, run, POSTGRES_PAGE_SEGMENTS)
-    # The head before a segment is that of the row before it; `read_rows` checks that none is missing.
-    rows = [(before, *row[2:]) for before, row in zip([None, *(one["head"] for one in page)], page, strict=False)]
+    ((length, page, heads, lines, lease_version, lease),) = await fetch(_RUN, run, POSTGRES_PAGE_SEGMENTS)
+    # The head before a segment is the head of the previous row; `read_rows` checks that none is missing.
+    rows = [(head, *row[2:]) for head, row in zip([None, *(row["head"] for row in page)], page, strict=False)]
     entries = list(read_rows(tenant, run, 0, rows))
     if len(rows) == POSTGRES_PAGE_SEGMENTS:
         # The run can have grown since: read only as far as it was then.
         entries += await read_entries(fetch, tenant, run, len(entries), length - len(entries))
     return StoredRun(
         tuple(entries),
-        [(head["seq"], head_hash(head["hash"]), head["kid"], head["sig"].hex()) for head in signed],
+        [(head["seq"], head_hash(head["hash"]), head["kid"], head["sig"].hex()) for head in heads],
         [Entry(**dict(line)) for line in lines],
         Document(*LEASES.place(run), lease_version, lease) if lease is not None else None,
     )
 
 
 async def read_entries(fetch: Fetch, tenant: str, run: str, after: int, limit: int | None) -> list[Entry]:
-    """Return the entries of a run behind the entry `after`, at most `limit`. Raises as `read_rows`."""
-    found: list[Entry] = []
-    while is_text(run) and (limit is None or len(found) < limit):
-        wanted = POSTGRES_PAGE_SEGMENTS if limit is None else min(POSTGRES_PAGE_SEGMENTS, limit - len(found))
-        page = await fetch(SEGMENTS, run, clamped(after), wanted)
-        found += read_rows(tenant, run, after, page, goes_on=bool(found))
-        if len(page) < wanted:
+    """Return the entries of a run after the entry `after`, at most `limit`. Raises as `read_rows`."""
+    entries: list[Entry] = []
+    while is_text(run) and (limit is None or len(entries) < limit):
+        page_size = POSTGRES_PAGE_SEGMENTS if limit is None else min(POSTGRES_PAGE_SEGMENTS, limit - len(entries))
+        page = await fetch(SEGMENTS, run, clamped(after), page_size)
+        entries += read_rows(tenant, run, after, page, goes_on=bool(entries))
+        if len(page) < page_size:
             break
-        after = found[-1].seq
-    return found if limit is None else found[: max(limit, 0)]
+        after = entries[-1].seq
+    return entries if limit is None else entries[: max(limit, 0)]
 
 
 async def look(
@@ -73,7 +73,7 @@ async def look(
     prefixes: Sequence[tuple[str, str, int]],
     lines: Sequence[tuple[str, int]],
 ) -> Look:
-    """As `Store.look`, in one statement."""
+    """Return the documents and the entries of `control` that `Store.look` returns, from one statement."""
     storable = [place for place in places if is_text(*place)]
     pages = [page for page in prefixes if is_text(page[0], page[1])]
     sought = [line for line in lines if is_text(line[0])]
@@ -88,10 +88,10 @@ async def look(
         [key for key, _ in sought],
         [clamped(after) for _, after in sought],
     )
-    found = [
+    entries = [
         Entry(tenant, CONTROL, seq, kind, key, at_us, by, digest, prev_hash, this_hash, body, salt, v)
         for name, key, seq, body, kind, at_us, by, digest, prev_hash, this_hash, salt, v in rows
         if name is None
     ]
     documents = {(row[0], row[1]): Document(*row[:4]) for row in rows if row[0] is not None}
-    return Look(documents, sorted(found, key=_SEQ))
+    return Look(documents, sorted(entries, key=_SEQ))

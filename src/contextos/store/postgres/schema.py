@@ -33,7 +33,7 @@ _HAS_SCHEMA: Final = (
     " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
 )
 # Every right that a run needs, checked at the start, so that no run fails half-way.
-_LACKING: Final = (
+_MISSING_RIGHTS: Final = (
     "SELECT string_agg(what, ', ' ORDER BY what) FROM ("
     "  SELECT format('%s on `%s`', needed, name) FROM (VALUES"
     "   ('segments', 'SELECT'), ('segments', 'INSERT'), ('journal', 'SELECT'), ('journal', 'INSERT'),"
@@ -83,7 +83,7 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """
-    connection = await _open(url)
+    connection = await _connect(url)
     try:
         await _check_server(connection, url)
         if not await connection.fetchval(_HAS_SCHEMA):
@@ -103,23 +103,23 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
             raise unusable(url, "it is a standby, or read-only", "name the server that accepts writes")
         # Read here, so that a server that does not report its identity is refused at the start.
         identity: str = await connection.fetchval(DATABASE_IDENTITY)
-        lacking = await connection.fetchval(_LACKING)
-        if lacking:
+        missing_rights = await connection.fetchval(_MISSING_RIGHTS)
+        if missing_rights:
             remedy = "run `GRANT contextos_app TO` that role, or restore the schema"
-            raise unusable(url, f"its role lacks a right: {lacking}", remedy)
+            raise unusable(url, f"its role lacks a right: {missing_rights}", remedy)
         if await connection.fetchval(BYPASSES_POLICIES):
             raise unusable(
                 url,
                 "its role bypasses row-level security, so tenants could see each other",
                 "use a role that is a member of `contextos_app` and neither owner nor superuser",
             )
-        changed = await connection.fetchval(CHANGED_PROTECTIONS, TENANT_CONDITION, *function_bodies())
-        if changed:
-            why = "protections of its tenants and its journal are not as `contextos store migrate` made them"
+        changes = await connection.fetchval(CHANGED_PROTECTIONS, TENANT_CONDITION, *function_bodies())
+        if changes:
+            detail = "protections of its tenants and its journal are not as `contextos store migrate` made them"
             remedy = "have the owner of the schema restore them, or restore the database"
             # A change of owner, also by a restore under another role, does not change the role in this policy.
-            remedy += f"; after a change of owner, the new owner runs {_SWEEP}" if "policy `sweep`" in changed else ""
-            raise unusable(url, f"{why}: {changed}", remedy)
+            remedy += f"; after a change of owner, the new owner runs {_SWEEP}" if "policy `sweep`" in changes else ""
+            raise unusable(url, f"{detail}: {changes}", remedy)
         return identity
     except FAULTS as fault:
         raise start_refusal(url, fault) from fault
@@ -139,17 +139,17 @@ async def migrate_schema(url: str) -> tuple[str | None, str]:
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
-    connection = await _open(url)
+    connection = await _connect(url)
 
-    async def opened() -> Connection:
+    async def reuse_connection() -> Connection:
         return connection
 
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=opened, poolclass=NullPool)
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=reuse_connection, poolclass=NullPool)
     try:
         await _check_server(connection, url)
         async with engine.begin() as transaction:
             await transaction.exec_driver_sql(_LOCK)
-            before = await _version(transaction, url)
+            before = await _current_version(transaction, url)
             if before != POSTGRES_SCHEMA_VERSION:
                 await transaction.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS contextos")
                 await transaction.run_sync(_upgrade)
@@ -163,7 +163,7 @@ async def migrate_schema(url: str) -> tuple[str | None, str]:
     return before, POSTGRES_SCHEMA_VERSION
 
 
-async def _version(transaction: Any, url: str) -> str | None:
+async def _current_version(transaction: Any, url: str) -> str | None:
     if not (await transaction.exec_driver_sql(_HAS_SCHEMA)).scalar_one():
         return None
     return _single_version([row[0] for row in await transaction.exec_driver_sql(_VERSION)], url)
@@ -172,16 +172,16 @@ async def _version(transaction: Any, url: str) -> str | None:
 def _single_version(versions: Sequence[str], url: str) -> str:
     """Return the one version in `versions`. Raises `InvalidSettings` for none, several, or an unknown one."""
     if len(versions) != 1:
-        why = f"its schema records {len(versions)} versions instead of one"
-        raise unusable(url, why, "restore the database, or name an empty one")
+        detail = f"its schema records {len(versions)} versions instead of one"
+        raise unusable(url, detail, "restore the database, or name an empty one")
     (version,) = versions
     if version > POSTGRES_SCHEMA_VERSION:
         raise unusable(
             url, f"its schema `{version}` is newer than `{POSTGRES_SCHEMA_VERSION}`", "run a newer contextos"
         )
     if version not in migration_versions():
-        why = f"its schema `{version}` is not a version of contextos"
-        raise unusable(url, why, "restore the database, or name an empty one")
+        detail = f"its schema `{version}` is not a version of contextos"
+        raise unusable(url, detail, "restore the database, or name an empty one")
     return version
 
 
@@ -200,7 +200,7 @@ def _upgrade(connection: SyncConnection) -> None:
     command.upgrade(config, POSTGRES_SCHEMA_VERSION)
 
 
-async def _open(url: str) -> Connection:
+async def _connect(url: str) -> Connection:
     refuse_url(url)
     try:
         return await connect_postgres(url)

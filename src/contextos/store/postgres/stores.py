@@ -70,12 +70,12 @@ _READ: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
     " FROM contextos.read_stream($1, $2, $3, $4)"
 )
-_ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
+_DOCUMENT: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
 _LOCK: Final = "SELECT pg_advisory_xact_lock(l) FROM unnest($1::bigint[]) AS l"
 _WAITING: Final = "SELECT number, run FROM contextos.waiting_runs($1, $2, $3)"
 _DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2, $3)"
-_LINES: Final = (
+_KEYED_ENTRIES: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
     " FROM contextos.read_lines($1, $2, $3)"
 )
@@ -160,8 +160,8 @@ class PostgresStores:
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         async with self.for_loop().connections.connection() as connection:
             rows = await connection.fetch(_DUE, clamped(before_us), clamped(max(limit, 0)), clamped(max(skip, 0)))
-        for tenant, run in rows:
-            yield tenant, run
+        for tenant_id, run_id in rows:
+            yield tenant_id, run_id
 
     async def erase(self, tenant_id: str, run: str, seq: int, record: Draft, terms: TermChange | None = None) -> None:
         """Record the erasure and delete the body and salt of one entry.
@@ -233,19 +233,19 @@ class PostgresStores:
         self.confirmed_tenants.discard(tenant)
         await self._check_identity(tenant)
 
-    async def _check_identity(self, tenant: str) -> bool:
+    async def _check_identity(self, tenant_id: str) -> bool:
         connections = self.for_loop().connections
         if self._identity is None:
             async with connections.connection() as connection:
                 self._identity = await connection.fetchval(DATABASE_IDENTITY)
         identity = self._identity
-        async with connections.transaction(tenant) as connection:
-            confirmed = await is_same_database(connection, tenant, identity)
-        if confirmed and identity == self._identity:
+        async with connections.transaction(tenant_id) as connection:
+            is_confirmed = await is_same_database(connection, tenant_id, identity)
+        if is_confirmed and identity == self._identity:
             if len(self.confirmed_tenants) >= MAX_CONFIRMED_TENANTS:
                 self.confirmed_tenants.clear()
-            self.confirmed_tenants.add(tenant)
-        return confirmed
+            self.confirmed_tenants.add(tenant_id)
+        return is_confirmed
 
     async def _connect(self) -> Connection:
         """Open a connection for writes. Raises `Unavailable` if it reaches another database than before."""
@@ -320,15 +320,15 @@ class PostgresStore:
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         if stream not in SHARED_STREAMS:
             return await read_entries(self._fetch, self._tenant, stream, after, limit)
-        found: list[Entry] = []
-        while limit is None or len(found) < limit:
-            wanted = POSTGRES_PAGE_ENTRIES if limit is None else min(POSTGRES_PAGE_ENTRIES, limit - len(found))
-            page = await self._fetch(_READ, stream, clamped(after), wanted)
-            found.extend(Entry(*row) for row in page)
-            if len(page) < wanted:
+        entries: list[Entry] = []
+        while limit is None or len(entries) < limit:
+            page_size = POSTGRES_PAGE_ENTRIES if limit is None else min(POSTGRES_PAGE_ENTRIES, limit - len(entries))
+            page = await self._fetch(_READ, stream, clamped(after), page_size)
+            entries.extend(Entry(*row) for row in page)
+            if len(page) < page_size:
                 break
-            after = found[-1].seq
-        return found
+            after = entries[-1].seq
+        return entries
 
     async def read_run(self, run: str) -> StoredRun:
         return await read_run(self._fetch, self._tenant, run)
@@ -351,7 +351,7 @@ class PostgresStore:
         if not is_text(collection, key or "", prefix, after):
             return []
         if key is not None:
-            rows = await self._fetch(_ONE, collection, key)
+            rows = await self._fetch(_DOCUMENT, collection, key)
         else:
             rows = await self._fetch(_SCAN, collection, prefix, after, after_prefix(prefix), clamped(max(limit, 0)))
         return [Document(*row) for row in rows]
@@ -368,7 +368,7 @@ class PostgresStore:
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         if not is_text(stream):
             return []
-        return [Entry(*row) for row in await self._fetch(_LINES, stream, list(filter(is_text, keys)))]
+        return [Entry(*row) for row in await self._fetch(_KEYED_ENTRIES, stream, list(filter(is_text, keys)))]
 
     async def latest_us(self) -> int:
         return int((await self._fetch(_LATEST))[0][0])

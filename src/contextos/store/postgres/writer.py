@@ -101,7 +101,7 @@ class GroupWriter:
         future = asyncio.get_running_loop().create_future()
         self._queue.append(Job(tenant, batch, size, future, segments(batch.entries)))
         if self._task is None:
-            self._task = asyncio.ensure_future(self._drain())
+            self._task = asyncio.ensure_future(self._drain_queue())
         return future
 
     async def close(self) -> None:
@@ -118,29 +118,29 @@ class GroupWriter:
     def abandon(self) -> None:
         """Close the connections at once. Batches that are queued or in progress raise `Unavailable`."""
         self._closed = self._abandoned = True
-        self._drop()
+        self._drop_connection()
         for connection in self._lock_waits.values():
             if connection is not None:
                 terminate(connection)
 
-    async def _drain(self) -> None:
+    async def _drain_queue(self) -> None:
         group: list[Job] = []
-        done = False
+        is_done = False
         try:
             while self._queue:
-                group = self._gather()
-                await self._settle(split_into_calls(group))
-            done = True
+                group = self._take_group()
+                await self._commit_calls(split_into_calls(group))
+            is_done = True
         finally:
             # Also runs if the event loop ends or after a bug: no caller keeps waiting and no lock stays held.
-            if not done:
-                self._drop()
+            if not is_done:
+                self._drop_connection()
             self._task = None
-            for job in [*(group if not done else ()), *self._queue]:
-                _fail(job, Unavailable("store", "its writer has stopped"))
+            for job in [*(group if not is_done else ()), *self._queue]:
+                _fail_job(job, Unavailable("store", "its writer has stopped"))
             self._queue.clear()
 
-    def _gather(self) -> list[Job]:
+    def _take_group(self) -> list[Job]:
         group = [self._queue.popleft()]
         size, writes = group[0].size, len(group[0].batch.writes)
         while self._queue and len(group) < POSTGRES_GROUP_LIMIT:
@@ -150,40 +150,40 @@ class GroupWriter:
             group.append(self._queue.popleft())
         return group
 
-    async def _settle(self, calls: Sequence[Sequence[Job]], *, attempts: int = ATTEMPTS) -> None:
+    async def _commit_calls(self, calls: Sequence[Sequence[Job]], *, attempts: int = ATTEMPTS) -> None:
         """Commit calls and resolve their jobs. A call that writes nothing, or fails, is repeated one job at a time."""
         try:
-            outcomes = await self._call(await self._open(), calls)
+            outcomes = await self._run_transaction(await self._open_connection(), calls)
         except (*FAULTS, ContextOSError, *_BUGS) as fault:
-            self._drop()
-            await self._settle_fault([job for jobs in calls for job in jobs], fault, attempts)
+            self._drop_connection()
+            await self._handle_fault([job for jobs in calls for job in jobs], fault, attempts)
             return
-        separately: list[Job] = []
+        repeated: list[Job] = []
         for jobs, outcome in zip(calls, outcomes, strict=True):
             if outcome is not None and len(jobs) > 1:
-                separately += jobs
+                repeated += jobs
                 continue
             for job in jobs:
                 _resolve_job(job, outcome)
-        if separately:
-            await self._settle([[job] for job in separately])
+        if repeated:
+            await self._commit_calls([[job] for job in repeated])
 
-    async def _settle_fault(self, jobs: Sequence[Job], fault: BaseException, attempts: int) -> None:
+    async def _handle_fault(self, jobs: Sequence[Job], fault: BaseException, attempts: int) -> None:
         """Fail or repeat `jobs` after their transaction was lost. An error that one job caused fails only that job."""
         if self._abandoned or not (is_callers_fault(fault) or isinstance(fault, _BUGS)):
             for job in jobs:
-                _fail(job, _caller_error(fault))
+                _fail_job(job, _caller_error(fault))
         elif len(jobs) > 1:
             for job in jobs:
-                await self._settle([[job]])
+                await self._commit_calls([[job]])
         elif is_locked(fault):
             self._commit_separately(jobs[0])
         elif attempts > 1 and is_repeatable(fault):
-            await self._settle([jobs], attempts=attempts - 1)
+            await self._commit_calls([jobs], attempts=attempts - 1)
         else:
-            _fail(jobs[0], _caller_error(fault))
+            _fail_job(jobs[0], _caller_error(fault))
 
-    async def _call(
+    async def _run_transaction(
         self, connection: Connection, calls: Sequence[Sequence[Job]], *, lock_timeout: str = GROUP_LOCK_TIMEOUT
     ) -> list[CommitOutcome]:
         """Run one transaction in one round trip, with a savepoint for each call."""
@@ -214,26 +214,26 @@ class GroupWriter:
         try:
             async with self._lock_wait_slots:
                 connection = self._lock_waits[task] = await self._new_connection()
-                (outcome,) = await self._call_repeatedly(connection, job)
+                (outcome,) = await self._retry_while_locked(connection, job)
                 _resolve_job(job, outcome)
         except (*FAULTS, ContextOSError) as fault:
-            _fail(job, _caller_error(fault))
+            _fail_job(job, _caller_error(fault))
         finally:
             if connection is not None:
                 terminate(connection)
-            _fail(job, Unavailable("store", "its writer has stopped"))
+            _fail_job(job, Unavailable("store", "its writer has stopped"))
 
-    async def _call_repeatedly(self, connection: Connection, job: Job) -> list[CommitOutcome]:
+    async def _retry_while_locked(self, connection: Connection, job: Job) -> list[CommitOutcome]:
         for _ in range(LOCK_WAIT_ATTEMPTS - 1):
             try:
-                return await self._call(connection, [[job]], lock_timeout=LOCK_WAIT_TIMEOUT)
+                return await self._run_transaction(connection, [[job]], lock_timeout=LOCK_WAIT_TIMEOUT)
             except FAULTS as fault:
                 if self._abandoned or not is_locked(fault):
                     raise
             await asyncio.sleep(LOCK_WAIT_PAUSE_S)
-        return await self._call(connection, [[job]], lock_timeout=LOCK_WAIT_TIMEOUT)
+        return await self._run_transaction(connection, [[job]], lock_timeout=LOCK_WAIT_TIMEOUT)
 
-    async def _open(self) -> Connection:
+    async def _open_connection(self) -> Connection:
         if self._abandoned or self._connection is None or self._connection.is_closed():
             self._connection = await self._new_connection()
         return self._connection
@@ -247,7 +247,7 @@ class GroupWriter:
             terminate(connection)
         raise Unavailable("store", "it is closed")
 
-    def _drop(self) -> None:
+    def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             terminate(connection)
@@ -271,10 +271,10 @@ def _conflict(outcome: str) -> Conflict:
     """Return the error for an outcome of `contextos.commit_batches`. No collection or run begins with `@`."""
     if not outcome.startswith("@"):
         return Conflict(outcome)
-    store_us, _, what = outcome[1:].partition(" ")
-    return Untimely(what, int(store_us))
+    store_us, _, name = outcome[1:].partition(" ")
+    return Untimely(name, int(store_us))
 
 
-def _fail(job: Job, error: BaseException) -> None:
+def _fail_job(job: Job, error: BaseException) -> None:
     if not job.future.done():
         job.future.set_exception(error)

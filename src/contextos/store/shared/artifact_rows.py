@@ -124,16 +124,16 @@ FAULT: Final = (
 
 def library_queries(schema: str, mark: str) -> tuple[str, str, str]:
     """Return the statements that read every artifact, revision and assertion of a tenant, for `library`."""
-    by = f"WHERE s.tenant = {mark} ORDER BY s.org_id, s.artifact_id"
+    clause = f"WHERE s.tenant = {mark} ORDER BY s.org_id, s.artifact_id"
     artifacts = ", ".join(f"s.{name}" for name in (*ARTIFACT_COLUMNS[1:], "deleted_at_us"))
     assertions = ", ".join(f"s.{name}" for name in ASSERTION_COLUMNS[1:])
     revisions = "s.org_id, s.artifact_id, s.revision, s.digest, s.created_by, s.created_at_us, s.revision_id"
-    of = "a.tenant = s.tenant AND a.org_id = s.org_id AND a.artifact_id = s.artifact_id"
-    joined = f"{schema}semantic_assertions AS s LEFT JOIN {schema}artifacts AS a ON {of}"
+    condition = "a.tenant = s.tenant AND a.org_id = s.org_id AND a.artifact_id = s.artifact_id"
+    source = f"{schema}semantic_assertions AS s LEFT JOIN {schema}artifacts AS a ON {condition}"
     return (
-        f"SELECT {artifacts} FROM {schema}artifacts AS s {by}",  # noqa: S608
-        f"SELECT {revisions} FROM {schema}representations AS s {by}, s.revision",  # noqa: S608
-        f"SELECT {assertions}, {COPIED_COLUMNS} FROM {joined} {by}, s.extension, s.assertion_id",  # noqa: S608
+        f"SELECT {artifacts} FROM {schema}artifacts AS s {clause}",  # noqa: S608
+        f"SELECT {revisions} FROM {schema}representations AS s {clause}, s.revision",  # noqa: S608
+        f"SELECT {assertions}, {COPIED_COLUMNS} FROM {source} {clause}, s.extension, s.assertion_id",  # noqa: S608
     )
 
 
@@ -147,33 +147,33 @@ def library(
     """Convert the rows that `library_queries` found. Raises `Integrity` for a row that contradicts another, or whose id
     is not derived from its content.
     """
-    made = []
+    stored_artifacts = []
     try:
         for *columns, deleted_at_us in map(tuple, artifacts):
             values = dict(zip(ARTIFACT_COLUMNS[1:], columns, strict=True))
             if values.pop("type") != ARTIFACT_TYPE:
                 raise Integrity(f"the artifact `{values['artifact_id']}` was altered; inform an operator")
-            made.append((Artifact(**values), deleted_at_us is not None))
+            stored_artifacts.append((Artifact(**values), deleted_at_us is not None))
         for row in revisions:
             if row[-1] != revision_id(tenant, row[0], row[1], row[2]):
                 raise Integrity(f"a revision of `{row[1]}` was altered; inform an operator")
-        found = [assertion(tuple(row)[:-1]) for row in assertions]
+        stored_assertions = [assertion(tuple(row)[:-1]) for row in assertions]
     except ValidationError:
         raise Integrity("an artifact or its type was altered; inform an operator") from None
     numbers = defaultdict[tuple[str, str, str], list[str]](list)
-    for one, row in zip(found, assertions, strict=True):
-        numbers[one.org_id, one.artifact_id, one.extension].append(one.assertion_id)
+    for item, row in zip(stored_assertions, assertions, strict=True):
+        numbers[item.org_id, item.artifact_id, item.extension].append(item.assertion_id)
         if not tuple(row)[-1]:
-            raise Integrity(f"a type of `{one.artifact_id}` contradicts the artifact; inform an operator")
+            raise Integrity(f"a type of `{item.artifact_id}` contradicts the artifact; inform an operator")
     for place, ids in numbers.items():
         if set(ids) != {assertion_id(tenant, *place, number) for number in range(1, len(ids) + 1)}:
             raise Integrity(f"a type of `{place[1]}` was altered; inform an operator")
-    return StoredLibrary(extensions, made, [tuple(row)[:-1] for row in revisions], found)
+    return StoredLibrary(extensions, stored_artifacts, [tuple(row)[:-1] for row in revisions], stored_assertions)
 
 
 def insert(table: str, columns: Sequence[str], mark: str, *, first: int = 1) -> str:
     """Return an INSERT statement for one row. `mark` is the database's placeholder, with `{}` for its number; the
-    numbers begin with `first`.
+    numbers start with `first`.
     """
     placeholders = ", ".join(mark.format(number) for number, _ in enumerate(columns, first))
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})"  # noqa: S608
@@ -257,18 +257,18 @@ def revision(row: ArtifactRow) -> Revision:
     is malformed, or its digest does not match its text.
     """
     try:
-        found = Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
+        record = Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
     except ValidationError:
         raise Integrity(f"a revision of `{row[1]}` was altered; inform an operator") from None
-    if content_address([found.mime, found.content]) != found.digest:
-        raise Integrity(f"revision {found.revision} of `{found.artifact_id}` was altered; inform an operator")
-    return found
+    if content_address([record.mime, record.content]) != record.digest:
+        raise Integrity(f"revision {record.revision} of `{record.artifact_id}` was altered; inform an operator")
+    return record
 
 
 def pinned(refs: Sequence[ArtifactRef], found: Sequence[ArtifactRow]) -> list[PinnedContent]:
     """Convert the rows of these refs, each a title and a revision. Raises as `revision`."""
-    read = [(row[0], revision(tuple(row)[1:])) for row in found]
-    return [PinnedContent(ref=ref, title=title, revision=of) for ref, (title, of) in zip(refs, read, strict=True)]
+    pairs = [(row[0], revision(tuple(row)[1:])) for row in found]
+    return [PinnedContent(ref=ref, title=title, revision=item) for ref, (title, item) in zip(refs, pairs, strict=True)]
 
 
 def assertion(row: ArtifactRow) -> Assertion:
@@ -298,8 +298,8 @@ def selection_act(head: ArtifactRow, refs: Sequence[ArtifactRow]) -> SelectionAc
     try:
         origin = SelectionOrigin(**{column: values[column] for column in SelectionOrigin.model_fields})
         fields_of_act = {column: values[column] for column in SelectionAct.model_fields if column in values}
-        pinned = tuple(ref(row[: len(REF_COLUMNS)]) for row in refs)
-        act = SelectionAct(**fields_of_act, origin=origin, refs=pinned)
+        pinned_refs = tuple(ref(row[: len(REF_COLUMNS)]) for row in refs)
+        act = SelectionAct(**fields_of_act, origin=origin, refs=pinned_refs)
     except ValidationError:
         raise Integrity(f"`{name}` was altered; inform an operator") from None
     if selection_fingerprint(act) != values["fingerprint"]:

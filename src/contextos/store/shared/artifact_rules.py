@@ -32,12 +32,12 @@ _DIGEST_CHARS: Final = 16
 
 def revision_id(tenant: str, org_id: str, artifact_id: str, number: int) -> str:
     """Return the id of the revision with this number."""
-    return _derived("rev_", tenant, org_id, artifact_id, number)
+    return _derived_id("rev_", tenant, org_id, artifact_id, number)
 
 
 def assertion_id(tenant: str, org_id: str, artifact_id: str, extension: str, number: int) -> str:
-    """Return the id of the assertion with this number among those that state the type `extension` of the artifact."""
-    return _derived("asr_", tenant, org_id, artifact_id, extension, number)
+    """Return the id of an assertion. `number` counts the assertions that state the type `extension` of the artifact."""
+    return _derived_id("asr_", tenant, org_id, artifact_id, extension, number)
 
 
 def revision_of(tenant: str, new: NewRevision, number: int) -> Revision:
@@ -87,14 +87,14 @@ def audience(query: CandidateQuery) -> list[tuple[str, SourceScope]]:
     An artifact that only administrators can see has the scope of its owner, so `admin` comes with several scopes.
     """
     actor = query.actor
-    found: list[tuple[str, SourceScope]] = [
-        (f"project:{of}", "project") for of in actor.project_ids if of == query.project_id
+    pairs: list[tuple[str, SourceScope]] = [
+        (f"project:{project_id}", "project") for project_id in actor.project_ids if project_id == query.project_id
     ]
     if query.project_id is None or query.include_broader:
-        found += [("org", "organization"), ("workspace", "workspace")]
-        found += [(f"team:{of}", "team") for of in actor.team_ids]
-        found += [("admin", scope) for scope in SCOPES_WITHOUT_PROJECT] if actor.platform_admin else []
-    return found
+        pairs += [("org", "organization"), ("workspace", "workspace")]
+        pairs += [(f"team:{team_id}", "team") for team_id in actor.team_ids]
+        pairs += [("admin", scope) for scope in SCOPES_WITHOUT_PROJECT] if actor.platform_admin else []
+    return pairs
 
 
 def own_scopes(query: CandidateQuery) -> tuple[SourceScope, ...]:
@@ -190,9 +190,9 @@ def incoherent_selection(found: Sequence[tuple[int, str]]) -> IncoherentSelectio
     """
     assert found, "a refused selection has at least one faulty ref"
     return IncoherentSelection(
-        *(Problem(f"/refs/{at}", code, FAULT_EXPLANATIONS[code], "resolve the slot again") for at, code in found)
+        *(Problem(f"/refs/{index}", code, FAULT_EXPLANATIONS[code], "resolve the slot again") for index, code in found)
     )
 
 
-def _derived(prefix: str, *parts: str | int) -> str:
+def _derived_id(prefix: str, *parts: str | int) -> str:
     return prefix + content_address(list(parts)).removeprefix("sha256:")[:_DIGEST_CHARS]

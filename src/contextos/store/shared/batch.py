@@ -54,11 +54,11 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
     problems += _problems("/shared", batch.shared, _shared_misfits)
     if len(batch.entries) > MAX_BATCH_ENTRIES:
         problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
-    signer, signed = batch.signature if batch.signature is not None else ("", "")
+    signer, signature = batch.signature if batch.signature is not None else ("", "")
     if _name_misfits(names := (tenant, batch.run, signer)):
-        for where, name in zip(("/tenant", "/run", "/signature"), names, strict=True):
-            problems += [_problem(where, code, detail) for _, code, detail in _name_misfits((name,))]
-    if not _HEX.fullmatch(signed):
+        for pointer, name in zip(("/tenant", "/run", "/signature"), names, strict=True):
+            problems += [_problem(pointer, code, detail) for _, code, detail in _name_misfits((name,))]
+    if not _HEX.fullmatch(signature):
         problems.append(_problem("/signature", "not_hex", "a signature is written in hex, in lower case"))
     if batch.entries and batch.run in SHARED_STREAMS:
         problems.append(_problem("/run", "shared", f"`{batch.run}` takes drafts in `shared` and no entries"))
@@ -86,7 +86,7 @@ def nothing_signed(stream: str) -> InvalidInput:
 
 
 def refuse_erasure(run: str, seq: int, record: Draft) -> None:
-    """Refuse to erase an entry of a shared stream (`NotFound`), or one whose erasure `record` does not record
+    """Refuse to erase an entry of a shared stream (`NotFound`), or an entry whose erasure `record` does not record
     (`InvalidInput`).
     """
     if run in SHARED_STREAMS:
@@ -100,39 +100,39 @@ def nothing_to_erase(run: str, seq: int) -> NotFound:
     return NotFound(f"`{run[:64]}` has no entry {seq} to erase; look at the run with `contextos runs show`")
 
 
-def _problems(where: str, values: Sequence[T], misfits: Callable[[Sequence[T]], list[_Misfit]]) -> list[Problem]:
+def _problems(pointer: str, values: Sequence[T], misfits: Callable[[Sequence[T]], list[_Misfit]]) -> list[Problem]:
     """Return the problems of these values, each with its place. All values are first checked together, which is faster:
     if that finds no misfit, no value has one.
     """
     if not values or not misfits(values):
         return []
-    found = ((at, misfit) for at, one in enumerate(values) for misfit in misfits((one,)))
-    return [Problem(f"{where}/{at}{place}", code, detail) for at, (place, code, detail) in found]
+    numbered = ((number, misfit) for number, value in enumerate(values) for misfit in misfits((value,)))
+    return [Problem(f"{pointer}/{number}{place}", code, detail) for number, (place, code, detail) in numbered]
 
 
-def _entry_misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[_Misfit]:
+def _entry_misfits(tenant_id: str, run_id: str, entries: Sequence[Entry]) -> list[_Misfit]:
     tenants, runs, _, kinds, keys, times, authors, _, _, _, bodies, salts, _ = zip(*entries, strict=True)
-    many, found = len(entries), list[_Misfit]()
-    if tenants.count(tenant) != many or runs.count(run) != many:
-        found.append(("", "foreign", "the entry is of another tenant or run"))
+    count, misfits = len(entries), list[_Misfit]()
+    if tenants.count(tenant_id) != count or runs.count(run_id) != count:
+        misfits.append(("", "foreign", "the entry is of another tenant or run"))
     texts = kinds + keys + authors
     if {*map(type, texts)} != {str} or {*map(type, times)} != {int}:
-        found.append(("", "wrong_type", "names are texts, and a time is an integer"))
+        misfits.append(("", "wrong_type", "names are texts, and a time is an integer"))
     else:
         names = "".join(texts)
         if not is_storable(names):
-            found.append(("", "not_storable", NOT_STORABLE))
+            misfits.append(("", "not_storable", NOT_STORABLE))
         if len(names) > MAX_ENTRY_NAME_CHARS:
-            found.append(("", "too_long", TOO_LONG_IN_ALL))
+            misfits.append(("", "too_long", TOO_LONG_IN_ALL))
         if min(times) < -MAX_SQL_INTEGER or max(times) > MAX_SQL_INTEGER:
-            found.append(("/at_us", "out_of_bounds", "a time has 64 bits"))
+            misfits.append(("/at_us", "out_of_bounds", "a time has 64 bits"))
     if None in bodies or None in salts:
-        found.append(("/body", "missing", "an entry is appended with body and salt"))
+        misfits.append(("/body", "missing", "an entry is appended with body and salt"))
     elif {*map(len, salts)} != {SALT_BYTES}:
-        found.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
+        misfits.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
     elif max(map(len, bodies)) > MAX_ENTRY_BYTES:
-        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
-    return found
+        misfits.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return misfits
 
 
 def is_storable(names: str) -> bool:
@@ -141,40 +141,40 @@ def is_storable(names: str) -> bool:
 
 
 def _write_misfits(writes: Sequence[Write]) -> list[_Misfit]:
-    found, expected = list[_Misfit](), [*map(_expect, writes)]
+    misfits, expected = list[_Misfit](), [*map(_expect, writes)]
     names, bodies = [*map(_collection, writes), *map(_key, writes)], [*filter(None, map(_body, writes))]
     if min(expected) < 0 or max(expected) >= MAX_SQL_INTEGER:
-        found.append(("/expect", "out_of_bounds", "a version is 0 or more"))
-    found += _name_misfits(names)
+        misfits.append(("/expect", "out_of_bounds", "a version is 0 or more"))
+    misfits += _name_misfits(names)
     if not all(names):
-        found.append(("", "empty", "a document has a collection and a key"))
+        misfits.append(("", "empty", "a document has a collection and a key"))
     if bodies and max(map(len, bodies)) > MAX_ENTRY_BYTES:
-        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
-    return found
+        misfits.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return misfits
 
 
 def _name_misfits(names: Sequence[str]) -> list[_Misfit]:
-    found = list[_Misfit]()
+    misfits = list[_Misfit]()
     if not is_storable("".join(names)):
-        found.append(("", "not_storable", NOT_STORABLE))
+        misfits.append(("", "not_storable", NOT_STORABLE))
     # A character takes at most four bytes, so most names are short enough without encoding them.
     if max(map(len, names)) > MAX_NAME_BYTES // 4 and any(map(is_too_long, names)):
-        found.append(("", "too_long", TOO_LONG))
-    return found
+        misfits.append(("", "too_long", TOO_LONG))
+    return misfits
 
 
 def _shared_misfits(shared: Sequence[tuple[str, Draft]]) -> list[_Misfit]:
-    found = list[_Misfit]()
-    for stream, (kind, key, _, by, _, salt) in shared:
+    misfits = list[_Misfit]()
+    for stream, (kind, key, _, author, _, salt) in shared:
         if stream not in SHARED_STREAMS:
-            found.append(("", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`"))
+            misfits.append(("", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`"))
         if len(salt) != SALT_BYTES:
-            found.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
-        if not is_storable(kind + key + by):
-            found.append(("", "not_storable", NOT_STORABLE))
+            misfits.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
+        if not is_storable(kind + key + author):
+            misfits.append(("", "not_storable", NOT_STORABLE))
         if kind == ENTRY_ERASED:
-            found.append(("", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too"))
-    return found
+            misfits.append(("", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too"))
+    return misfits
 
 
 def _problem(pointer: str, code: str, detail: str) -> Problem:

@@ -87,18 +87,18 @@ def validate_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
     """Parse nodes. Raises `InvalidInput` for unknown or missing fields and for a ceid that occurs twice."""
     _check_count("/nodes", nodes)
     problems: list[Problem] = []
-    for at, node in enumerate(nodes):
-        problems += _field_problems(f"/nodes/{at}", node, _NODE, frozenset())
-        problems += _text_problems(f"/nodes/{at}", node, ("ceid", "type"))
-        problems += _length_problems(f"/nodes/{at}", node, ("ceid",))
+    for index, node in enumerate(nodes):
+        problems += _field_problems(f"/nodes/{index}", node, _NODE, frozenset())
+        problems += _text_problems(f"/nodes/{index}", node, ("ceid", "type"))
+        problems += _length_problems(f"/nodes/{index}", node, ("ceid",))
         if not isinstance(node.get("properties", {}), Mapping):
-            problems.append(Problem(f"/nodes/{at}/properties", "not_an_object", "properties are an object"))
+            problems.append(Problem(f"/nodes/{index}/properties", "not_an_object", "properties are an object"))
     _raise_problems(problems)
     if len({node["ceid"] for node in nodes}) < len(nodes):
         raise InvalidInput(Problem("/nodes", "duplicate", "a ceid occurs twice", "put a node once per commit"))
     return [
-        Node(node["ceid"], node["type"], _body(f"/nodes/{at}/properties", node["properties"]))
-        for at, node in enumerate(nodes)
+        Node(node["ceid"], node["type"], _encode_body(f"/nodes/{index}/properties", node["properties"]))
+        for index, node in enumerate(nodes)
     ]
 
 
@@ -106,10 +106,10 @@ def validate_edges(edges: Sequence[Mapping[str, Any]]) -> list[Edge]:
     """Parse edges. Raises `InvalidInput` for missing evidence, unknown or missing fields, and unknown values."""
     _check_count("/edges", edges)
     problems: list[Problem] = []
-    for at, edge in enumerate(edges):
-        problems += _edge_problems(f"/edges/{at}", edge)
+    for index, edge in enumerate(edges):
+        problems += _edge_problems(f"/edges/{index}", edge)
     _raise_problems(problems)
-    return [_edge(f"/edges/{at}", edge) for at, edge in enumerate(edges)]
+    return [_make_edge(f"/edges/{index}", edge) for index, edge in enumerate(edges)]
 
 
 def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None]) -> GraphChange:
@@ -119,9 +119,9 @@ def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None
     withdrawn already, or comes in the same put.
     """
     change = GraphChange()
-    for at, edge in enumerate(edges):
+    for index, edge in enumerate(edges):
         if edge.src:
-            edge_id = _new_edge_id(f"/edges/{at}/edge_id", edge, change, lookup)
+            edge_id = _new_edge_id(f"/edges/{index}/edge_id", edge, change, lookup)
             if edge_id is None:
                 continue
             change.appended[edge_id] = edge
@@ -129,10 +129,10 @@ def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None
             stored = lookup(edge.retracts)
             if stored is None or stored.withdrawn or edge.retracts in change.withdrawn:
                 detail = f"`{edge.retracts}` is not valid, so it cannot be withdrawn"
-                raise InvalidInput(Problem(f"/edges/{at}/retracts", "not_valid", detail, "name an edge that is"))
+                raise InvalidInput(Problem(f"/edges/{index}/retracts", "not_valid", detail, "name an edge that is"))
             change.withdrawn[edge.retracts] = edge.evidence_ref
-            said = orjson.loads(stored.body)
-            change.ended[edge.retracts] = fact_digest(said["src"], said["predicate"], value_of_edge(said))
+            fact = orjson.loads(stored.body)
+            change.ended[edge.retracts] = fact_digest(fact["src"], fact["predicate"], value_of_edge(fact))
     return change
 
 
@@ -152,7 +152,7 @@ def refuse_other_head(expect: int | None, head: int) -> None:
         raise Conflict("graph")
 
 
-def _new_edge_id(where: str, edge: Edge, change: GraphChange, lookup: Callable[[str], StoredEdge | None]) -> str | None:
+def _new_edge_id(place: str, edge: Edge, change: GraphChange, lookup: Callable[[str], StoredEdge | None]) -> str | None:
     """Return the id under which to append, or None if the graph already contains the statement."""
     for ordinal in count():
         edge_id = edge.edge_id if edge.edge_id is not None else derived_edge_id(edge.body, ordinal)
@@ -164,77 +164,77 @@ def _new_edge_id(where: str, edge: Edge, change: GraphChange, lookup: Callable[[
             return None
         if edge.edge_id is not None:
             detail = f"`{edge_id}` is taken by another statement or was withdrawn"
-            raise InvalidInput(Problem(where, "taken", detail, "leave it out or choose another"))
+            raise InvalidInput(Problem(place, "taken", detail, "leave it out or choose another"))
     raise AssertionError("counting does not end")
 
 
-def _edge(where: str, edge: Mapping[str, Any]) -> Edge:
-    stated = {name: value for name, value in edge.items() if name != "edge_id"}
-    if isinstance(stated.get("observed_at"), str):
-        stated["observed_at"] = utc_time(stated["observed_at"])
-    body = _body(where, stated)
+def _make_edge(place: str, edge: Mapping[str, Any]) -> Edge:
+    statement = {name: value for name, value in edge.items() if name != "edge_id"}
+    if isinstance(statement.get("observed_at"), str):
+        statement["observed_at"] = utc_time(statement["observed_at"])
+    body = _encode_body(place, statement)
     src, predicate, dst, evidence_ref = (edge.get(name, "") for name in _NAMES)
     return Edge(edge.get("edge_id"), src, predicate, dst, evidence_ref, edge.get("retracts"), body)
 
 
-def _edge_problems(where: str, edge: Mapping[str, Any]) -> list[Problem]:
+def _edge_problems(place: str, edge: Mapping[str, Any]) -> list[Problem]:
     if not isinstance(edge.get("evidence_ref"), str) or not edge["evidence_ref"]:
-        return [Problem(f"{where}/evidence_ref", "no_evidence", "an edge needs evidence", "name its `evidence_ref`")]
+        return [Problem(f"{place}/evidence_ref", "no_evidence", "an edge needs evidence", "name its `evidence_ref`")]
     if edge.keys() == _WITHDRAWAL:
-        return _text_problems(where, edge, ("retracts",))
-    problems = _field_problems(where, edge, _EDGE, _EDGE_OPTIONAL)
-    problems += _text_problems(where, edge, (*_NAMES, "edge_id", "retracts"))
-    problems += _length_problems(where, edge, ("src", "dst", "edge_id"))
-    for name, allowed in _CHOICES.items():
-        if name in edge and edge[name] not in allowed:
-            problems.append(Problem(f"{where}/{name}", "unknown_value", f"it is one of {', '.join(allowed)}"))
+        return _text_problems(place, edge, ("retracts",))
+    problems = _field_problems(place, edge, _EDGE, _EDGE_OPTIONAL)
+    problems += _text_problems(place, edge, (*_NAMES, "edge_id", "retracts"))
+    problems += _length_problems(place, edge, ("src", "dst", "edge_id"))
+    for name, choices in _CHOICES.items():
+        if name in edge and edge[name] not in choices:
+            problems.append(Problem(f"{place}/{name}", "unknown_value", f"it is one of {', '.join(choices)}"))
     observed = edge.get("observed_at", 0)
     if isinstance(observed, bool) or not isinstance(observed, str | int):
-        problems.append(Problem(f"{where}/observed_at", "not_a_time", "it is a time: text, or microseconds", TIME_FORM))
+        problems.append(Problem(f"{place}/observed_at", "not_a_time", "it is a time: text, or microseconds", TIME_FORM))
     elif isinstance(observed, str) and utc_time(observed) is None:
         detail = f"`{displayed(observed[:40])}` is not a time"
-        problems.append(Problem(f"{where}/observed_at", "not_a_time", detail, TIME_FORM))
+        problems.append(Problem(f"{place}/observed_at", "not_a_time", detail, TIME_FORM))
     return problems
 
 
 def _field_problems(
-    where: str, item: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]
+    place: str, item: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]
 ) -> list[Problem]:
-    missing = [Problem(f"{where}/{name}", "missing", "it is required") for name in sorted(required - item.keys())]
+    missing = [Problem(f"{place}/{name}", "missing", "it is required") for name in sorted(required - item.keys())]
     unknown = sorted(str(name) for name in item.keys() - required - optional)
-    return missing + [Problem(f"{where}/{name}", "unknown_field", "there is no such field") for name in unknown]
+    return missing + [Problem(f"{place}/{name}", "unknown_field", "there is no such field") for name in unknown]
 
 
-def _text_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
+def _text_problems(place: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
     return [
-        Problem(f"{where}/{name}", "not_text", "it is text and not empty")
+        Problem(f"{place}/{name}", "not_text", "it is text and not empty")
         for name in names
         if name in item and (not isinstance(item[name], str) or not item[name])
     ]
 
 
-def _length_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
+def _length_problems(place: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
     """Return a problem for each indexed field that is longer than an index entry can be."""
     return [
-        Problem(f"{where}/{name}", "too_long", TOO_LONG)
+        Problem(f"{place}/{name}", "too_long", TOO_LONG)
         for name in names
         if isinstance(item.get(name), str) and is_too_long(item[name])
     ]
 
 
-def _body(where: str, value: Any) -> bytes:
+def _encode_body(place: str, value: Any) -> bytes:
     try:
         body = canonical(value)
-    except MalformedJson as malformed:
-        raise InvalidInput(*malformed.problems) from malformed
+    except MalformedJson as error:
+        raise InvalidInput(*error.problems) from error
     if len(body) > MAX_STATEMENT_BYTES:
-        raise InvalidInput(Problem(where, "too_large", f"it has at most {MAX_STATEMENT_BYTES} bytes"))
+        raise InvalidInput(Problem(place, "too_large", f"it has at most {MAX_STATEMENT_BYTES} bytes"))
     return body
 
 
-def _check_count(where: str, items: Sequence[Mapping[str, Any]]) -> None:
+def _check_count(place: str, items: Sequence[Mapping[str, Any]]) -> None:
     if len(items) > MAX_PUT:
-        raise InvalidInput(Problem(where, "too_many", f"one put has at most {MAX_PUT}", "put them in several commits"))
+        raise InvalidInput(Problem(place, "too_many", f"one put has at most {MAX_PUT}", "put them in several commits"))
 
 
 def _raise_problems(problems: Sequence[Problem]) -> None:

@@ -88,7 +88,7 @@ class _Dictionary(NamedTuple):
     compressor: zstd.ZstdCompressor
 
 
-_READ: Final[RecentlyUsed[tuple[Entry, ...]]] = RecentlyUsed(KEPT_BYTES)
+_ENTRY_CACHE: Final[RecentlyUsed[tuple[Entry, ...]]] = RecentlyUsed(KEPT_BYTES)
 """A cache of verified entries. The key is the tenant, the run, the head before the row, and the row itself."""
 
 
@@ -96,12 +96,12 @@ def segments(entries: Sequence[Entry]) -> list[Segment]:
     """Return the rows of one commit, in order: one row, unless SQL reads an entry of it, it is large, or its entries
     have different versions.
     """
-    rows, todo = list[Segment](), [entries] if entries else []
-    while todo:
-        part = todo.pop()
+    rows, pending = list[Segment](), [entries] if entries else []
+    while pending:
+        part = pending.pop()
         columns = tuple(zip(*part, strict=True))
-        if cut := _cut(columns):
-            todo += part[cut:], part[:cut]
+        if count := _split_count(columns):
+            pending += part[count:], part[:count]
         else:
             rows.append(_segment(part, columns))
     return rows
@@ -127,22 +127,22 @@ def hash_bytes(digest: str) -> bytes:
 def read_rows(
     tenant: str, run: str, after: int, rows: Iterable[Sequence[Any]], *, goes_on: bool = False
 ) -> Iterator[Entry]:
-    """Yield the entries of a run that follow the entry `after`. A row is the head before a segment, then the columns of
-    the segment. The first segment can begin with earlier entries. With `goes_on` it cannot: the page before ended with
-    the entry `after`.
+    """Yield the entries of a run that follow the entry `after`. A row is the head of the segment before, then the
+    columns of the segment. The first segment can start with earlier entries; with `goes_on` it cannot, because the page
+    before ended with the entry `after`.
 
     Raises: as `entries_of`; `ChainBroken` also for a missing entry and for a column of another type.
     """
-    at = after + 1 if goes_on else None
+    next_seq = after + 1 if goes_on else None
     for before, *columns in rows:
         row = Segment(*columns)
         if tuple(map(type, row)) != _COLUMN_TYPES or type(before) not in (bytes, NoneType):
             raise ChainBroken(run, after + 1, f"is in a row with a column of another type; {_RESTORE}")
-        first = row.seq - row.entries + 1
-        if first > after + 1 or at not in (None, first):
-            raise ChainBroken(run, after + 1, f"is missing; entry {first} is in its place")
-        at = row.seq + 1
-        yield from entries_of(tenant, run, before, row)[after + 1 - first :]
+        first_seq = row.seq - row.entries + 1
+        if first_seq > after + 1 or next_seq not in (None, first_seq):
+            raise ChainBroken(run, after + 1, f"is missing; entry {first_seq} is in its place")
+        next_seq = row.seq + 1
+        yield from entries_of(tenant, run, before, row)[after + 1 - first_seq :]
         after = row.seq
 
 
@@ -154,41 +154,41 @@ def entries_of(tenant: str, run: str, before: bytes | None, row: Segment) -> lis
             the altered entry, or the first and the last one of a segment that cannot be unpacked.
         Integrity: the format or the dictionary of the segment is not known.
     """
-    if verified := _READ.get((tenant, run, before, row)):
+    if verified := _ENTRY_CACHE.get((tenant, run, before, row)):
         return [*verified]
-    first = row.seq - row.entries + 1
-    refuse_unknown(run, first, row)
-    if before is None and first != 1:
-        raise ChainBroken(run, first - 1, "is missing; restore the stream from a good copy")
+    first_seq = row.seq - row.entries + 1
+    refuse_unknown(run, first_seq, row)
+    if before is None and first_seq != 1:
+        raise ChainBroken(run, first_seq - 1, "is missing; restore the stream from a good copy")
     head = genesis(tenant, run) if before is None else head_hash(before)
     try:
-        found = _linked(tenant, run, head, row)
+        entries = _link_entries(tenant, run, head, row)
     except (ValueError, TypeError, LookupError, zstd.ZstdError):
-        found = []
-    if not found:
-        raise ChainBroken(run, first, f"is the first of {row.entries} of a commit that {_UNREADABLE}")
-    altered = _first_altered(found, row)
+        entries = []
+    if not entries:
+        raise ChainBroken(run, first_seq, f"is the first of {row.entries} of a commit that {_UNREADABLE}")
+    altered = _first_altered(entries, row)
     if altered is None:
-        _keep(before, row, found)
-        return found
+        _cache_entries(before, row, entries)
+        return entries
     if altered.salt == _ERASED_SALT:
         raise ChainBroken(run, altered.seq, _HALF_ERASED)
-    for one in found:
-        if one.body is None:
-            raise ChainBroken(run, one.seq, f"has no body, and entry {altered.seq} of its commit {_ALTERED}")
+    for entry in entries:
+        if entry.body is None:
+            raise ChainBroken(run, entry.seq, f"has no body, and entry {altered.seq} of its commit {_ALTERED}")
     raise ChainBroken(run, altered.seq, _ALTERED)
 
 
-def _keep(before: bytes | None, row: Segment, entries: Sequence[Entry]) -> None:
+def _cache_entries(before: bytes | None, row: Segment, entries: Sequence[Entry]) -> None:
     key = entries[0].tenant, entries[0].run, before, row
-    _READ.keep(key, tuple(entries), entries_size(entries) + len(row.body))
+    _ENTRY_CACHE.keep(key, tuple(entries), entries_size(entries) + len(row.body))
 
 
 def _first_altered(entries: Sequence[Entry], row: Segment) -> Entry | None:
     if _marks(map(_hash, entries)) != row.marks:
-        for number, one in enumerate(entries):
-            if _marks([one.hash]) != row.marks[number * MARK_BYTES : (number + 1) * MARK_BYTES]:
-                return one
+        for number, entry in enumerate(entries):
+            if _marks([entry.hash]) != row.marks[number * MARK_BYTES : (number + 1) * MARK_BYTES]:
+                return entry
     return None if entries[-1].hash == head_hash(row.head) else entries[-1]
 
 
@@ -218,24 +218,24 @@ def without(tenant: str, run: str, before: bytes | None, row: Segment, seq: int)
     Raises: as `entries_of`.
     """
     entries = entries_of(tenant, run, before, row)
-    at = seq - entries[0].seq
-    one = entries[at]
-    if one.body is None:
+    index = seq - entries[0].seq
+    entry = entries[index]
+    if entry.body is None:
         return None
-    _READ.drop((tenant, run, before, row))
+    _ENTRY_CACHE.drop((tenant, run, before, row))
     forget(tenant, run)
-    entries[at] = one._replace(body=None, salt=None)
-    salts = row.salts[: at * SALT_BYTES] + _ERASED_SALT + row.salts[(at + 1) * SALT_BYTES :]
-    body = _packed(tuple(zip(*entries, strict=True)), compressed=row.dictionary != UNCOMPRESSED)
-    erased = f"{row.erased}{seq}:{one.body_digest.removeprefix(_HASH_NAME)} "
+    entries[index] = entry._replace(body=None, salt=None)
+    salts = row.salts[: index * SALT_BYTES] + _ERASED_SALT + row.salts[(index + 1) * SALT_BYTES :]
+    body = _pack(tuple(zip(*entries, strict=True)), compressed=row.dictionary != UNCOMPRESSED)
+    erased = f"{row.erased}{seq}:{entry.body_digest.removeprefix(_HASH_NAME)} "
     return row._replace(salts=salts, body=body, erased=erased)
 
 
 def selected_bodies(plain: Iterable[bytes], key: str) -> list[bytes]:
     """Return the bodies of the entries `slot.selected` with this key, from segments that are not compressed."""
     expected = orjson.dumps([[READABLE_KIND, key]])[:-2] + b","
-    found = [text.partition(b"\n") for text in plain]
-    return [body for line, _, body in found if line.startswith(expected) and body]
+    partitions = [text.partition(b"\n") for text in plain]
+    return [body for line, _, body in partitions if line.startswith(expected) and body]
 
 
 @cache
@@ -255,7 +255,7 @@ def _dictionary() -> _Dictionary:
     return _Dictionary(content, zstd.ZstdCompressor(options=options, zstd_dict=content.as_digested_dict))
 
 
-def _cut(columns: _Columns) -> int:
+def _split_count(columns: _Columns) -> int:
     """Return how many of the first entries of a commit are split off into earlier rows; 0 if all are one row."""
     _, _, _, kinds, keys, _, authors, _, _, _, bodies, _, versions = columns
     if len(kinds) == 1:
@@ -279,12 +279,12 @@ def _segment(entries: Sequence[Entry], columns: _Columns) -> Segment:
         head=hash_bytes(last.hash),
         marks=_marks(hashes),
         salts=b"".join(salts if None not in salts else [salt or _ERASED_SALT for salt in salts]),
-        body=_packed(columns, compressed=compressed),
+        body=_pack(columns, compressed=compressed),
         erased="",
     )
     # What this process linked a moment before is not unpacked and hashed again when it is read.
     if known(first.tenant, first.run, entries, first.seq - 1) == len(entries):
-        _keep(None if first.seq == 1 else hash_bytes(first.prev_hash), row, entries)
+        _cache_entries(None if first.seq == 1 else hash_bytes(first.prev_hash), row, entries)
     return row
 
 
@@ -292,53 +292,53 @@ def _marks(hashes: Iterable[str]) -> bytes:
     return bytes.fromhex("".join(map(_mark, hashes)))
 
 
-def _packed(columns: _Columns, *, compressed: bool) -> bytes:
+def _pack(columns: _Columns, *, compressed: bool) -> bytes:
     plain = b"".join([header_line(columns), *filter(None, columns[_BODY])])
     if not compressed:
         return plain
     return _dictionary().compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
-def _unpacked(row: Segment) -> bytes:
+def _unpack(row: Segment) -> bytes:
     """Return the plain text of a segment. Raises `ValueError` or `ZstdError` if it is damaged."""
     if row.dictionary == UNCOMPRESSED:
         return bytes(row.body)
-    unpack = zstd.ZstdDecompressor(zstd_dict=_dictionary().content)
-    plain = unpack.decompress(row.body, max_length=MAX_SEGMENT_BYTES)
-    if not unpack.eof or unpack.unused_data:
+    decompressor = zstd.ZstdDecompressor(zstd_dict=_dictionary().content)
+    plain = decompressor.decompress(row.body, max_length=MAX_SEGMENT_BYTES)
+    if not decompressor.eof or decompressor.unused_data:
         raise ValueError("the frame does not end with the segment")
     return plain
 
 
-def _linked(tenant: str, run: str, head: str, row: Segment) -> list[Entry]:
+def _link_entries(tenant: str, run: str, head: str, row: Segment) -> list[Entry]:
     """Return the entries of a segment with their hashes computed again; an empty list if sizes or counts do not fit.
 
     Raises `ChainBroken` for an entry that is erased in part.
     """
-    plain = _unpacked(row)
+    plain = _unpack(row)
     start = plain.find(b"\n", 0, MAX_HEADER_BYTES) + 1
     if not start:
         return []
-    said = orjson.loads(plain[:start])
-    erased = {int(seq): digest for seq, _, digest in (one.partition(":") for one in row.erased.split())}
-    columns = (len(said), len(row.salts) / SALT_BYTES, len(row.marks) / MARK_BYTES)
-    if columns != (row.entries,) * 3 or len(erased) > row.entries:
+    header = orjson.loads(plain[:start])
+    erased = {int(seq): digest for seq, _, digest in (erasure.partition(":") for erasure in row.erased.split())}
+    counts = (len(header), len(row.salts) / SALT_BYTES, len(row.marks) / MARK_BYTES)
+    if counts != (row.entries,) * 3 or len(erased) > row.entries:
         return []
-    found: list[Entry] = []
-    first = row.seq - row.entries + 1
-    for number, (kind, key, at_us, by, size) in enumerate(said):
+    entries: list[Entry] = []
+    first_seq = row.seq - row.entries + 1
+    for number, (kind, key, at_us, by, size) in enumerate(header):
         if not (type(kind) is type(key) is type(by) is str and type(at_us) is int):
             return []
-        seq, salt = first + number, row.salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]
+        seq, salt = first_seq + number, row.salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]
         if size is None:
-            gone = erased.pop(seq, None)
-            if gone is None or salt != _ERASED_SALT:
+            digest = erased.pop(seq, None)
+            if digest is None or salt != _ERASED_SALT:
                 raise ChainBroken(run, seq, _HALF_ERASED)
-            entry = Entry(tenant, run, seq, kind, key, at_us, by, _HASH_NAME + gone, head, "", None, None, row.v)
+            entry = Entry(tenant, run, seq, kind, key, at_us, by, _HASH_NAME + digest, head, "", None, None, row.v)
         else:
             body = plain[start : start + size]
             start += len(body)
             entry = Entry(tenant, run, seq, kind, key, at_us, by, body_digest(salt, body), head, "", body, salt, row.v)
         head = header_hash(entry)
-        found.append(entry._replace(hash=head))
-    return found if start == len(plain) and not erased else []
+        entries.append(entry._replace(hash=head))
+    return entries if start == len(plain) and not erased else []

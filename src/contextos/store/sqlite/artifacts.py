@@ -67,13 +67,13 @@ _EXISTS: Final = "SELECT 1 FROM artifacts WHERE tenant = ? AND org_id = ? AND ar
 _LIVE: Final = f"{_EXISTS} AND deleted_at_us IS NULL"
 _ADD: Final = rows.insert("artifacts", rows.ARTIFACT_COLUMNS, "?")
 _TOMBSTONE: Final = "UPDATE artifacts SET deleted_at_us = ? WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
-_NEWEST: Final = (
+_NEWEST_REVISION: Final = (
     "SELECT coalesce(max(revision), 0) FROM representations WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
 )
 _REVISE: Final = rows.insert("representations", rows.REVISION_COLUMNS, "?")
-_OF_EXTENSION: Final = "FROM semantic_assertions WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND extension = ?"
-_ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION_COLUMNS[1:])} {_OF_EXTENSION} AND eligibility <> 'archived'"
-_COUNT: Final = f"SELECT count(*) {_OF_EXTENSION}"
+_ASSERTIONS: Final = "FROM semantic_assertions WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND extension = ?"
+_ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION_COLUMNS[1:])} {_ASSERTIONS} AND eligibility <> 'archived'"
+_COUNT: Final = f"SELECT count(*) {_ASSERTIONS}"
 _ASSERT: Final = rows.insert_assertion("", "?{}")
 _ARCHIVE_ALL: Final = (
     "UPDATE semantic_assertions SET eligibility = 'archived', archived_at_us = ?"
@@ -137,7 +137,7 @@ _SELECTED_RUNS: Final = (
     "SELECT DISTINCT parent_run_id FROM context_selection_acts"
     " WHERE tenant = ? AND parent_run_id > ? ORDER BY parent_run_id LIMIT ?"
 )
-_SELECTED: Final = (
+_SELECTED_BODIES: Final = (
     "SELECT body FROM segments WHERE tenant = ? AND run = ? AND entries = 1 AND dictionary = x'' ORDER BY seq"
 )
 _REFS: Final = (
@@ -150,8 +150,8 @@ _PINS: Final = (
     " WHERE r.tenant = ? AND r.org_id = ? AND r.artifact_id = ? AND r.revision_id = ?"
     " AND s.assertion_id = ? AND s.extension = ?"
 )
-_PINNED: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])}{_PINS}"
-_SIZES: Final = f"SELECT length(CAST(r.content AS BLOB)){_PINS}"
+_PIN_CONTENTS: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])}{_PINS}"
+_PIN_SIZES: Final = f"SELECT length(CAST(r.content AS BLOB)){_PINS}"
 
 
 class SqliteArtifacts:
@@ -168,35 +168,35 @@ class SqliteArtifacts:
     def under(self, record: Draft) -> SqliteArtifacts:
         return SqliteArtifacts(self._tenant, self._writer, self._readers, self._append, record)
 
-    async def _change(self, task: WriterTask) -> Any:
+    async def _run_change(self, task: WriterTask) -> Any:
         """Run a change in one transaction with the control entry of its operator's act, if there is such an act."""
 
         def change(connection: sqlite3.Connection) -> Any:
-            made = task(connection)
-            if self._record is not None and not isinstance(made, Outranked):
+            result = task(connection)
+            if self._record is not None and not isinstance(result, Outranked):
                 self._append(connection, self._tenant, CONTROL, self._record)
-            return made
+            return result
 
         return await self._writer.run(change)
 
     async def register(self, manifest: ExtensionManifest) -> None:
         row = (self._tenant, manifest.extension, orjson.dumps(manifest.satisfies).decode())
-        await self._change(lambda connection: connection.execute(_REGISTER, row) and None)
+        await self._run_change(lambda connection: connection.execute(_REGISTER, row) and None)
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
-        found = self._fetch(_EXTENSIONS, self._tenant)
-        return [rows.manifest(name, satisfies) for name, satisfies in found]
+        records = self._fetch(_EXTENSIONS, self._tenant)
+        return [rows.manifest(name, satisfies) for name, satisfies in records]
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
-        await self._change(partial(_add, self._tenant, artifact))
+        await self._run_change(partial(_add_artifact, self._tenant, artifact))
 
     async def revise(self, new: NewRevision) -> Revision:
-        revision: Revision = await self._change(partial(_revise, self._tenant, new))
+        revision: Revision = await self._run_change(partial(_add_revision, self._tenant, new))
         return revision
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
-        verdict: Assertion | Outranked = await self._change(partial(_classify, self._tenant, new))
+        verdict: Assertion | Outranked = await self._run_change(partial(_add_assertion, self._tenant, new))
         return verdict
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
@@ -207,7 +207,7 @@ class SqliteArtifacts:
             if connection.execute(_ARCHIVE, (at_us, *key, extension)).rowcount == 0:
                 raise no_assertion(extension)
 
-        await self._change(task)
+        await self._run_change(task)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
         key = (self._tenant, org_id, artifact_id)
@@ -217,28 +217,28 @@ class SqliteArtifacts:
             for statement in (_TOMBSTONE, _ARCHIVE_ALL):
                 connection.execute(statement, (at_us, *key))
 
-        await self._change(task)
+        await self._run_change(task)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
-        searched = (self._tenant, queried_organisation(query), ARTIFACT_TYPE)
+        search_key = (self._tenant, queried_organisation(query), ARTIFACT_TYPE)
         lookups = [("assertions_seen", *pair) for pair in audience(query)]
         lookups += [("assertions_owned", query.actor.principal_id, scope) for scope in own_scopes(query)]
-        found: list[Any] = []
+        records: list[Any] = []
         with self._readers.connection() as connection:
             connection.execute("BEGIN")
             for scope in SCOPES:
-                of_scope: set[Any] = set()
-                for index, value, _ in [one for one in lookups if one[2] == scope and len(found) < query.limit]:
+                scope_rows: set[Any] = set()
+                for index, value, _ in [item for item in lookups if item[2] == scope and len(records) < query.limit]:
                     for extension in query.extensions:
-                        parameters = (*searched, extension, value, scope, query.limit)
-                        of_scope.update(connection.execute(_CANDIDATES[index], parameters))
-                found += sorted(of_scope, key=lambda row: (row[0], row[2], row[1]))
+                        parameters = (*search_key, extension, value, scope, query.limit)
+                        scope_rows.update(connection.execute(_CANDIDATES[index], parameters))
+                records += sorted(scope_rows, key=lambda row: (row[0], row[2], row[1]))
             connection.execute("COMMIT")
-        return [rows.candidate(row) for row in found[: query.limit]]
+        return [rows.candidate(row) for row in records[: query.limit]]
 
     async def insert_selection(self, act: SelectionAct) -> bool:
-        wrote: bool = await self._writer.run(partial(_insert_selection, self._tenant, act))
-        return wrote
+        is_new: bool = await self._writer.run(partial(_insert_selection, self._tenant, act))
+        return is_new
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
         with self._readers.connection() as connection:
@@ -247,26 +247,26 @@ class SqliteArtifacts:
     async def stored(self) -> StoredLibrary:
         with self._readers.connection() as connection:
             connection.execute("BEGIN")
-            found = [connection.execute(query, (self._tenant,)).fetchall() for query in _LIBRARY]
+            tables = [connection.execute(query, (self._tenant,)).fetchall() for query in _LIBRARY]
             connection.execute("COMMIT")
-        return rows.library(self._tenant, await self.extensions(), *found)
+        return rows.library(self._tenant, await self.extensions(), *tables)
 
     async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
-        return [size for (size,) in self._pinned(_SIZES, org_id, refs)]
+        return [size for (size,) in self._fetch_pins(_PIN_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        found = self._pinned(_PINNED, org_id, refs)
-        return rows.pinned(refs, found)
+        records = self._fetch_pins(_PIN_CONTENTS, org_id, refs)
+        return rows.pinned(refs, records)
 
-    def _pinned(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> list[Any]:
-        found = []
+    def _fetch_pins(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> list[Any]:
+        records = []
         with self._readers.connection() as connection:
             for ref in refs:
                 row = connection.execute(statement, (self._tenant, org_id, *ref.triple, ref.extension)).fetchone()
                 if row is None:
                     raise no_pin(ref)
-                found.append(row)
-        return found
+                records.append(row)
+        return records
 
     def _fetch(self, statement: str, *parameters: Any) -> list[Any]:
         with self._readers.connection() as connection:
@@ -287,29 +287,29 @@ def sqlite_selections(
 
 
 def sqlite_selected_runs(connection: sqlite3.Connection, tenant: str, after: str, limit: int) -> list[str]:
-    """Return the runs and standalone flows that have a selection in the audit, in order, behind `after`."""
+    """Return the runs and standalone flows with a selection in the audit, in order, which follow `after`."""
     return [run for (run,) in connection.execute(_SELECTED_RUNS, (tenant, after, max(limit, 0)))]
 
 
-def _add(tenant: str, artifact: Artifact, connection: sqlite3.Connection) -> None:
-    if connection.execute(_EXISTS, (tenant, artifact.org_id, artifact.artifact_id)).fetchone() is not None:
+def _add_artifact(tenant_id: str, artifact: Artifact, connection: sqlite3.Connection) -> None:
+    if connection.execute(_EXISTS, (tenant_id, artifact.org_id, artifact.artifact_id)).fetchone() is not None:
         raise id_taken(artifact)
-    connection.execute(_ADD, (tenant, *rows.of_artifact(artifact)))
+    connection.execute(_ADD, (tenant_id, *rows.of_artifact(artifact)))
 
 
-def _revise(tenant: str, new: NewRevision, connection: sqlite3.Connection) -> Revision:
-    key = (tenant, new.org_id, new.artifact_id)
+def _add_revision(tenant_id: str, new: NewRevision, connection: sqlite3.Connection) -> Revision:
+    key = (tenant_id, new.org_id, new.artifact_id)
     _refuse_dead(connection, key)
-    (newest,) = connection.execute(_NEWEST, key).fetchone()
-    created = revision_of(tenant, new, newest + 1)
-    connection.execute(_REVISE, (tenant, *rows.fields(created, rows.REVISION_COLUMNS[1:])))
+    (newest,) = connection.execute(_NEWEST_REVISION, key).fetchone()
+    created = revision_of(tenant_id, new, newest + 1)
+    connection.execute(_REVISE, (tenant_id, *rows.fields(created, rows.REVISION_COLUMNS[1:])))
     return created
 
 
-def _classify(tenant: str, new: NewAssertion, connection: sqlite3.Connection) -> Assertion | Outranked:
-    key = (tenant, new.org_id, new.artifact_id)
+def _add_assertion(tenant_id: str, new: NewAssertion, connection: sqlite3.Connection) -> Assertion | Outranked:
+    key = (tenant_id, new.org_id, new.artifact_id)
     _refuse_dead(connection, key)
-    if connection.execute(_INSTALLED, (tenant, new.extension)).fetchone() is None:
+    if connection.execute(_INSTALLED, (tenant_id, new.extension)).fetchone() is None:
         raise not_installed(new.extension)
     row = connection.execute(_ACTIVE, (*key, new.extension)).fetchone()
     if row is not None:
@@ -318,8 +318,8 @@ def _classify(tenant: str, new: NewAssertion, connection: sqlite3.Connection) ->
             return Outranked(by=active)
         connection.execute(_ARCHIVE, (new.asserted_at_us, *key, new.extension))
     (count,) = connection.execute(_COUNT, (*key, new.extension)).fetchone()
-    created = assertion_of(tenant, new, count + 1)
-    connection.execute(_ASSERT, (tenant, *rows.fields(created, rows.ASSERTION_COLUMNS[1:])))
+    created = assertion_of(tenant_id, new, count + 1)
+    connection.execute(_ASSERT, (tenant_id, *rows.fields(created, rows.ASSERTION_COLUMNS[1:])))
     return created
 
 
@@ -328,19 +328,19 @@ def _refuse_dead(connection: sqlite3.Connection, key: tuple[str, str, str]) -> N
         raise no_artifact(*key[1:])
 
 
-def _insert_selection(tenant: str, act: SelectionAct, connection: sqlite3.Connection) -> bool:
+def _insert_selection(tenant_id: str, act: SelectionAct, connection: sqlite3.Connection) -> bool:
     org_id = act.origin.org_id
-    stored = connection.execute(_RECORDED, (tenant, org_id, act.selection_id)).fetchone()
-    if stored is not None:
-        refuse_repeated(act, stored[0])
+    fingerprint_row = connection.execute(_RECORDED, (tenant_id, org_id, act.selection_id)).fetchone()
+    if fingerprint_row is not None:
+        refuse_repeated(act, fingerprint_row[0])
         return False
     if is_governed(act.origin.parent_run_id):
-        plain = [body for (body,) in connection.execute(_SELECTED, (tenant, act.origin.parent_run_id))]
+        plain = [body for (body,) in connection.execute(_SELECTED_BODIES, (tenant_id, act.origin.parent_run_id))]
         refuse_unmade(act, selected_bodies(plain, act.origin.act_key))
-    connection.execute(_HEAD, (tenant, *rows.of_act(act, selection_fingerprint(act))))
+    connection.execute(_HEAD, (tenant_id, *rows.of_act(act, selection_fingerprint(act))))
     picks = orjson.dumps([rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs]).decode()
-    inserted = connection.execute(_INSERT, (tenant, org_id, picks, act.selection_id, ARTIFACT_TYPE)).rowcount
+    inserted = connection.execute(_INSERT, (tenant_id, org_id, picks, act.selection_id, ARTIFACT_TYPE)).rowcount
     if inserted != len(act.refs):
-        found = connection.execute(_FAULTS, (tenant, org_id, picks, ARTIFACT_TYPE)).fetchall()
-        raise incoherent_selection([(at, fault) for at, fault in found if fault is not None])
+        faults = connection.execute(_FAULTS, (tenant_id, org_id, picks, ARTIFACT_TYPE)).fetchall()
+        raise incoherent_selection([(position, fault) for position, fault in faults if fault is not None])
     return True

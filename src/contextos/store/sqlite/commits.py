@@ -68,9 +68,9 @@ def apply_batch(
     tenant: str, batch: Batch, rows: Sequence[Segment], clock: Clock, connection: sqlite3.Connection
 ) -> None:
     """Write one batch inside the writer's transaction. Raises `Conflict`, which names the stream or document."""
-    head = _continue(connection, tenant, batch.run, batch.entries, rows) if batch.entries or batch.signature else None
+    head = _extend(connection, tenant, batch.run, batch.entries, rows) if batch.entries or batch.signature else None
     if batch.writes:
-        _write(connection, tenant, batch.writes, clock.now_us())
+        _write_documents(connection, tenant, batch.writes, clock.now_us())
     number = 0
     for stream, draft in batch.shared:
         seq = append_shared(connection, tenant, stream, draft)
@@ -82,30 +82,30 @@ def apply_batch(
         if batch.terms is not None:
             sqlite_change_terms(connection, tenant, batch.run, number, batch.terms)
     if batch.signature is not None and head is not None:
-        _sign(connection, tenant, batch.run, head, batch.signature)
+        _add_signature(connection, tenant, batch.run, head, batch.signature)
 
 
-def _continue(
-    connection: sqlite3.Connection, tenant: str, run: str, entries: Sequence[Entry], rows: Sequence[Segment]
+def _extend(
+    connection: sqlite3.Connection, tenant_id: str, run_id: str, entries: Sequence[Entry], rows: Sequence[Segment]
 ) -> tuple[int, str]:
     """Append entries that continue the stream's head exactly; return the new head. Raises `Conflict`."""
-    seq, head = _head(connection, tenant, run)
+    seq, head = _read_head(connection, tenant_id, run_id)
     if not entries:
         return seq, head
-    _, _, seqs, _, _, _, _, _, before, hashes, _, _, _ = zip(*entries, strict=True)
-    if seqs != (*range(seq + 1, seq + 1 + len(entries)),) or before != (head, *hashes[:-1]):
-        raise Conflict(run)
+    _, _, seqs, _, _, _, _, _, previous_hashes, hashes, _, _, _ = zip(*entries, strict=True)
+    if seqs != (*range(seq + 1, seq + 1 + len(entries)),) or previous_hashes != (head, *hashes[:-1]):
+        raise Conflict(run_id)
     for row in rows:
-        connection.execute(_APPEND, (tenant, run, *row))
+        connection.execute(_APPEND, (tenant_id, run_id, *row))
     return seqs[-1], hashes[-1]
 
 
-def _head(connection: sqlite3.Connection, tenant: str, run: str) -> tuple[int, str]:
-    row = connection.execute(HEAD, (tenant, run)).fetchone()
-    return (row[0], head_hash(row[1])) if row is not None else (0, genesis(tenant, run))
+def _read_head(connection: sqlite3.Connection, tenant_id: str, run_id: str) -> tuple[int, str]:
+    row = connection.execute(HEAD, (tenant_id, run_id)).fetchone()
+    return (row[0], head_hash(row[1])) if row is not None else (0, genesis(tenant_id, run_id))
 
 
-def _write(connection: sqlite3.Connection, tenant: str, writes: Iterable[Write], now_us: int) -> None:
+def _write_documents(connection: sqlite3.Connection, tenant_id: str, writes: Iterable[Write], now_us: int) -> None:
     """Write or check documents. Raises `Conflict` for an unexpected version, `Untimely` for one outside its time."""
     for write in writes:
         after_us, before_us = write.not_after_us, write.not_before_us
@@ -113,13 +113,13 @@ def _write(connection: sqlite3.Connection, tenant: str, writes: Iterable[Write],
             raise Untimely(f"{write.collection}/{write.key}", now_us)
         collection, key, expect, body = write.collection, write.key, write.expect, write.body
         if body is None:
-            row = connection.execute(_VERSION, (tenant, collection, key)).fetchone()
-            done = (row[0] if row is not None else 0) == expect
+            row = connection.execute(_VERSION, (tenant_id, collection, key)).fetchone()
+            is_written = (row[0] if row is not None else 0) == expect
         elif expect == 0:
-            done = connection.execute(_ADD, (tenant, collection, key, body)).rowcount == 1
+            is_written = connection.execute(_ADD, (tenant_id, collection, key, body)).rowcount == 1
         else:
-            done = connection.execute(_SET, (body, tenant, collection, key, expect)).rowcount == 1
-        if not done:
+            is_written = connection.execute(_SET, (body, tenant_id, collection, key, expect)).rowcount == 1
+        if not is_written:
             raise Conflict(f"{collection}/{key}")
 
 
@@ -135,10 +135,10 @@ def append_shared(connection: sqlite3.Connection, tenant: str, stream: str, draf
     return seq + 1
 
 
-def _sign(
-    connection: sqlite3.Connection, tenant: str, stream: str, head: tuple[int, str], signature: tuple[str, str]
+def _add_signature(
+    connection: sqlite3.Connection, tenant_id: str, stream: str, head: tuple[int, str], signature: tuple[str, str]
 ) -> None:
     (seq, digest), (kid, sig) = head, signature
     if seq == 0:
         raise nothing_signed(stream)
-    connection.execute(_SIGN, (tenant, stream, seq, kid, hash_bytes(digest), bytes.fromhex(sig)))
+    connection.execute(_SIGN, (tenant_id, stream, seq, kid, hash_bytes(digest), bytes.fromhex(sig)))

@@ -45,7 +45,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as fault:
         connection.close()
         log = path.with_name(f"{path.name}-wal")
-        if _code(fault) != sqlite3.SQLITE_CANTOPEN or not path.exists() or (log.exists() and log.stat().st_size):
+        if _result_code(fault) != sqlite3.SQLITE_CANTOPEN or not path.exists() or (log.exists() and log.stat().st_size):
             raise
         return _connect_uri(f"{uri}?mode=ro&immutable=1")
     return connection
@@ -60,10 +60,10 @@ def connect_memory(path: Path) -> sqlite3.Connection:
 
 def memory_database(path: Path) -> sqlite3.Connection:
     """Make a database of this name with the tables of a store, and return the connection that keeps it alive."""
-    kept = connect_memory(path)
-    kept.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    kept.executescript(_statements("schema.sql"))
-    return kept
+    connection = connect_memory(path)
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.executescript(_read_sql("schema.sql"))
+    return connection
 
 
 def _connect_uri(uri: str) -> sqlite3.Connection:
@@ -76,10 +76,10 @@ def sqlite_error(fault: sqlite3.Error, stream: str = "") -> ContextOSError:
     """Translate an error of SQLite: `Integrity` for a damaged file, and for a row whose text is not UTF-8; otherwise
     `Unavailable`. `stream` is the stream that was read, if one was.
     """
-    if _code(fault) in _DAMAGED or str(fault).startswith(_NO_UTF8):
-        where = f"`{stream[:64]}` in the store" if stream else "the store"
-        what = str(fault).partition(" with text ")[0]
-        return Integrity(f"{where} is damaged ({what}); stop, keep the file and restore a backup")
+    if _result_code(fault) in _DAMAGED or str(fault).startswith(_NO_UTF8):
+        place = f"`{stream[:64]}` in the store" if stream else "the store"
+        detail = str(fault).partition(" with text ")[0]
+        return Integrity(f"{place} is damaged ({detail}); stop, keep the file and restore a backup")
     return Unavailable("store", str(fault) or type(fault).__name__)
 
 
@@ -91,7 +91,7 @@ def begin_immediate(connection: sqlite3.Connection, *, timeout_ms: int) -> None:
             connection.execute("BEGIN IMMEDIATE")
             return
         except sqlite3.OperationalError as fault:
-            if _code(fault) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+            if _result_code(fault) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
         time.sleep(_POLL_S)
 
@@ -111,7 +111,7 @@ def check_file(path: Path, connector: Connect) -> None:
         finally:
             connection.close()
     except sqlite3.Error as fault:
-        if _code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if _result_code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite_error(fault) from fault
         remedy = "check that the file is a store, that it can be read, and that the disk has room"
         raise _unusable(path, f"{fault}; {remedy}") from fault
@@ -133,11 +133,11 @@ def open_file(path: Path, connector: Connect) -> None:
     try:
         connection = connector(path)
         try:
-            _prepare(path, connection)
+            _prepare_file(path, connection)
         finally:
             connection.close()
     except sqlite3.Error as fault:
-        if _code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if _result_code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite_error(fault) from fault
         remedy = "check that the file is a store, that file and directory are writable, and that the disk has room"
         raise _unusable(path, f"{fault}; {remedy}") from fault
@@ -188,7 +188,7 @@ class Readers:
         try:
             reader = self.idle.pop()
         except IndexError:
-            reader = self._opened(stream)
+            reader = self._open_reader(stream)
         reader.stream = stream
         return reader
 
@@ -197,7 +197,7 @@ class Readers:
         while self.idle:
             self.idle.pop().lent.close()
 
-    def _opened(self, stream: str) -> LentReader:
+    def _open_reader(self, stream: str) -> LentReader:
         try:
             return LentReader(self, reader_connection(self._path, self._connector))
         except sqlite3.Error as fault:
@@ -246,18 +246,18 @@ def _checked_version(path: Path, connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+def _prepare_file(path: Path, connection: sqlite3.Connection) -> None:
     version = _checked_version(path, connection)
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     _switch_to_wal(path, connection)
     if not version:
-        connection.executescript(_statements("schema.sql"))
+        connection.executescript(_read_sql("schema.sql"))
     # Take the lock once, so that a file that cannot be written is refused now and not at the first run.
     begin_immediate(connection, timeout_ms=BUSY_TIMEOUT_MS)
     connection.execute("ROLLBACK")
 
 
-def _statements(name: str) -> str:
+def _read_sql(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
@@ -269,17 +269,17 @@ def _switch_to_wal(path: Path, connection: sqlite3.Connection) -> None:
             break
         except sqlite3.OperationalError as fault:
             # Another process is switching the mode, and SQLite does not wait for it.
-            if _code(fault) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+            if _result_code(fault) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
         time.sleep(_POLL_S)
     if mode != "wal":
         raise _unusable(path, "its file system has no write-ahead log; choose a local disk")
 
 
-def _unusable(path: Path, why: str) -> InvalidSettings:
-    return InvalidSettings(Problem("/store", "unusable_store", f"the store `{path}` cannot be used: {why}"))
+def _unusable(path: Path, detail: str) -> InvalidSettings:
+    return InvalidSettings(Problem("/store", "unusable_store", f"the store `{path}` cannot be used: {detail}"))
 
 
-def _code(fault: sqlite3.Error) -> int:
+def _result_code(fault: sqlite3.Error) -> int:
     """Return the primary result code; 0 for an error that Python's own layer raised."""
     return int(getattr(fault, "sqlite_errorcode", 0)) & 0xFF

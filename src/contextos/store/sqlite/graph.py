@@ -65,16 +65,16 @@ _LIVE: Final = "valid_from <= :at AND (valid_to IS NULL OR valid_to > :at)"
 _ENDED: Final = "valid_to <= :at"
 # Each source is sought in an index of its own edges. An order by edge id alone would read the whole graph.
 _STEP: Final = {
-    (ended, of_any): (
+    (ended, unfiltered): (
         "SELECT edges.edge_id, body, valid_from FROM json_each(:sources) AS source"  # noqa: S608
         " CROSS JOIN edges ON edges.tenant = :tenant AND edges.edge_id IN ("
         f"SELECT edge_id FROM edges{' INDEXED BY edges_ended' if ended else ''}"
         " WHERE tenant = :tenant AND src = source.value AND edge_id > :after"
-        f" AND {_ENDED if ended else _LIVE}{'' if of_any else ' AND predicate = :predicate'}"
+        f" AND {_ENDED if ended else _LIVE}{'' if unfiltered else ' AND predicate = :predicate'}"
         " ORDER BY edge_id LIMIT :limit) ORDER BY edges.edge_id LIMIT :limit"
     )
     for ended in (False, True)
-    for of_any in (False, True)
+    for unfiltered in (False, True)
 }
 _ROWS: Final = (
     "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM edges"
@@ -96,13 +96,13 @@ class SqliteGraph:
 
     async def head(self) -> int:
         with self._readers.connection() as connection:
-            return _head(connection, self._tenant)
+            return _read_head(connection, self._tenant)
 
     async def plan(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> GraphCommit:
         valid_nodes, valid_edges = validate_nodes(nodes), validate_edges(edges)
         with self._readers.connection() as connection:
-            head = _head(connection, self._tenant)
-            return planned_commit(head, *_change(connection, self._tenant, valid_nodes, valid_edges))
+            head = _read_head(connection, self._tenant)
+            return planned_commit(head, *_plan_graph_change(connection, self._tenant, valid_nodes, valid_edges))
 
     async def put(
         self,
@@ -139,7 +139,7 @@ class SqliteGraph:
         after: str = "",
         ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        asked = {
+        parameters = {
             "tenant": self._tenant,
             "sources": orjson.dumps(sorted(set(sources))).decode(),
             "predicate": predicate,
@@ -148,7 +148,7 @@ class SqliteGraph:
             "limit": max(limit, 0),
         }
         with self._readers.connection() as connection:
-            rows = connection.execute(_STEP[ended, predicate is None], asked).fetchall()
+            rows = connection.execute(_STEP[ended, predicate is None], parameters).fetchall()
         return [{**stored_statement(edge_id, body), "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
@@ -168,24 +168,24 @@ class SqliteGraph:
         return [{"ceid": row[0], "type": row[1], "properties": orjson.loads(row[2])} for row in rows if row is not None]
 
 
-def _change(
-    connection: sqlite3.Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]
+def _plan_graph_change(
+    connection: sqlite3.Connection, tenant_id: str, nodes: Sequence[Node], edges: Sequence[Edge]
 ) -> tuple[list[Node], GraphChange]:
     """Return the nodes and edges among these that the graph does not contain yet, and the edges to withdraw."""
 
     def lookup(edge_id: str) -> StoredEdge | None:
-        row = connection.execute(_EDGE, (tenant, edge_id)).fetchone()
+        row = connection.execute(_EDGE, (tenant_id, edge_id)).fetchone()
         return StoredEdge(row[0], bool(row[1])) if row is not None else None
 
-    def newest(ceid: str) -> Node | None:
-        row = connection.execute(_NODE, (tenant, ceid, _MAX_COMMIT)).fetchone()
+    def newest_node(ceid: str) -> Node | None:
+        row = connection.execute(_NODE, (tenant_id, ceid, _MAX_COMMIT)).fetchone()
         return Node(*row) if row is not None else None
 
-    return [node for node in nodes if newest(node.ceid) != node], plan_change(edges, lookup)
+    return [node for node in nodes if newest_node(node.ceid) != node], plan_change(edges, lookup)
 
 
 def _put(
-    tenant: str,
+    tenant_id: str,
     nodes: Sequence[Node],
     edges: Sequence[Edge],
     acts: Sequence[Draft],
@@ -196,27 +196,27 @@ def _put(
     """Append one graph commit and its acts. Runs under the write lock, so commit numbers follow the order of the
     commits.
     """
-    new_nodes, change = _change(connection, tenant, nodes, edges)
-    head = _head(connection, tenant)
+    new_nodes, change = _plan_graph_change(connection, tenant_id, nodes, edges)
+    head = _read_head(connection, tenant_id)
     refuse_other_head(expect, head)
     if not new_nodes and not change.appended and not change.withdrawn:
         return head
     commit = head + 1
-    connection.execute(_SET_HEAD, (tenant, commit))
+    connection.execute(_SET_HEAD, (tenant_id, commit))
     for act in acts:
-        append_act(connection, tenant, act)
-    connection.executemany(_ADD_NODE, [(tenant, node.ceid, commit, node.type, node.body) for node in new_nodes])
-    connection.executemany(_WITHDRAW, [(commit, ref, tenant, edge_id) for edge_id, ref in change.withdrawn.items()])
+        append_act(connection, tenant_id, act)
+    connection.executemany(_ADD_NODE, [(tenant_id, node.ceid, commit, node.type, node.body) for node in new_nodes])
+    connection.executemany(_WITHDRAW, [(commit, ref, tenant_id, edge_id) for edge_id, ref in change.withdrawn.items()])
     connection.executemany(
         _ADD_EDGE,
         [
-            (tenant, edge_id, edge.src, edge.predicate, edge.dst, edge.evidence_ref, edge.body, commit)
+            (tenant_id, edge_id, edge.src, edge.predicate, edge.dst, edge.evidence_ref, edge.body, commit)
             for edge_id, edge in change.appended.items()
         ],
     )
     return commit
 
 
-def _head(connection: sqlite3.Connection, tenant: str) -> int:
-    row = connection.execute(_HEAD, (tenant,)).fetchone()
+def _read_head(connection: sqlite3.Connection, tenant_id: str) -> int:
+    row = connection.execute(_HEAD, (tenant_id,)).fetchone()
     return int(row[0]) if row is not None else 0

@@ -41,9 +41,9 @@ class SqliteMemoryStores(SqliteStores):
     def __init__(self, *, clock: Clock | None = None) -> None:
         self.path = Path(f"/contextos-{uuid4().hex}")
         self._clock = clock if clock is not None else SystemClock()
-        self._kept = memory_database(self.path)
+        self._keeper = memory_database(self.path)
         self._readers = Readers(self.path, connect_memory)
-        self._writer = Writer(partial(_patient_writer, self.path), busy_timeout_ms=BUSY_TIMEOUT_MS)
+        self._writer = Writer(partial(_waiting_writer, self.path), busy_timeout_ms=BUSY_TIMEOUT_MS)
 
     async def require_room(self) -> None:
         """Raise `Unavailable` near the GiB that SQLite allows a database in memory."""
@@ -54,10 +54,10 @@ class SqliteMemoryStores(SqliteStores):
 
     def close(self) -> None:
         super().close()
-        self._kept.close()
+        self._keeper.close()
 
 
-def _patient_writer(path: Path) -> sqlite3.Connection:
+def _waiting_writer(path: Path) -> sqlite3.Connection:
     """Open the writer's connection, whose `COMMIT` waits for the readers."""
     connection = writer_connection(path, connect_memory)
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")

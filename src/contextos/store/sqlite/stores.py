@@ -73,10 +73,10 @@ _SEGMENTS: Final = (
     " WHERE s.tenant = ? AND s.run = ? AND s.seq > ? ORDER BY s.seq LIMIT ?"
 )
 _READ: Final = f"SELECT {_ENTRY_COLUMNS} FROM journal WHERE tenant = ? AND run = ? AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
-_PLACE: Final = (
+_DOCUMENTS: Final = (
     "SELECT collection, key, version, body FROM documents WHERE tenant = ?1 AND collection = ?{} AND key = ?{}"
 )
-_ONE: Final = _PLACE.format(2, 3)
+_DOCUMENT: Final = _DOCUMENTS.format(2, 3)
 _SCAN: Final = (
     "SELECT collection, key, version, body FROM documents WHERE tenant = ? AND collection = ?"
     " AND key >= ? AND key < ? ORDER BY key LIMIT ?"
@@ -95,7 +95,7 @@ _SIGNATURES: Final = (
     " ORDER BY seq, kid"
 )
 # Without the name of the index SQLite uses another index, which needs no sorting, and reads the whole stream.
-_LINES_OF: Final = {
+_BY_KEY: Final = {
     stream: f"SELECT {_ENTRY_COLUMNS} FROM journal INDEXED BY journal_lines WHERE tenant = ?1 AND run = '{stream}'"  # noqa: S608
     " AND key = ?{} AND seq > ?{}"
     for stream in SHARED_STREAMS
@@ -108,25 +108,25 @@ _ERASE: Final = "UPDATE segments SET salts = ?, body = ?, erased = ? WHERE tenan
 
 
 @cache
-def _together(one: str, count: int) -> str:
-    """Return a statement that unites `one` for `count` pairs of parameters, which follow the tenant."""
-    return " UNION ALL ".join([one.format(2 * number, 2 * number + 1) for number in range(1, count + 1)])
+def _union_query(query: str, count: int) -> str:
+    """Return a statement that unites `query` for `count` pairs of parameters, which follow the tenant."""
+    return " UNION ALL ".join([query.format(2 * number, 2 * number + 1) for number in range(1, count + 1)])
 
 
-def _each(
-    connection: sqlite3.Connection, one: str, tenant: str, pairs: Sequence[tuple[str, str | int]]
+def _fetch(
+    connection: sqlite3.Connection, query: str, tenant_id: str, pairs: Sequence[tuple[str, str | int]]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows that the statement `one` finds for each pair of parameters, `PAIRS_AT_ONCE` pairs at a time."""
+    """Yield the rows that the statement `query` finds for each pair of parameters, `PAIRS_AT_ONCE` pairs at a time."""
     for start in range(0, len(pairs), PAIRS_AT_ONCE):
-        some = pairs[start : start + PAIRS_AT_ONCE]
+        chunk = pairs[start : start + PAIRS_AT_ONCE]
         try:
-            yield from connection.execute(_together(one, len(some)), (tenant, *chain(*some)))
+            yield from connection.execute(_union_query(query, len(chunk)), (tenant_id, *chain(*chunk)))
         except UnicodeEncodeError:
             # Nothing is stored under a name with half a surrogate pair.
-            there = [pair for pair in some if is_storable("".join(map(str, pair)))]
-            if len(there) == len(some):
+            storable = [pair for pair in chunk if is_storable("".join(map(str, pair)))]
+            if len(storable) == len(chunk):
                 raise
-            yield from _each(connection, one, tenant, there)
+            yield from _fetch(connection, query, tenant_id, storable)
 
 
 class SqliteStores:
@@ -177,8 +177,8 @@ class SqliteStores:
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         with self._readers.connection() as connection:
             rows = connection.execute(_DUE, (before_us, max(limit, 0), max(skip, 0))).fetchall()
-        for tenant, run in rows:
-            yield tenant, run
+        for tenant_id, run_id in rows:
+            yield tenant_id, run_id
 
     async def require_room(self) -> None:
         """Raise `Unavailable` unless `ROOM_BYTES` more can be stored beside the file."""
@@ -196,13 +196,13 @@ class SqliteStores:
 
         def task(connection: sqlite3.Connection) -> None:
             rows = connection.execute(_SEGMENTS, (tenant_id, run, seq - 1, 1)).fetchall()
-            found = [(before, Segment(*columns)) for before, *columns in rows]
-            if not found or not found[0][1].holds(seq):
+            matches = [(head, Segment(*columns)) for head, *columns in rows]
+            if not matches or not matches[0][1].holds(seq):
                 raise nothing_to_erase(run, seq)
-            left = without(tenant_id, run, *found[0], seq)
-            if left is not None:
+            row = without(tenant_id, run, *matches[0], seq)
+            if row is not None:
                 append_shared(connection, tenant_id, CONTROL, record)
-                connection.execute(_ERASE, (left.salts, left.body, left.erased, tenant_id, run, left.seq))
+                connection.execute(_ERASE, (row.salts, row.body, row.erased, tenant_id, run, row.seq))
             if terms is not None:
                 for (number,) in connection.execute(_NUMBER, (tenant_id, run)).fetchall():
                     sqlite_change_terms(connection, tenant_id, run, number, terms)
@@ -236,20 +236,20 @@ class SqliteStore:
         await self._writer.run(partial(apply_batch, self._tenant, batch, rows, self._clock), may_block=batch.may_block)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        is_shared, found = stream in SHARED_STREAMS, list[Entry]()
+        is_shared, entries = stream in SHARED_STREAMS, list[Entry]()
         query, size = (_READ, SQLITE_PAGE_ENTRIES) if is_shared else (_SEGMENTS, SQLITE_PAGE_SEGMENTS)
-        while limit is None or len(found) < limit:
-            wanted = size if limit is None else min(size, limit - len(found))
+        while limit is None or len(entries) < limit:
+            page_size = size if limit is None else min(size, limit - len(entries))
             with self._readers.connection(stream) as connection:
-                page = connection.execute(query, (self._tenant, stream, after, wanted)).fetchall()
-            lines = (Entry(*row) for row in page)
-            found += lines if is_shared else read_rows(self._tenant, stream, after, page, goes_on=bool(found))
-            if len(page) < wanted:
+                page = connection.execute(query, (self._tenant, stream, after, page_size)).fetchall()
+            shared = (Entry(*row) for row in page)
+            entries += shared if is_shared else read_rows(self._tenant, stream, after, page, goes_on=bool(entries))
+            if len(page) < page_size:
                 break
-            after = found[-1].seq
+            after = entries[-1].seq
             # Let other coroutines run between two pages. A stream only grows, so the pages stay consistent.
             await asyncio.sleep(0)
-        return found if limit is None else found[: max(limit, 0)]
+        return entries if limit is None else entries[: max(limit, 0)]
 
     async def read_run(self, run: str) -> StoredRun:
         with self._readers.connection(run) as connection:
@@ -257,8 +257,8 @@ class SqliteStore:
             connection.execute("BEGIN")
             rows = connection.execute(_SEGMENTS, (self._tenant, run, 0, -1)).fetchall()
             heads = connection.execute(_SIGNATURES, (self._tenant, run)).fetchall()
-            lines = connection.execute(_LINES_OF[INDEX].format(2, 3), (self._tenant, run, 0)).fetchall()
-            lease = connection.execute(_ONE, (self._tenant, *LEASES.place(run))).fetchone()
+            index_rows = connection.execute(_BY_KEY[INDEX].format(2, 3), (self._tenant, run, 0)).fetchall()
+            lease = connection.execute(_DOCUMENT, (self._tenant, *LEASES.place(run))).fetchone()
             connection.execute("COMMIT")
         entries: list[Entry] = []
         for start in range(0, len(rows), SQLITE_PAGE_SEGMENTS):
@@ -268,7 +268,7 @@ class SqliteStore:
             page = rows[start : start + SQLITE_PAGE_SEGMENTS]
             entries += read_rows(self._tenant, run, len(entries), page, goes_on=True)
         lease_document = Document(*lease) if lease else None
-        return StoredRun(tuple(entries), heads, sorted((Entry(*line) for line in lines), key=_SEQ), lease_document)
+        return StoredRun(tuple(entries), heads, sorted((Entry(*row) for row in index_rows), key=_SEQ), lease_document)
 
     async def length(self, stream: str) -> int:
         query = SHARED_HEAD if stream in SHARED_STREAMS else HEAD
@@ -278,15 +278,15 @@ class SqliteStore:
 
     async def lengths(self, runs: Sequence[str]) -> Mapping[str, int]:
         with self._readers.connection() as connection:
-            found = ((run, connection.execute(HEAD, (self._tenant, run)).fetchone()) for run in runs)
-            return {run: row[0] for run, row in found if row is not None}
+            heads = ((run, connection.execute(HEAD, (self._tenant, run)).fetchone()) for run in runs)
+            return {run: row[0] for run, row in heads if row is not None}
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:
         with self._readers.connection() as connection:
             if key is not None:
-                rows = connection.execute(_ONE, (self._tenant, collection, key)).fetchall()
+                rows = connection.execute(_DOCUMENT, (self._tenant, collection, key)).fetchall()
             else:
                 start = prefix if after < prefix else f"{after}\0"
                 bounds = (self._tenant, collection, start, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
@@ -300,30 +300,30 @@ class SqliteStore:
         prefixes: Sequence[tuple[str, str, int]] = (),
         lines: Sequence[tuple[str, int]] = (),
     ) -> Look:
-        tenant = self._tenant
+        tenant_id = self._tenant
         with self._readers.connection(CONTROL if lines else "") as connection:
             # Several statements read one state.
             connection.execute("BEGIN")
-            documents = {(row[0], row[1]): Document(*row) for row in _each(connection, _PLACE, tenant, places)}
+            documents = {(row[0], row[1]): Document(*row) for row in _fetch(connection, _DOCUMENTS, tenant_id, places)}
             for collection, prefix, limit in prefixes:
-                bounds = (tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
+                bounds = (tenant_id, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
                 documents |= {(row[0], row[1]): Document(*row) for row in connection.execute(_SCAN, bounds)}
-            found = [Entry(*row) for row in _each(connection, _LINES_OF[CONTROL], tenant, lines)] if lines else []
+            entries = [Entry(*row) for row in _fetch(connection, _BY_KEY[CONTROL], tenant_id, lines)] if lines else []
             connection.execute("COMMIT")
-        return Look(documents, sorted(found, key=_SEQ))
+        return Look(documents, sorted(entries, key=_SEQ))
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
-        behind = [*dict.fromkeys(keys, 0).items()] if stream in SHARED_STREAMS else []
+        pairs = [*dict.fromkeys(keys, 0).items()] if stream in SHARED_STREAMS else []
         with self._readers.connection(stream) as connection:
             connection.execute("BEGIN")
-            found = [Entry(*row) for row in _each(connection, _LINES_OF.get(stream, ""), self._tenant, behind)]
+            entries = [Entry(*row) for row in _fetch(connection, _BY_KEY.get(stream, ""), self._tenant, pairs)]
             connection.execute("COMMIT")
-        return sorted(found, key=_SEQ)
+        return sorted(entries, key=_SEQ)
 
     async def latest_us(self) -> int:
         with self._readers.connection() as connection:
-            found = connection.execute(_LATEST, (self._tenant,)).fetchone()
-        return found[0] if found else 0
+            row = connection.execute(_LATEST, (self._tenant,)).fetchone()
+        return row[0] if row else 0
 
     async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         with self._readers.connection() as connection:

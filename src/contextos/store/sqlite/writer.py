@@ -66,8 +66,8 @@ class Writer:
         self._gate, self._turn = threading.Lock(), threading.Lock()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-        self._last_s = 0.0
-        self._thread = threading.Thread(target=self._work, name="contextos-store-writer", daemon=True)
+        self._last_commit_s = 0.0
+        self._thread = threading.Thread(target=self._run_thread, name="contextos-store-writer", daemon=True)
         self._thread.start()
 
     async def run(self, task: WriterTask, *, may_block: bool = False) -> Any:
@@ -101,70 +101,70 @@ class Writer:
 
     def _can_run_now(self) -> bool:
         """Return whether no task is queued and the last commit was short, so that a commit here blocks only briefly."""
-        return self._connection is not None and self._last_s <= IN_PLACE_LIMIT_S and self._queue.empty()
+        return self._connection is not None and self._last_commit_s <= IN_PLACE_LIMIT_S and self._queue.empty()
 
     def _run_now(self, job: _Job) -> None:
         """Commit on the thread of the caller, which has the turn. If the lock is not free, the job is queued."""
         try:
-            if self._locks_at_once():
-                self._write([job])
-                _resolve([job])
+            if self._try_lock():
+                self._write_group([job])
+                _resolve_futures([job])
             else:
                 self._queue.put(job)
         finally:
             if self._connection is not None and self._connection.in_transaction:
-                self._drop()
+                self._drop_connection()
             self._turn.release()
 
-    def _locks_at_once(self) -> bool:
+    def _try_lock(self) -> bool:
         """Take the write lock; return whether that succeeded. After a fault the thread tries again, and reports it."""
         try:
-            self._open().execute("BEGIN IMMEDIATE")
+            self._open_connection().execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
             return False
         return True
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         group: list[_Job] = []
         try:
             while (job := self._queue.get()) is not None:
                 group = [job]
                 with self._turn:
-                    self._commit(group)
-                _deliver(group)
+                    self._commit_group(group)
+                _deliver_results(group)
                 group = []
         finally:
-            self._stop(group)
+            self._stop_writer(group)
 
-    def _commit(self, group: list[_Job]) -> None:
+    def _commit_group(self, group: list[_Job]) -> None:
         """Run `group` as one transaction. Tasks that are queued when the lock is taken join the group."""
         try:
-            begin_immediate(self._open(), timeout_ms=self._busy_timeout_ms)
+            begin_immediate(self._open_connection(), timeout_ms=self._busy_timeout_ms)
         except sqlite3.Error as fault:
-            self._fail(group, fault)
+            self._fail_group(group, fault)
             return
-        self._gather(group)
-        self._write(group)
+        self._join_queued(group)
+        self._write_group(group)
 
-    def _write(self, group: list[_Job]) -> None:
+    def _write_group(self, group: list[_Job]) -> None:
         """Run `group` and commit. The connection has the write lock."""
-        connection, start = self._open(), time.monotonic()
+        connection, start = self._open_connection(), time.monotonic()
         try:
             for job in group:
-                _attempt(connection, job)
+                _run_job(connection, job)
             connection.execute("COMMIT")
         except sqlite3.Error as fault:
             # No reader sees anything of a failed COMMIT. But after a crash at this point, recovery could still find its
             # frames. So callers get `Unavailable` (outcome unknown, read again) and never `Conflict`.
-            self._fail(group, fault)
-        self._last_s = time.monotonic() - start
+            self._fail_group(group, fault)
+        self._last_commit_s = time.monotonic() - start
 
-    def _fail(self, group: list[_Job], fault: sqlite3.Error) -> None:
-        self._drop()
+    def _fail_group(self, group: list[_Job], fault: sqlite3.Error) -> None:
+        self._drop_connection()
         for job in group:
             job.result, job.error = None, sqlite_error(fault)
 
-    def _gather(self, group: list[_Job]) -> None:
+    def _join_queued(self, group: list[_Job]) -> None:
         while len(group) < SQLITE_GROUP_LIMIT:
             try:
                 job = self._queue.get_nowait()
@@ -175,24 +175,24 @@ class Writer:
                 return
             group.append(job)
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
 
-    def _drop(self) -> None:
+    def _drop_connection(self) -> None:
         """Close the connection, which rolls back: after an error its state is unknown."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def _stop(self, unfinished: list[_Job]) -> None:
+    def _stop_writer(self, unfinished: list[_Job]) -> None:
         """Fail all waiting jobs and refuse new ones. Also runs if the thread dies of a bug, so no caller hangs."""
         with self._gate:
             self._closed = True
         with self._turn:
-            self._drop()
+            self._drop_connection()
             with suppress(queue.Empty):
                 while True:
                     job = self._queue.get_nowait()
@@ -200,10 +200,10 @@ class Writer:
                         unfinished.append(job)
         for job in unfinished:
             job.error = Unavailable("store", "its writer has stopped")
-        _deliver(unfinished)
+        _deliver_results(unfinished)
 
 
-def _attempt(connection: sqlite3.Connection, job: _Job) -> None:
+def _run_job(connection: sqlite3.Connection, job: _Job) -> None:
     """Run one job under its own savepoint, so that its failure does not roll back the others."""
     connection.execute("SAVEPOINT caller")
     try:
@@ -214,18 +214,18 @@ def _attempt(connection: sqlite3.Connection, job: _Job) -> None:
     connection.execute("RELEASE caller")
 
 
-def _deliver(group: list[_Job]) -> None:
+def _deliver_results(group: list[_Job]) -> None:
     """Resolve the futures of a group, with one wake-up per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    jobs_by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in group:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
+        jobs_by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in jobs_by_loop.items():
         # If the loop has closed, no caller waits any more.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_resolve, jobs)
+            loop.call_soon_threadsafe(_resolve_futures, jobs)
 
 
-def _resolve(jobs: list[_Job]) -> None:
+def _resolve_futures(jobs: list[_Job]) -> None:
     for job in jobs:
         if job.future.done():
             continue

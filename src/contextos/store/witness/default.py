@@ -24,9 +24,9 @@ def default_witness_path(store: Path, first_kid: str) -> Path:
     Raises:
         InvalidSettings: the user has no home directory, and `XDG_STATE_HOME` names no absolute path.
     """
-    named = os.environ.get("XDG_STATE_HOME", "")
+    state_home = os.environ.get("XDG_STATE_HOME", "")
     # The XDG specification says that a relative path is ignored.
-    root = named if os.path.isabs(named) else os.path.expanduser("~/.local/state")
+    root = state_home if os.path.isabs(state_home) else os.path.expanduser("~/.local/state")
     if not os.path.isabs(root):
         raise InvalidSettings(Problem("/witness", "no_state_folder", "there is no home for the witness file", REMEDY))
     identity = f"{os.path.realpath(store)}\0{first_kid}".encode("utf-8", "surrogateescape")
@@ -43,9 +43,9 @@ def make_state_folder(file: Path) -> None:
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK | os.X_OK) and (not file.exists() or os.access(file, os.W_OK))
-        why = "" if writable else "permission denied"
+        reason = "" if writable else "permission denied"
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-    if why:
-        detail = f"the witness `{file}` cannot be written: {why}"
+        reason = (error.strerror or str(error)).lower()
+    if reason:
+        detail = f"the witness `{file}` cannot be written: {reason}"
         raise InvalidSettings(Problem("/witness", "unwritable", detail, REMEDY))

@@ -55,25 +55,25 @@ class FileWitness:
         self.path = path
 
     async def put(self, heads: Sequence[WitnessedHead]) -> None:
-        await asyncio.to_thread(self._append, b"".join(canonical(one._asdict()) + b"\n" for one in heads))
+        await asyncio.to_thread(self._append_lines, b"".join(canonical(head._asdict()) + b"\n" for head in heads))
 
     async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
-        """As the port. Reads the file in blocks from its end. Stops after a block whose heads are all more than an hour
-        older than `since_us`, once a head of each of the tenant's streams was found.
+        """Return the heads of a tenant in the order of the file. Reads the file in blocks from its end. Stops after a
+        block whose heads are all more than an hour older than `since_us`, once each of the tenant's streams has a head.
         """
-        return await asyncio.to_thread(self._heads, tenant_id, since_us - MARGIN_US)
+        return await asyncio.to_thread(self._read_heads, tenant_id, since_us - MARGIN_US)
 
-    def _heads(self, tenant_id: str, oldest_us: int) -> Sequence[WitnessedHead]:
-        found, streams = list[WitnessedHead](), set[str]()
-        for block in self._blocks():
-            read = [head for at, line in reversed(block) if (head := self._line(at, line))]
-            found += [one for one in read if one.tenant == tenant_id]
-            streams.update(one.stream.partition("@")[0] for one in found)
-            if streams.issuperset(SHARED_STREAMS) and read and max(one.at_us for one in read) < oldest_us:
+    def _read_heads(self, tenant_id: str, oldest_us: int) -> Sequence[WitnessedHead]:
+        heads, streams = list[WitnessedHead](), set[str]()
+        for block in self._read_blocks():
+            page = [head for offset, line in reversed(block) if (head := self._parse_line(offset, line))]
+            heads += [head for head in page if head.tenant == tenant_id]
+            streams.update(head.stream.partition("@")[0] for head in heads)
+            if streams.issuperset(SHARED_STREAMS) and page and max(head.at_us for head in page) < oldest_us:
                 break
-        return found[::-1]
+        return heads[::-1]
 
-    def _append(self, lines: bytes) -> None:
+    def _append_lines(self, lines: bytes) -> None:
         try:
             file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
@@ -92,7 +92,7 @@ class FileWitness:
         except OSError as error:
             raise Unavailable("witness", f"`{self.path}` cannot be written: {error.strerror or error}") from error
 
-    def _blocks(self) -> Iterator[list[tuple[int, bytes]]]:
+    def _read_blocks(self) -> Iterator[list[tuple[int, bytes]]]:
         """Yield the whole lines of each block of the file with their offsets, the last block first.
 
         Only the end of the file is found under the lock: the lines before it never change.
@@ -100,16 +100,16 @@ class FileWitness:
         try:
             with self.path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
-                at, rest = file.seek(0, os.SEEK_END), b""
+                offset, partial = file.seek(0, os.SEEK_END), b""
                 fcntl.flock(file, fcntl.LOCK_UN)
-                while at:
-                    size = min(BLOCK_BYTES, at)
-                    at -= size
-                    raw = os.pread(file.fileno(), size, at) + rest
+                while offset:
+                    size = min(BLOCK_BYTES, offset)
+                    offset -= size
+                    raw = os.pread(file.fileno(), size, offset) + partial
                     # The line in which the block begins is read with the block before it.
-                    begin = (raw.find(b"\n") + 1 or len(raw)) if at else 0
-                    rest = raw[:begin]
-                    yield _lines_of(raw[begin:], at + begin)
+                    start = (raw.find(b"\n") + 1 or len(raw)) if offset else 0
+                    partial = raw[:start]
+                    yield _split_lines(raw[start:], offset + start)
         except FileNotFoundError:
             return
         except ValueError as error:
@@ -117,27 +117,27 @@ class FileWitness:
         except OSError as error:
             raise Unavailable("witness", f"`{self.path}` cannot be read: {error.strerror or error}") from error
 
-    def _line(self, at: int, line: bytes) -> WitnessedHead | None:
+    def _parse_line(self, offset: int, line: bytes) -> WitnessedHead | None:
         """Return the head in the line at this offset, or None for a line that was cut off while it was written.
 
         Lines that this class wrote match one regular expression, which is about ten times faster than parsing JSON.
         """
         if matched := _CANONICAL_LINE.fullmatch(line):
-            at_us, digest, kid, seq, signature, stream, tenant = (part.decode() for part in matched.groups())
-            return WitnessedHead(tenant, stream, int(seq), digest, kid, signature, int(at_us))
+            at_us, digest, kid, seq, signature, stream, tenant_id = (group.decode() for group in matched.groups())
+            return WitnessedHead(tenant_id, stream, int(seq), digest, kid, signature, int(at_us))
         if _is_cut_off(line):
             return None
         with self.path.open("rb") as file:
-            number = file.read(at).count(b"\n") + 1
+            number = file.read(offset).count(b"\n") + 1
         return read_head(line, f"line {number} of `{self.path}`")
 
 
-def _lines_of(raw: bytes, at: int) -> list[tuple[int, bytes]]:
-    """Return the lines of `raw` that are not empty, each with its offset in the file; `at` is the offset of `raw`."""
+def _split_lines(raw: bytes, offset: int) -> list[tuple[int, bytes]]:
+    """Return the lines of `raw` that are not empty, each with its offset in the file. `raw` starts at `offset`."""
     lines: list[tuple[int, bytes]] = []
     for line in raw.split(b"\n"):
-        lines += [(at, line)] if line else []
-        at += len(line) + 1
+        lines += [(offset, line)] if line else []
+        offset += len(line) + 1
     return lines
 
 

@@ -63,9 +63,9 @@ class HttpWitness:
         self, url: str, *, timeout_s: float = ANSWER_TIMEOUT_S, whole_timeout_s: float = WHOLE_TIMEOUT_S
     ) -> None:
         self._url, self._timeout_s, self._whole_timeout_s = url.rstrip("/"), timeout_s, whole_timeout_s
-        parts = urlsplit(self._url)
-        self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._ends: dict[tuple[str, str], int] = {}
+        address = urlsplit(self._url)
+        self._place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
+        self._last_numbers: dict[tuple[str, str], int] = {}
         self._write_once = False
         try:
             httpx.Request("GET", self._object_url("any", INDEX, 1))
@@ -91,15 +91,15 @@ class HttpWitness:
         """Return the first and the last signed head of each of a tenant's streams, for each period between two
         restores. Such heads are few, so all are returned, whatever `since_us` is.
         """
-        found: list[WitnessedHead] = []
+        heads: list[WitnessedHead] = []
         async with self._client() as client, asyncio.timeout(self._whole_timeout_s):
             number, names = 0, (INDEX, CONTROL)
             while True:
-                of_index = await self._ends_of(client, tenant_id, names[0])
-                found += of_index + await self._ends_of(client, tenant_id, names[1])
+                index_heads = await self._first_and_last(client, tenant_id, names[0])
+                heads += index_heads + await self._first_and_last(client, tenant_id, names[1])
                 # A restore is written for the index first: if the index has no such stream, there was no such restore.
-                if number and not of_index:
-                    return found
+                if number and not index_heads:
+                    return heads
                 number += 1
                 names = (f"{INDEX}@{number}", f"{CONTROL}@{number}")
 
@@ -119,35 +119,37 @@ class HttpWitness:
         except httpx.HTTPError as error:
             raise self._unavailable(str(error).rstrip(".").lower() or type(error).__name__) from error
 
-    async def _ends_of(self, client: httpx.AsyncClient, tenant_id: str, stream: str) -> list[WitnessedHead]:
-        number, last = await self._last(client, tenant_id, stream)
-        first = await self._get(client, tenant_id, stream, 1) if number > 1 else None
-        return [one for one in (first, last) if one is not None]
+    async def _first_and_last(self, client: httpx.AsyncClient, tenant_id: str, stream: str) -> list[WitnessedHead]:
+        number, last = await self._latest(client, tenant_id, stream)
+        first = await self._fetch(client, tenant_id, stream, 1) if number > 1 else None
+        return [head for head in (first, last) if head is not None]
 
-    async def _last(self, client: httpx.AsyncClient, tenant_id: str, stream: str) -> tuple[int, WitnessedHead | None]:
+    async def _latest(self, client: httpx.AsyncClient, tenant_id: str, stream: str) -> tuple[int, WitnessedHead | None]:
         """Find the last object of a stream by doubling and bisection; return its number and head, or (0, None)."""
-        if len(self._ends) >= MAX_ENDS:
-            self._ends.clear()
-        known = self._ends.get((tenant_id, stream), 0)
-        at, last = known or 1, await self._get(client, tenant_id, stream, known or 1)
+        if len(self._last_numbers) >= MAX_ENDS:
+            self._last_numbers.clear()
+        cached = self._last_numbers.get((tenant_id, stream), 0)
+        number, last = cached or 1, await self._fetch(client, tenant_id, stream, cached or 1)
         if last is None:
-            if known:
-                raise Integrity(f"object {known} of `{stream}` in `{self._shown}` existed and is gone")
+            if cached:
+                raise Integrity(f"object {cached} of `{stream}` in `{self._place}` existed and is gone")
             return 0, None
         step, doubling = 1, True
         while step:
-            if at + step > MAX_OBJECTS:
-                raise Integrity(f"`{self._shown}` returns more objects than can exist")
-            found = await self._get(client, tenant_id, stream, at + step)
-            if found is not None:
-                if found.seq <= last.seq:
-                    raise Integrity(f"object {at + step} of `{stream}` in `{self._shown}` is older than one before it")
-                at, last = at + step, found
+            if number + step > MAX_OBJECTS:
+                raise Integrity(f"`{self._place}` returns more objects than can exist")
+            head = await self._fetch(client, tenant_id, stream, number + step)
+            if head is not None:
+                if head.seq <= last.seq:
+                    raise Integrity(
+                        f"object {number + step} of `{stream}` in `{self._place}` is older than one before it"
+                    )
+                number, last = number + step, head
             else:
                 doubling = False
             step = step * 2 if doubling else step // 2
-        self._ends[tenant_id, stream] = at
-        return at, last
+        self._last_numbers[tenant_id, stream] = number
+        return number, last
 
     async def _append_all(
         self, client: httpx.AsyncClient, slots: asyncio.Semaphore, heads: Sequence[WitnessedHead]
@@ -156,64 +158,64 @@ class HttpWitness:
         async with slots:
             for head in heads:
                 async with asyncio.timeout(self._whole_timeout_s):
-                    await self._append(client, head)
+                    await self._append_head(client, head)
 
-    async def _append(self, client: httpx.AsyncClient, head: WitnessedHead) -> None:
-        number, last = await self._last(client, head.tenant, head.stream)
+    async def _append_head(self, client: httpx.AsyncClient, head: WitnessedHead) -> None:
+        number, last = await self._latest(client, head.tenant, head.stream)
         for _ in range(MAX_RACES):
             if last is not None and last.seq >= head.seq:
                 if last.seq == head.seq and last.hash != head.hash:
-                    raise Integrity(f"`{self._shown}` holds another head of `{head.stream}` at entry {head.seq}")
+                    raise Integrity(f"`{self._place}` holds another head of `{head.stream}` at entry {head.seq}")
                 return
             number += 1
-            if await self._create(client, head, number):
-                self._ends[head.tenant, head.stream] = number
+            if await self._create_object(client, head, number):
+                self._last_numbers[head.tenant, head.stream] = number
                 return
-            last = await self._get(client, head.tenant, head.stream, number)
+            last = await self._fetch(client, head.tenant, head.stream, number)
             if last is None:
                 raise self._unavailable(f"it reports that object {number} exists, but does not return it")
         raise self._unavailable("too many other processes put heads at the same time")
 
-    async def _create(self, client: httpx.AsyncClient, head: WitnessedHead, number: int) -> bool:
+    async def _create_object(self, client: httpx.AsyncClient, head: WitnessedHead, number: int) -> bool:
         """Create an object and read it back; return False if another one exists."""
-        status = await self._put(client, head, number)
+        status = await self._put_object(client, head, number)
         if status == _EXISTS:
             return False
         if status not in _CREATED:
             raise self._unavailable(f"it answers {status} to a head")
-        if await self._get(client, head.tenant, head.stream, number) != head:
-            raise Integrity(f"`{self._shown}` does not return what was put; it cannot be a witness")
-        if not self._write_once and await self._put(client, head, number) != _EXISTS:
-            raise Integrity(f"`{self._shown}` lets an object be overwritten; it cannot be a witness")
+        if await self._fetch(client, head.tenant, head.stream, number) != head:
+            raise Integrity(f"`{self._place}` does not return what was put; it cannot be a witness")
+        if not self._write_once and await self._put_object(client, head, number) != _EXISTS:
+            raise Integrity(f"`{self._place}` lets an object be overwritten; it cannot be a witness")
         self._write_once = True
         return True
 
-    async def _put(self, client: httpx.AsyncClient, head: WitnessedHead, number: int) -> int:
+    async def _put_object(self, client: httpx.AsyncClient, head: WitnessedHead, number: int) -> int:
         url, body = self._object_url(head.tenant, head.stream, number), canonical(head._asdict())
         headers = {"If-None-Match": "*", "Content-Type": "application/json"}
         async with client.stream("PUT", url, content=body, headers=headers) as response:
             return response.status_code
 
-    async def _get(self, client: httpx.AsyncClient, tenant_id: str, stream: str, number: int) -> WitnessedHead | None:
+    async def _fetch(self, client: httpx.AsyncClient, tenant_id: str, stream: str, number: int) -> WitnessedHead | None:
         async with client.stream("GET", self._object_url(tenant_id, stream, number)) as response:
             if response.status_code == _ABSENT:
                 return None
             if response.status_code != 200:
                 raise self._unavailable(f"it answers {response.status_code}")
             raw = b""
-            async for part in response.aiter_raw():
-                raw += part
+            async for chunk in response.aiter_raw():
+                raw += chunk
                 if len(raw) > MAX_OBJECT_BYTES:
-                    raise Integrity(f"`{self._shown}` returns an object of more than {MAX_OBJECT_BYTES} bytes")
-        where = f"object {number} of `{stream}` in `{self._shown}`"
-        head = read_head(raw, where)
+                    raise Integrity(f"`{self._place}` returns an object of more than {MAX_OBJECT_BYTES} bytes")
+        place = f"object {number} of `{stream}` in `{self._place}`"
+        head = read_head(raw, place)
         # Sequences only grow, so the n-th head has a sequence of at least n - 1.
         if (head.tenant, head.stream) != (tenant_id, stream) or head.seq < number - 1:
-            raise Integrity(f"{where} is a head of another stream or position; keep it and find out who wrote it")
+            raise Integrity(f"{place} is a head of another stream or position; keep it and find out who wrote it")
         return head
 
     def _object_url(self, tenant_id: str, stream: str, number: int) -> str:
         return f"{self._url}/t.{quote(tenant_id, safe='')}/{quote(stream, safe='@')}/{number}"
 
     def _unavailable(self, detail: str) -> Unavailable:
-        return Unavailable("witness", f"`{self._shown}`: {detail}")
+        return Unavailable("witness", f"`{self._place}`: {detail}")

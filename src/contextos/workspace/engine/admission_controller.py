@@ -70,10 +70,10 @@ class _Waiter:
     def wake(self) -> None:
         """Resolve the future on its own loop. Raises `RuntimeError` if that loop is closed."""
         try:
-            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+            current: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
-            here = None
-        if here is self.loop:
+            current = None
+        if current is self.loop:
             # Another thread would have to wake the loop up, which costs a system call and one more turn of the loop.
             _resolve(self.future)
         else:
@@ -98,9 +98,9 @@ class AdmissionController:
         self._shared_until_us = 0
         self._call_us: dict[str, int] = {}
         self._retry_at_us: dict[str, int] = {}
-        self._promised_us: dict[tuple[str, str], int] = {}
-        self._first_until_s: dict[RunKey, float] = {}
-        self._yielding: list[_Waiter] = []
+        self._promised_at_us: dict[tuple[str, str], int] = {}
+        self._priority_until_s: dict[RunKey, float] = {}
+        self._yielders: list[_Waiter] = []
 
     @property
     def callers(self) -> int:
@@ -116,16 +116,16 @@ class AdmissionController:
     def caller(self, tenant_id: str, request_id: str = "") -> Iterator[None]:
         self._refuse_early(tenant_id, request_id)
         try:
-            with self._admitted(tenant_id):
+            with self._admit(tenant_id):
                 yield
         except Overloaded as refusal:
             if request_id:
                 with self._lock:
                     now_us = self._clock.now_us()
-                    self._promised_us = _without_past(self._promised_us, now_us, MAX_KEPT_PROMISES)
-                    self._promised_us[tenant_id, request_id] = now_us + refusal.retry_after_ms * 1_000 - EARLY_US
-                    if len(self._promised_us) > MAX_KEPT_PROMISES:
-                        del self._promised_us[next(iter(self._promised_us))]
+                    self._promised_at_us = _future_entries(self._promised_at_us, now_us, MAX_KEPT_PROMISES)
+                    self._promised_at_us[tenant_id, request_id] = now_us + refusal.retry_after_ms * 1_000 - EARLY_US
+                    if len(self._promised_at_us) > MAX_KEPT_PROMISES:
+                        del self._promised_at_us[next(iter(self._promised_at_us))]
             raise
 
     def _refuse_early(self, tenant_id: str, request_id: str) -> None:
@@ -134,30 +134,30 @@ class AdmissionController:
         Such a request takes no place from a caller who waits for their time, and changes nobody's time.
         """
         with self._lock:
-            left_us = self._promised_us.get((tenant_id, request_id), 0) - self._clock.now_us()
+            remaining_us = self._promised_at_us.get((tenant_id, request_id), 0) - self._clock.now_us()
         # If the clock was set back, no request has to wait for longer than the longest time.
-        if 0 < left_us <= RETRY_AFTER_MS[1] * 1_000:
+        if 0 < remaining_us <= RETRY_AFTER_MS[1] * 1_000:
             detail = "this request came back before the time of its refusal"
-            raise _overloaded(tenant_id, detail, -(-left_us // 1_000))
+            raise _overload_error(tenant_id, detail, -(-remaining_us // 1_000))
 
     @contextmanager
-    def _admitted(self, tenant_id: str) -> Iterator[None]:
+    def _admit(self, tenant_id: str) -> Iterator[None]:
         with self._lock:
             if self._callers.total() >= self._limits.max_callers:
                 raise self._refusal(tenant_id, f"{self._limits.max_callers} callers are in")
             if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
                 raise self._refusal(tenant_id, f"{self._limits.max_callers_per_tenant} callers of this tenant are in")
-            free = self._limits.max_callers - self._callers.total()
-            if free <= self._limits.max_callers // QUIET_SHARE and free <= self._callers[tenant_id]:
+            free_places = self._limits.max_callers - self._callers.total()
+            if free_places <= self._limits.max_callers // QUIET_SHARE and free_places <= self._callers[tenant_id]:
                 # However many tenants are busy, a quiet one finds a place.
-                raise self._refusal(tenant_id, f"the last {free} places are kept for tenants with fewer callers")
+                raise self._refusal(tenant_id, f"the last {free_places} places are kept for tenants with fewer callers")
             self._callers[tenant_id] += 1
-            began_us = self._clock.now_us()
+            began_at_us = self._clock.now_us()
         try:
             yield
         finally:
             with self._lock:
-                call_us = max(0, self._clock.now_us() - began_us)
+                call_us = max(0, self._clock.now_us() - began_at_us)
                 for name in (tenant_id, ALL_TENANTS):
                     average_us = self._call_us.get(name, FIRST_CALL_US)
                     self._call_us[name] = average_us + (call_us - average_us) // 8
@@ -174,28 +174,28 @@ class AdmissionController:
         """
         least_ms, most_ms = RETRY_AFTER_MS
         now_us = self._clock.now_us()
-        retry_at_us = self._retry_at_us = _without_past(self._retry_at_us, now_us)
-        last_us, apart_us = retry_at_us.pop(tenant_id, 0), 0
+        retry_at_us = self._retry_at_us = _future_entries(self._retry_at_us, now_us)
+        last_us, gap_us = retry_at_us.pop(tenant_id, 0), 0
         if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
-            apart_us = self._call_us.get(tenant_id, FIRST_CALL_US) // self._limits.max_callers_per_tenant
-        if self._callers.total() >= self._limits.max_callers or apart_us == 0:
-            waiting = 1 + sum(at_us > now_us for at_us in retry_at_us.values())
-            apart_us = max(
-                apart_us, self._call_us.get(ALL_TENANTS, FIRST_CALL_US) * waiting // self._limits.max_callers
+            gap_us = self._call_us.get(tenant_id, FIRST_CALL_US) // self._limits.max_callers_per_tenant
+        if self._callers.total() >= self._limits.max_callers or gap_us == 0:
+            waiting_tenants = 1 + sum(at_us > now_us for at_us in retry_at_us.values())
+            gap_us = max(
+                gap_us, self._call_us.get(ALL_TENANTS, FIRST_CALL_US) * waiting_tenants // self._limits.max_callers
             )
-        at_us = min(max(last_us, now_us) + apart_us, now_us + most_ms * 1_000)
+        at_us = min(max(last_us, now_us) + gap_us, now_us + most_ms * 1_000)
         retry_at_us[tenant_id] = at_us
         if len(retry_at_us) > MAX_KEPT_TENANTS:
             del retry_at_us[next(iter(retry_at_us))]
-        return _overloaded(tenant_id, detail, max((at_us - now_us) // 1_000, least_ms))
+        return _overload_error(tenant_id, detail, max((at_us - now_us) // 1_000, least_ms))
 
     def begin(self, tenant_id: str) -> None:
         quota = self._limits.max_new_runs_per_minute_per_tenant
         with self._lock:
-            early_us = self._new_runs.take(tenant_id, self._clock.now_us())
-        if early_us:
+            wait_us = self._new_runs.take(tenant_id, self._clock.now_us())
+        if wait_us:
             detail = f"this tenant began {quota} runs within a minute"
-            raise _overloaded(tenant_id, detail, -(-early_us // 1000))
+            raise _overload_error(tenant_id, detail, -(-wait_us // 1000))
 
     @asynccontextmanager
     async def turn(self, tenant_id: str, run_id: str) -> AsyncIterator[None]:
@@ -209,14 +209,14 @@ class AdmissionController:
     @asynccontextmanager
     async def yield_turn(self, tenant_id: str, run_id: str) -> AsyncIterator[YieldedTurn]:
         run, yielded = (tenant_id, run_id), YieldedTurn()
-        comes_back = self._give_up_turn(run, first_until_s=asyncio.get_running_loop().time() + SHORT_CALL_S)
+        will_resume = self._give_up_turn(run, priority_until_s=asyncio.get_running_loop().time() + SHORT_CALL_S)
         try:
             yield yielded
         except (asyncio.CancelledError, GeneratorExit):
-            comes_back = False
+            will_resume = False
             raise
         finally:
-            if comes_back:
+            if will_resume:
                 yielded.waited_us = await self._take_turn(run, self._queue.put_back)
 
     async def yield_to_others(self, tenant_id: str, run_id: str) -> None:
@@ -224,16 +224,16 @@ class AdmissionController:
         until_s = loop.time() + MAX_YIELD_S
         while True:
             with self._lock:
-                left_s = min(self._others_go_first_until_s(tenant_id), until_s) - loop.time()
-                if left_s <= 0:
+                remaining_s = min(self._others_priority_until_s(tenant_id), until_s) - loop.time()
+                if remaining_s <= 0:
                     self._begin_step((tenant_id, run_id), loop.time())
                     return
-                self._yielding.append(waiter := _Waiter(loop, loop.create_future()))
+                self._yielders.append(waiter := _Waiter(loop, loop.create_future()))
             try:
-                await asyncio.wait([waiter.future], timeout=left_s)
+                await asyncio.wait([waiter.future], timeout=remaining_s)
             finally:
                 with self._lock:
-                    self._yielding = [one for one in self._yielding if one is not waiter]
+                    self._yielders = [other for other in self._yielders if other is not waiter]
 
     async def _take_turn(self, run: RunKey, put: Callable[[RunKey], None]) -> int:
         """Wait for a turn and its first step. Return the waiting time in microseconds; 0 if a turn was free at once."""
@@ -244,27 +244,27 @@ class AdmissionController:
             self._waiters[run] = waiter
             put(run)
             self._update_share(run[0])
-            self._pump()
+            self._grant_turns()
         since_us = self._clock.now_us()
         if waited := not waiter.granted:
             await waiter.future
         await self.yield_to_others(*run)
         return max(0, self._clock.now_us() - since_us) if waited else 0
 
-    def _others_go_first_until_s(self, tenant: str) -> float:
-        """Return the loop time until which other tenants' steps precede those of `tenant`, or 0. Needs the lock."""
-        if not self._queue.waits(tenant):
+    def _others_priority_until_s(self, tenant_id: str) -> float:
+        """Return the loop time until which other tenants' steps precede those of this one, or 0. Needs the lock."""
+        if not self._queue.waits(tenant_id):
             return 0
         deadlines = (
             until_s
-            for (other, _), until_s in self._first_until_s.items()
-            if not self._queue.waits(other) and self._queue.used(other) < self._queue.used(tenant)
+            for (other_id, _), until_s in self._priority_until_s.items()
+            if not self._queue.waits(other_id) and self._queue.used(other_id) < self._queue.used(tenant_id)
         )
         return max(deadlines, default=0)
 
     def _begin_step(self, run: RunKey, now_s: float) -> None:
         if run in self._waiters:
-            self._first_until_s[run] = now_s + MAX_YIELD_S
+            self._priority_until_s[run] = now_s + MAX_YIELD_S
         self._queue.count_step(run[0])
 
     def _update_share(self, tenant_id: str) -> None:
@@ -272,57 +272,57 @@ class AdmissionController:
         if self._last_tenant not in (None, tenant_id):
             self._shared_until_us = now_us + SHARING_US
         self._last_tenant = tenant_id
-        shared = 0 < self._shared_until_us - now_us <= SHARING_US
-        self._queue.per_tenant = self._limits.max_turns_per_tenant if shared else self._limits.max_turns
+        is_shared = 0 < self._shared_until_us - now_us <= SHARING_US
+        self._queue.per_tenant = self._limits.max_turns_per_tenant if is_shared else self._limits.max_turns
 
-    def _give_up_turn(self, run: RunKey, *, first_until_s: float = 0) -> bool:
+    def _give_up_turn(self, run: RunKey, *, priority_until_s: float = 0) -> bool:
         """Give up a turn, or stop waiting for a turn. Return whether the run had a turn or waited for one.
 
-        Until `first_until_s` (loop time in seconds) the run keeps its priority over other runs, as during a step.
+        Until `priority_until_s` (loop time in seconds) the run keeps its priority over other runs, as during a step.
         """
         with self._lock:
             waiter = self._waiters.pop(run, None)
-            if first_until_s and waiter is not None:
-                self._first_until_s[run] = first_until_s
+            if priority_until_s and waiter is not None:
+                self._priority_until_s[run] = priority_until_s
             else:
-                self._first_until_s.pop(run, None)
+                self._priority_until_s.pop(run, None)
             if waiter is not None and waiter.granted:
-                for yielding in self._yielding:
+                for yielder in self._yielders:
                     with suppress(RuntimeError):
-                        yielding.wake()
+                        yielder.wake()
                 self._driving -= 1
                 self._queue.done(run)
-                self._pump()
+                self._grant_turns()
             elif waiter is not None:
                 self._queue.withdraw(run)
             return waiter is not None
 
-    def _pump(self) -> None:
+    def _grant_turns(self) -> None:
         """Grant the free turns. Call with the lock held."""
-        shared = self._queue.per_tenant < self._limits.max_turns
-        kept = self._limits.max_turns // QUIET_SHARE if shared else 0
-        while (free := self._limits.max_turns - self._driving) and (run := self._queue.take(quiet=free <= kept)):
+        is_shared = self._queue.per_tenant < self._limits.max_turns
+        reserved = self._limits.max_turns // QUIET_SHARE if is_shared else 0
+        while (free := self._limits.max_turns - self._driving) and (run := self._queue.take(quiet=free <= reserved)):
             waiter = self._waiters[run]
             try:
                 waiter.wake()
             except RuntimeError:
                 # Its loop is closed, so nothing will take the turn or give it up.
                 del self._waiters[run]
-                self._first_until_s.pop(run, None)
+                self._priority_until_s.pop(run, None)
                 self._queue.done(run)
                 continue
             waiter.granted = True
             self._driving += 1
 
 
-def _without_past(until_us: dict[KeyT, int], now_us: int, limit: int = MAX_KEPT_TENANTS) -> dict[KeyT, int]:
+def _future_entries(until_us: dict[KeyT, int], now_us: int, limit: int = MAX_KEPT_TENANTS) -> dict[KeyT, int]:
     """Return the entries whose time is in the future. A table of fewer than `limit` entries is returned unchanged."""
     if len(until_us) < limit:
         return until_us
     return {name: at_us for name, at_us in until_us.items() if at_us > now_us}
 
 
-def _overloaded(tenant_id: str, detail: str, retry_after_ms: int) -> Overloaded:
+def _overload_error(tenant_id: str, detail: str, retry_after_ms: int) -> Overloaded:
     _LOG.debug("admission refused", extra={"tenant": tenant_id, "retry_after_ms": retry_after_ms})
     return Overloaded("runtime", detail, retry_after_ms=retry_after_ms)
 

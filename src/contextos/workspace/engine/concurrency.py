@@ -18,7 +18,7 @@ class AsyncioConcurrency:
 
     async def gather(self, calls: Sequence[OutsideCall[None]]) -> None:
         """Run every call as a task, wait for all, then raise the first error in the order of `calls`."""
-        results = await asyncio.gather(*(_awaited(call) for call in calls), return_exceptions=True)
+        results = await asyncio.gather(*(_await_call(call) for call in calls), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -30,20 +30,20 @@ class AsyncioConcurrency:
             TimeoutError: the code did not end in `timeout_ms` milliseconds; it was cancelled and is not awaited.
             ForeignExit: the code raised something that is not an `Exception`.
         """
-        task = asyncio.ensure_future(_contained(call))
+        task = asyncio.ensure_future(_run_contained(call))
         task.add_done_callback(retrieve)
         try:
-            done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1_000)
+            finished, _ = await asyncio.wait({task}, timeout=timeout_ms / 1_000)
         finally:
             # A closed loop runs no task any more.
             with suppress(RuntimeError):
                 task.cancel()
-        if not done:
+        if not finished:
             raise TimeoutError
         return task.result()
 
 
-async def _contained(call: OutsideCall[T]) -> T:
+async def _run_contained(call: OutsideCall[T]) -> T:
     with _Contained():
         return await call()
 
@@ -65,5 +65,5 @@ def retrieve(task: asyncio.Future[T]) -> None:
         task.exception()
 
 
-async def _awaited(call: OutsideCall[None]) -> None:
+async def _await_call(call: OutsideCall[None]) -> None:
     await call()

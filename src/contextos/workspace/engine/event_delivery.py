@@ -40,7 +40,7 @@ class EventDelivery:
             detail = f"this process has a subscriber `{subscriber.name}`"
             raise InvalidInput(Problem("/name", "name_taken", detail, "use another name, or one handler for both"))
         await subscriber.register()
-        self._tasks[key] = (subscriber, asyncio.ensure_future(_deliver_for_ever(subscriber)))
+        self._tasks[key] = (subscriber, asyncio.ensure_future(_deliver_forever(subscriber)))
 
     async def stop(self) -> None:
         """Stop delivering: cancel the handlers that run, and let other processes go on at once."""
@@ -61,12 +61,12 @@ class EventDelivery:
         self._tasks.clear()
 
 
-async def _deliver_for_ever(subscriber: Subscriber | Outbox) -> None:
+async def _deliver_forever(subscriber: Subscriber | Outbox) -> None:
     while True:
-        (found,) = await asyncio.gather(subscriber.deliver(), return_exceptions=True)
-        if isinstance(found, BaseException):
+        (result,) = await asyncio.gather(subscriber.deliver(), return_exceptions=True)
+        if isinstance(result, BaseException):
             fields = {"tenant": subscriber.tenant_id, "subscriber": subscriber.name}
-            _LOG.error("delivery failed", extra=fields | error_fields(found))
+            _LOG.error("delivery failed", extra=fields | error_fields(result))
             await asyncio.sleep(FAULT_PAUSE_S)
         else:
-            await asyncio.sleep(found / 1e6)
+            await asyncio.sleep(result / 1e6)

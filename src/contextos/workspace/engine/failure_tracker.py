@@ -24,7 +24,7 @@ HEARTBEAT: Final[RunKey] = ("", "heartbeat")
 WITNESS: Final[RunKey] = ("", "witness")
 """The three keys in `failures` that are not runs: a failed sweep, failed heartbeats, a failed publication of heads."""
 MAX_KEPT: Final = 1000
-_WHAT_FAILED: Final = {SWEEP: "sweep failed", HEARTBEAT: "heartbeats failed", WITNESS: "witness publish failed"}
+_MESSAGES: Final = {SWEEP: "sweep failed", HEARTBEAT: "heartbeats failed", WITNESS: "witness publish failed"}
 _LOG: Final = logging.getLogger("contextos.workspace.engine")
 FIRST_RETRY_MS: Final = 50
 LAST_RETRY_MS: Final = 60_000
@@ -41,7 +41,7 @@ class FailureTracker:
     def __init__(self, stores: Stores, clock: Clock, on_failure: OnFailure | None) -> None:
         self.failures: dict[RunKey, BaseException] = {}
         self._stores, self._clock, self._on_failure = stores, clock, on_failure
-        self._seen: dict[RunKey, tuple[int, int]] = {}
+        self._seen_lengths: dict[RunKey, tuple[int, int]] = {}
 
     def report(self, run: RunKey, fault: BaseException, *, what: str | None = None) -> None:
         """Keep a run's failure, and log and report it once for as long as it stays the same. `what` replaces the
@@ -50,12 +50,12 @@ class FailureTracker:
         The event loop calls the log and `on_failure`. So an exception that one of them raises goes to the loop's
         exception handler, and stops no heartbeat, sweep or drive.
         """
-        known = self.failures.pop(run, None)
-        _keep(self.failures, run, fault)
-        if known is not None and repr(known) == repr(fault):
+        previous = self.failures.pop(run, None)
+        _keep_bounded(self.failures, run, fault)
+        if previous is not None and repr(previous) == repr(fault):
             return
         loop = asyncio.get_running_loop()
-        message, fields = what or _WHAT_FAILED.get(run, "drive failed"), _run_fields(run) | error_fields(fault)
+        message, fields = what or _MESSAGES.get(run, "drive failed"), _run_fields(run) | error_fields(fault)
         loop.call_soon(partial(_LOG.warning, message, extra=fields))
         if self._on_failure is not None:
             loop.call_soon(self._on_failure, *run, fault)
@@ -63,7 +63,7 @@ class FailureTracker:
     def forget(self, run: RunKey) -> None:
         """Forget the failures of a run that succeeded or was submitted again."""
         self.failures.pop(run, None)
-        self._seen.pop(run, None)
+        self._seen_lengths.pop(run, None)
 
     async def retry_delay_ms(self, run: RunKey, fault: BaseException) -> int | None:
         """Return after how many milliseconds a failed run is to be driven again, or None. Raises `Unavailable`.
@@ -72,14 +72,14 @@ class FailureTracker:
         """
         tenant_id, run_id = run
         store = self._stores.tenant(tenant_id)
-        seen, tries = self._seen.pop(run, (0, 0))
-        if await add(store, run_id, failure_cause(fault), self._clock.now_us(), seen=seen):
+        seen_length, tries = self._seen_lengths.pop(run, (0, 0))
+        if await add(store, run_id, failure_cause(fault), self._clock.now_us(), seen=seen_length):
             log_dead_letter(run, tries + 1)
             return None
         entries = await journal_length(store, run_id)
         if not entries:
             return None
-        _keep(self._seen, run, (entries, tries + 1))
+        _keep_bounded(self._seen_lengths, run, (entries, tries + 1))
         return min(FIRST_RETRY_MS << min(tries, 12), LAST_RETRY_MS)
 
 
@@ -93,7 +93,7 @@ def _run_fields(run: RunKey) -> dict[str, str | None]:
     return {"tenant": tenant_id, "run": run_id} if tenant_id else {}
 
 
-def _keep(table: dict[RunKey, ResultT], run: RunKey, value: ResultT) -> None:
+def _keep_bounded(table: dict[RunKey, ResultT], run: RunKey, value: ResultT) -> None:
     table[run] = value
     if len(table) > MAX_KEPT:
         del table[next(iter(table))]

@@ -39,66 +39,66 @@ class FairQueue:
         """Return how many steps `tenant` took lately; for a quiet tenant, the number divided by `QUIET_WEIGHT`."""
         return self._steps[tenant] / (QUIET_WEIGHT if self._is_quiet(tenant) else 1)
 
-    def _is_quiet(self, tenant: str) -> bool:
-        return self._driven[tenant] + sum(len(line) for line in self._waiting.get(tenant, ())) <= 1
+    def _is_quiet(self, tenant_id: str) -> bool:
+        return self._driven[tenant_id] + sum(len(queue) for queue in self._waiting.get(tenant_id, ())) <= 1
 
     def count_step(self, tenant: str) -> None:
         """Count a step of a run of `tenant`."""
         self._steps[tenant] += 1
         if self._steps.total() > RECENT_STEPS:
-            self._steps = Counter({tenant: steps // 2 for tenant, steps in self._steps.items() if steps > 1})
+            self._steps = Counter({tenant_id: steps // 2 for tenant_id, steps in self._steps.items() if steps > 1})
 
     def put(self, run: RunKey) -> None:
-        self._put(run, 1)
+        self._enqueue(run, 1)
 
     def put_back(self, run: RunKey) -> None:
         """Queue a run whose adapter has answered, ahead of its tenant's runs that have not begun."""
-        self._put(run, 0)
+        self._enqueue(run, 0)
 
-    def _put(self, run: RunKey, line: int) -> None:
-        tenant, run_id = run
-        lines = self._waiting.setdefault(tenant, ({}, {}))
-        if run_id not in lines[0] and run_id not in lines[1]:
-            lines[line][run_id] = None
+    def _enqueue(self, run: RunKey, index: int) -> None:
+        tenant_id, run_id = run
+        queues = self._waiting.setdefault(tenant_id, ({}, {}))
+        if run_id not in queues[0] and run_id not in queues[1]:
+            queues[index][run_id] = None
             self._length += 1
 
     def withdraw(self, run: RunKey) -> None:
         """Remove `run` from the queue, if it waits."""
-        tenant, run_id = run
-        for line in (lines := self._waiting.get(tenant, ())):
-            if run_id in line:
-                del line[run_id]
+        tenant_id, run_id = run
+        for queue in (queues := self._waiting.get(tenant_id, ())):
+            if run_id in queue:
+                del queue[run_id]
                 self._length -= 1
-        if lines and not any(lines):
-            del self._waiting[tenant]
+        if queues and not any(queues):
+            del self._waiting[tenant_id]
 
     def take(self, *, quiet: bool = False) -> RunKey | None:
         """Take the next run to drive; None if no run waits, or each waiting tenant has `per_tenant` runs in progress.
-        With `quiet`, take only a run of a quiet tenant. Of tenants that used
-        the same number of steps, the tenant that waits for longest goes first.
+        With `quiet`, take only a run of a quiet tenant. Of tenants that used the same number of steps, the tenant that
+        waits for longest goes first.
         """
-        able = [
-            tenant
-            for tenant in self._waiting
-            if self._driven[tenant] < self.per_tenant and (not quiet or self._is_quiet(tenant))
+        candidates = [
+            tenant_id
+            for tenant_id in self._waiting
+            if self._driven[tenant_id] < self.per_tenant and (not quiet or self._is_quiet(tenant_id))
         ]
-        if not able:
+        if not candidates:
             return None
-        tenant = min(able, key=self.used)
-        lines = self._waiting.pop(tenant)
-        line = lines[0] or lines[1]
-        run_id = next(iter(line))
-        del line[run_id]
-        if any(lines):
+        tenant_id = min(candidates, key=self.used)
+        queues = self._waiting.pop(tenant_id)
+        queue = queues[0] or queues[1]
+        run_id = next(iter(queue))
+        del queue[run_id]
+        if any(queues):
             # The tenant goes to the end of the order: tenants take turns.
-            self._waiting[tenant] = lines
+            self._waiting[tenant_id] = queues
         self._length -= 1
-        self._driven[tenant] += 1
-        return tenant, run_id
+        self._driven[tenant_id] += 1
+        return tenant_id, run_id
 
     def done(self, run: RunKey) -> None:
         """Record that `run` is no longer being driven."""
-        tenant, _ = run
-        self._driven[tenant] -= 1
-        if self._driven[tenant] == 0:
-            del self._driven[tenant]
+        tenant_id, _ = run
+        self._driven[tenant_id] -= 1
+        if self._driven[tenant_id] == 0:
+            del self._driven[tenant_id]

@@ -38,7 +38,7 @@ class Owner:
         if self._directory is not None:
             try:
                 self._directory.mkdir(mode=0o700, exist_ok=True)
-                self._lock = _locked(self._directory / f"{self.id}.lock")
+                self._lock = _lock_file(self._directory / f"{self.id}.lock")
             except OSError as fault:
                 detail = f"cannot create a lock in `{self._directory}`: {fault.strerror}"
                 remedy = "make its parent directory writable"
@@ -108,7 +108,7 @@ class LeasedOwner:
         self._closed = True
 
 
-def _locked(path: Path) -> int:
+def _lock_file(path: Path) -> int:
     """Return a descriptor that holds the lock of `path`. Retries if another process removed the file meanwhile."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -69,13 +69,13 @@ class LocalEngine:
         self._limits = limits if limits is not None else EngineLimits()
         self._sweeper = Sweeper(stores, clock, self._limits, heartbeat=heartbeat, orphans=orphans, witness=witness)
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
-        self._driving: dict[RunKey, asyncio.Task[Advance]] = {}
-        self._again: set[RunKey] = set()
+        self._drives: dict[RunKey, asyncio.Task[Advance]] = {}
+        self._redrive: set[RunKey] = set()
         self._timers: dict[RunKey, tuple[int, asyncio.TimerHandle]] = {}
         self._retries: dict[RunKey, asyncio.TimerHandle] = {}
-        self._deciding: dict[RunKey, asyncio.Task[int | None]] = {}
+        self._decisions: dict[RunKey, asyncio.Task[int | None]] = {}
         self._conflicts: Counter[RunKey] = Counter()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweep_task: asyncio.Task[None] | None = None
         self._next_sweep: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._running = False
@@ -86,8 +86,8 @@ class LocalEngine:
         self._running = True
         self._sweeper.begin(self._failures)
         _LOG.info("worker started")
-        self._sweep()
-        self._pump()
+        self._start_sweep()
+        self._start_drives()
 
     async def stop(self) -> None:
         """Start no new drive, wait `stop_grace_ms` for those in progress, then cancel them. Nothing is lost by that."""
@@ -99,12 +99,12 @@ class LocalEngine:
         if self._next_sweep is not None:
             self._next_sweep.cancel()
         await self._sweeper.stop()
-        tasks: list[asyncio.Task[Any]] = [*self._driving.values(), *self._deciding.values()]
-        if self._sweeping is not None:
-            tasks.append(self._sweeping)
+        tasks: list[asyncio.Task[Any]] = [*self._drives.values(), *self._decisions.values()]
+        if self._sweep_task is not None:
+            tasks.append(self._sweep_task)
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._limits.stop_grace_ms / 1000)
-            for task in late:
+            _, unfinished = await asyncio.wait(tasks, timeout=self._limits.stop_grace_ms / 1000)
+            for task in unfinished:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         _LOG.info("worker stopped")
@@ -121,8 +121,8 @@ class LocalEngine:
         self._failures.forget(run)
         if (retry := self._retries.pop(run, None)) is not None:
             retry.cancel()
-        if run in self._driving:
-            self._again.add(run)
+        if run in self._drives:
+            self._redrive.add(run)
         else:
             self._enqueue(run)
 
@@ -130,47 +130,47 @@ class LocalEngine:
         """Ask to drive this run at `when_us` (Unix µs). A time past the timer horizon is left to a sweep."""
         run = (tenant_id, run_id)
         delay_us = max(when_us - self._clock.now_us(), 0)
-        earlier = self._timers.get(run)
+        timer = self._timers.get(run)
         if not self._running or delay_us > self._limits.timer_horizon_ms * 1000:
             return
-        if earlier is not None:
-            if earlier[0] <= when_us:
+        if timer is not None:
+            if timer[0] <= when_us:
                 return
-            earlier[1].cancel()
+            timer[1].cancel()
         elif len(self._timers) >= self._limits.max_waiting:
             return
-        handle = asyncio.get_running_loop().call_later(delay_us / 1e6, self._ring, run)
+        handle = asyncio.get_running_loop().call_later(delay_us / 1e6, self._on_timer, run)
         self._timers[run] = (when_us, handle)
 
-    def _ring(self, run: RunKey) -> None:
+    def _on_timer(self, run: RunKey) -> None:
         del self._timers[run]
-        if run in self._driving:
-            self._again.add(run)
+        if run in self._drives:
+            self._redrive.add(run)
         elif run not in self._retries:
             self._enqueue(run)
 
     def _enqueue(self, run: RunKey) -> None:
         if len(self._waiting) < self._limits.max_waiting and self._limits.max_drives:
             self._waiting.put(run)
-            self._pump()
+            self._start_drives()
 
-    def _pump(self) -> None:
+    def _start_drives(self) -> None:
         """Start drives up to `max_drives`."""
-        while self._running and len(self._driving) < self._limits.max_drives:
+        while self._running and len(self._drives) < self._limits.max_drives:
             run = self._waiting.take()
             if run is None:
                 return
             if (timer := self._timers.pop(run, None)) is not None:
                 timer[1].cancel()
             task = asyncio.ensure_future(self._advance(*run))
-            self._driving[run] = task
-            task.add_done_callback(partial(self._driven, run))
+            self._drives[run] = task
+            task.add_done_callback(partial(self._finish_drive, run))
 
-    def _driven(self, run: RunKey, task: asyncio.Task[Advance]) -> None:
-        del self._driving[run]
+    def _finish_drive(self, run: RunKey, task: asyncio.Task[Advance]) -> None:
+        del self._drives[run]
         self._waiting.done(run)
-        again = run in self._again
-        self._again.discard(run)
+        again = run in self._redrive
+        self._redrive.discard(run)
         if task.cancelled():
             fault: BaseException | None = asyncio.CancelledError("its drive was cancelled")
         else:
@@ -179,8 +179,8 @@ class LocalEngine:
             if fault is None:
                 self._follow_up(run, task.result(), again=again)
             else:
-                self._failed(run, fault, again=again)
-        self._pump()
+                self._handle_failure(run, fault, again=again)
+        self._start_drives()
         if self._is_idle():
             self._idle.set()
 
@@ -193,61 +193,61 @@ class LocalEngine:
             # A wake in the past must not turn the loop into a treadmill.
             self.at(*run, max(result.wake_at_us, self._clock.now_us() + self._limits.wake_floor_ms * 1000))
 
-    def _failed(self, run: RunKey, fault: BaseException, *, again: bool) -> None:
+    def _handle_failure(self, run: RunKey, fault: BaseException, *, again: bool) -> None:
         if isinstance(fault, Unavailable):
-            self._retry(run, fault.retry_after_ms)
+            self._schedule_retry(run, fault.retry_after_ms)
         elif isinstance(fault, Conflict) and self._conflicts[run] < self._limits.max_conflicts:
             self._conflicts[run] += 1
-            self._retry(run, self._limits.conflict_backoff_ms * self._conflicts[run])
+            self._schedule_retry(run, self._limits.conflict_backoff_ms * self._conflicts[run])
         else:
             self._conflicts.pop(run, None)
             self._failures.report(run, fault)
             if again:
                 self.submit(*run)
             elif not isinstance(fault, Conflict):
-                self._deciding[run] = asyncio.ensure_future(self._failures.retry_delay_ms(run, fault))
-                self._deciding[run].add_done_callback(partial(self._decided, run))
+                self._decisions[run] = asyncio.ensure_future(self._failures.retry_delay_ms(run, fault))
+                self._decisions[run].add_done_callback(partial(self._finish_decision, run))
 
-    def _decided(self, run: RunKey, task: asyncio.Task[int | None]) -> None:
-        del self._deciding[run]
+    def _finish_decision(self, run: RunKey, task: asyncio.Task[int | None]) -> None:
+        del self._decisions[run]
         if task.cancelled() or not self._running:
             return
         fault = task.exception()
         if isinstance(fault, Unavailable):
-            self._retry(run, fault.retry_after_ms)
+            self._schedule_retry(run, fault.retry_after_ms)
         elif fault is not None:
             self._failures.report(run, fault)
-        elif (delay_ms := task.result()) is not None and run not in self._driving:
-            self._retry(run, delay_ms)
+        elif (delay_ms := task.result()) is not None and run not in self._drives:
+            self._schedule_retry(run, delay_ms)
         if self._is_idle():
             self._idle.set()
 
-    def _retry(self, run: RunKey, delay_ms: int) -> None:
-        if (earlier := self._retries.pop(run, None)) is not None:
-            earlier.cancel()
+    def _schedule_retry(self, run: RunKey, delay_ms: int) -> None:
+        if (timer := self._retries.pop(run, None)) is not None:
+            timer.cancel()
         if len(self._retries) < self._limits.max_waiting:
-            self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._try_again, run)
+            self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._retry_now, run)
 
-    def _try_again(self, run: RunKey) -> None:
+    def _retry_now(self, run: RunKey) -> None:
         del self._retries[run]
         self._enqueue(run)
 
     def _is_idle(self) -> bool:
-        busy = self._driving or self._retries or self._deciding or self._sweeping
+        busy = self._drives or self._retries or self._decisions or self._sweep_task
         return not (busy or (self._running and len(self._waiting)))
 
-    def _sweep(self) -> None:
+    def _start_sweep(self) -> None:
         self._next_sweep = None
-        self._sweeping = asyncio.ensure_future(self._enqueue_due())
-        self._sweeping.add_done_callback(self._swept)
+        self._sweep_task = asyncio.ensure_future(self._enqueue_due())
+        self._sweep_task.add_done_callback(self._finish_sweep)
 
     async def _enqueue_due(self) -> None:
         for run in await self._sweeper.find_runs() if self._limits.max_drives else ():
-            if not (run in self._driving or run in self._retries or run in self._deciding):
+            if not (run in self._drives or run in self._retries or run in self._decisions):
                 self._enqueue(run)
 
-    def _swept(self, task: asyncio.Task[None]) -> None:
-        self._sweeping = None
+    def _finish_sweep(self, task: asyncio.Task[None]) -> None:
+        self._sweep_task = None
         if self._is_idle():
             self._idle.set()
         if not self._running or task.cancelled():
@@ -260,4 +260,4 @@ class LocalEngine:
             self._failures.report(SWEEP, fault)
         if isinstance(fault, Unavailable):
             delay_ms = max(delay_ms, fault.retry_after_ms)
-        self._next_sweep = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)
+        self._next_sweep = asyncio.get_running_loop().call_later(delay_ms / 1000, self._start_sweep)

@@ -36,7 +36,7 @@ class RequestStream:
 
         Raises as `Deployment.invoke`. The events that were yielded before an error did happen.
         """
-        last = ""
+        last_id = ""
         async with aclosing(self._later.follow(self._tenant_id, self.run_id, 0, BEFORE_ALL)) as events:
             following: asyncio.Future[Any] = asyncio.ensure_future(anext(events, None))
             try:
@@ -46,7 +46,7 @@ class RequestStream:
                         break
                     if (event := following.result()) is None:
                         break
-                    last = event.id
+                    last_id = event.id
                     yield event
                     following = asyncio.ensure_future(anext(events, None))
             finally:
@@ -55,7 +55,7 @@ class RequestStream:
         # The end of a run is in the journal a little before its answer is there.
         await asyncio.wait({self._driven})
         self._driven.result()
-        async for event in (await self._runs.open_stream(self._tenant_id, self.run_id, after=last)).so_far():
+        async for event in (await self._runs.open_stream(self._tenant_id, self.run_id, after=last_id)).so_far():
             yield event
 
     @property
@@ -74,25 +74,25 @@ async def open_request_stream(
     """Send a request, and return the stream of its events once its run is stored. The request is in `driving` until the
     drive ends. Before its run is stored, raises as `Deployment.invoke`.
     """
-    named = asyncio.Queue[str]()
-    driven: Driven = asyncio.ensure_future(deployment.invoke_parsed(request, named=named.put_nowait))
+    run_ids = asyncio.Queue[str]()
+    driven: Driven = asyncio.ensure_future(deployment.invoke_parsed(request, named=run_ids.put_nowait))
     driving.add(driven)
     driven.add_done_callback(driving.discard)
     # The reader can have gone away, and then nobody else looks at the error.
     driven.add_done_callback(retrieve)
 
     async def first_event() -> str:
-        run_id = await named.get()
+        run_id = await run_ids.get()
         async with aclosing(later.follow(request.tenant_id, run_id, 0, BEFORE_ALL)) as events:
             await anext(events, None)
         return run_id
 
-    begun = asyncio.ensure_future(first_event())
-    both: tuple[asyncio.Future[Any], ...] = (driven, begun)
+    first_task = asyncio.ensure_future(first_event())
+    futures: tuple[asyncio.Future[Any], ...] = (driven, first_task)
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        run_id = driven.result().run_id if driven.done() else begun.result()
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+        run_id = driven.result().run_id if driven.done() else first_task.result()
     finally:
-        begun.cancel()
-        await asyncio.wait({begun})
+        first_task.cancel()
+        await asyncio.wait({first_task})
     return RequestStream(Runs(deployment, later), later, request.tenant_id, run_id, driven)

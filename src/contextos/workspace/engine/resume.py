@@ -29,9 +29,10 @@ async def drive_due_runs(
     of its result.
     """
     stores = deployment.ports.stores
-    found = [run async for run in due_runs(deployment)]
-    dead = {tenant: await listed_run_ids(stores.tenant(tenant)) for tenant in {tenant for tenant, _ in found}}
-    runs = [(tenant, run) for tenant, run in found if run not in dead[tenant]]
+    due = [run async for run in due_runs(deployment)]
+    tenant_ids = {tenant_id for tenant_id, _ in due}
+    dead = {tenant_id: await listed_run_ids(stores.tenant(tenant_id)) for tenant_id in tenant_ids}
+    runs = [(tenant_id, run_id) for tenant_id, run_id in due if run_id not in dead[tenant_id]]
     await engine.start()
     try:
         for tenant_id, run_id in runs:
@@ -40,11 +41,11 @@ async def drive_due_runs(
             await asyncio.wait_for(engine.idle(), patience_s)
     finally:
         await engine.stop()
-    driven = []
+    results = []
     for tenant_id, run_id in runs:
         view = await deployment.view(tenant_id, run_id)
         error = engine.failures.get((tenant_id, run_id))
         if error is None and not (view.ended or (view.waiting and view.waiting["for"] != "engine")):
             error = Unavailable("run", f"`{run_id}` is held up or driven by another process")
-        driven.append(DrivenRun(tenant_id, run_id, view.state, error))
-    return driven
+        results.append(DrivenRun(tenant_id, run_id, view.state, error))
+    return results

@@ -2,7 +2,7 @@
 
 A commit of this process wakes the readers of the run at once. Entries that other processes append are found by one
 query for all watched runs of a tenant, as often as `POLL_S` and `POLL_SHARE` allow. A run that grew is read and
-verified as a whole, and each reader gets the events behind the last one that it has. At most `MAX_PENDING` events are
+verified as a whole, and each reader gets the events after the last one that it has. At most `MAX_PENDING` events are
 kept for a slow reader: it reads the run itself when it comes back.
 """
 
@@ -53,33 +53,33 @@ class RunWatch:
         return _WatchedStores(self._stores, self)
 
     async def follow(self, tenant_id: str, run_id: str, seen: int, last: Position) -> AsyncGenerator[StreamEvent]:
-        """Yield the events of a run behind the place `last`, as they happen, until the run has ended.
+        """Yield the events of a run after the position `last`, as they happen, until the run has ended.
 
         The reader knows the first `seen` entries of the run. Ends early if the watch is closed.
 
         Raises:
             Integrity: the run does not verify.
-            Unavailable: the store does not answer a reader that was slow; go on behind the last event.
+            Unavailable: the store does not answer a reader that was slow; go on after the last event.
         """
-        here = self._here()
+        loop_watch = self._loop_watch()
         reader = _Reader(last)
-        feed = here.join((tenant_id, run_id), seen, reader)
+        feed = loop_watch.join((tenant_id, run_id), seen, reader)
         try:
             while True:
                 await reader.wakes.wait()
                 reader.wakes.clear()
-                events, over = reader.take()
+                events, is_over = reader.take()
                 if reader.is_behind:
                     reader.is_behind = False
-                    read = await read_stream(self._stores.tenant(tenant_id), tenant_id, self._keys, run_id)
-                    reader.put(read)
-                    events, over = reader.take()
+                    run = await read_stream(self._stores.tenant(tenant_id), tenant_id, self._keys, run_id)
+                    reader.put(run)
+                    events, is_over = reader.take()
                 for event in events:
                     yield event
-                if over:
+                if is_over:
                     return
         finally:
-            here.leave(feed, reader)
+            loop_watch.leave(feed, reader)
 
     def appended(self, tenant_id: str, run_id: str) -> None:
         """Wake the readers of a run to which this process appended. Call it on any thread."""
@@ -96,41 +96,41 @@ class RunWatch:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(watch.close)
 
-    def _here(self) -> _LoopWatch:
+    def _loop_watch(self) -> _LoopWatch:
         loop = asyncio.get_running_loop()
         if loop not in self._loops:
-            for closed in [one for one in self._loops if one.is_closed()]:
-                self._loops.pop(closed, None)
+            for closed_loop in [other for other in self._loops if other.is_closed()]:
+                self._loops.pop(closed_loop, None)
             self._loops[loop] = _LoopWatch(self._stores, self._keys)
         return self._loops[loop]
 
 
 class _Reader:
-    """One reader. `last` is the place of the last event that it took."""
+    """One reader. `last` is the position of the last event that it took."""
 
-    __slots__ = ("_closed", "_fault", "_over", "_pending", "is_behind", "last", "wakes")
+    __slots__ = ("_fault", "_is_closed", "_is_over", "_pending", "is_behind", "last", "wakes")
 
     def __init__(self, last: Position) -> None:
         self.last, self.wakes, self.is_behind = last, asyncio.Event(), False
         self._pending: list[StreamEvent] = []
-        self._over = self._closed = False
+        self._is_over = self._is_closed = False
         self._fault: BaseException | None = None
 
     def put(self, run: StreamedRun) -> None:
         """Hand over the events that the reader lacks. If too many are pending already, it reads the run later."""
         if self.is_behind or len(self._pending) > MAX_PENDING:
             # It then reads the end of the run, too.
-            self.is_behind, self._pending, self._over = True, [], False
+            self.is_behind, self._pending, self._is_over = True, [], False
             self.wakes.set()
             return
-        new = run.behind(self._pending[-1].position if self._pending else self.last)
-        if new or run.ended:
-            self._pending += new
-            self._over = run.ended
+        events = run.behind(self._pending[-1].position if self._pending else self.last)
+        if events or run.ended:
+            self._pending += events
+            self._is_over = run.ended
             self.wakes.set()
 
     def end(self, fault: BaseException | None) -> None:
-        self._closed, self._fault = True, fault
+        self._is_closed, self._fault = True, fault
         self.wakes.set()
 
     def take(self) -> tuple[list[StreamEvent], bool]:
@@ -139,7 +139,7 @@ class _Reader:
             raise self._fault
         events, self._pending = self._pending, []
         self.last = events[-1].position if events else self.last
-        return events, self._over or self._closed
+        return events, self._is_over or self._is_closed
 
 
 class _Feed:
@@ -160,8 +160,8 @@ class _LoopWatch:
     def __init__(self, stores: Stores, keys: Keys) -> None:
         self._stores, self._keys = stores, keys
         self.feeds: dict[_Key, _Feed] = {}
-        self._reads = asyncio.Semaphore(MAX_RUNS_READ_AT_ONCE)
-        self._polling: asyncio.Task[None] | None = None
+        self._read_slots = asyncio.Semaphore(MAX_RUNS_READ_AT_ONCE)
+        self._poll_task: asyncio.Task[None] | None = None
 
     def join(self, key: _Key, seen: int, reader: _Reader) -> _Feed:
         feed = self.feeds.get(key)
@@ -170,8 +170,8 @@ class _LoopWatch:
         feed.readers.add(reader)
         if feed.seen > seen:
             self.wake(key)
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.ensure_future(self._poll())
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.ensure_future(self._poll())
         return feed
 
     def leave(self, feed: _Feed, reader: _Reader) -> None:
@@ -181,40 +181,40 @@ class _LoopWatch:
                 del self.feeds[feed.key]
             _cancel(feed.task)
         if not self.feeds:
-            _cancel(self._polling)
-            self._polling = None
+            _cancel(self._poll_task)
+            self._poll_task = None
 
     def wake(self, key: _Key) -> None:
         feed = self.feeds.get(key)
         if feed is not None:
             feed.has_grown = True
             if feed.task is None:
-                feed.task = asyncio.ensure_future(self._tell(feed))
+                feed.task = asyncio.ensure_future(self._update_readers(feed))
 
     def close(self) -> None:
         for feed in self.feeds.values():
-            _end(feed.readers, None)
+            _end_streams(feed.readers, None)
             _cancel(feed.task)
-        _cancel(self._polling)
+        _cancel(self._poll_task)
 
-    async def _tell(self, feed: _Feed) -> None:
+    async def _update_readers(self, feed: _Feed) -> None:
         while feed.has_grown and feed.readers:
             await asyncio.sleep(SETTLE_S)
-            async with self._reads:
+            async with self._read_slots:
                 feed.has_grown = False
-                (run,) = await asyncio.gather(self._read(feed.key), return_exceptions=True)
+                (run,) = await asyncio.gather(self._read_run(feed.key), return_exceptions=True)
             if isinstance(run, Unavailable):
                 # The next query finds that the run has more entries than its readers know.
                 _LOG.warning("a watched run cannot be read", extra=error_fields(run))
             elif isinstance(run, BaseException):
-                _end(feed.readers, run)
+                _end_streams(feed.readers, run)
             else:
                 feed.seen = run.entries
                 for reader in list(feed.readers):
                     reader.put(run)
         feed.task = None
 
-    async def _read(self, key: _Key) -> StreamedRun:
+    async def _read_run(self, key: _Key) -> StreamedRun:
         return await read_stream(self._stores.tenant(key[0]), key[0], self._keys, key[1])
 
     async def _poll(self) -> None:
@@ -226,10 +226,10 @@ class _LoopWatch:
                 by_tenant[tenant_id].append(run_id)
             for tenant_id, runs in by_tenant.items():
                 for start in range(0, len(runs), POLL_RUNS):
-                    await self._look(tenant_id, runs[start : start + POLL_RUNS])
+                    await self._wake_grown(tenant_id, runs[start : start + POLL_RUNS])
             await asyncio.sleep(max(POLL_S, (loop.time() - began_s) * (1 / POLL_SHARE - 1)))
 
-    async def _look(self, tenant_id: str, runs: list[str]) -> None:
+    async def _wake_grown(self, tenant_id: str, runs: list[str]) -> None:
         """Wake the readers of each run that has more entries than they know."""
         (lengths,) = await asyncio.gather(self._stores.tenant(tenant_id).lengths(runs), return_exceptions=True)
         if isinstance(lengths, BaseException):
@@ -278,6 +278,6 @@ def _cancel(task: asyncio.Task[None] | None) -> None:
             task.cancel()
 
 
-def _end(readers: Iterable[_Reader], fault: BaseException | None) -> None:
+def _end_streams(readers: Iterable[_Reader], fault: BaseException | None) -> None:
     for reader in list(readers):
         reader.end(fault)

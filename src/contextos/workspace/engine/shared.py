@@ -85,13 +85,13 @@ class SharedEngine:
         self._on_dead, self._wake_orphans = on_dead, wake_orphans
         self._dead = frozenset[str]()
         self._sweeper = Sweeper(stores, clock, self._limits, heartbeat=heartbeat, orphans=None, witness=witness)
-        self._driving: dict[RunKey, asyncio.Task[int | None]] = {}
-        self._given_back: dict[RunKey, int | None] = {}
+        self._drives: dict[RunKey, asyncio.Task[int | None]] = {}
+        self._returned_runs: dict[RunKey, int | None] = {}
         self._conflicts: Counter[RunKey] = Counter()
         self._results: dict[RunKey, tuple[float, Advance]] = {}
         self._dead_letters: dict[str, tuple[float, set[str]]] = {}
-        self._poke = asyncio.Event()
-        self._exchanging: asyncio.Task[None] | None = None
+        self._wake_event = asyncio.Event()
+        self._exchange_task: asyncio.Task[None] | None = None
         self._running = False
 
     async def start(self) -> None:
@@ -99,27 +99,27 @@ class SharedEngine:
         assert not self._running, "an engine is started once"
         self._running = True
         if self._limits.max_drives:
-            self._claims.listen(self._poke.set)
+            self._claims.listen(self._wake_event.set)
         self._sweeper.begin(self._failures)
-        self._exchanging = asyncio.ensure_future(self._exchange_for_ever())
+        self._exchange_task = asyncio.ensure_future(self._exchange_forever())
         _LOG.info("worker started")
 
     async def stop(self) -> None:
         """Start no new drive, wait `stop_grace_ms` for those in progress, then cancel them; other workers go on."""
-        if not self._running or self._exchanging is None:
+        if not self._running or self._exchange_task is None:
             return
         self._running = False
-        self._exchanging.cancel()
-        await asyncio.gather(self._exchanging, return_exceptions=True)
+        self._exchange_task.cancel()
+        await asyncio.gather(self._exchange_task, return_exceptions=True)
         await self._sweeper.stop()
-        if self._driving:
-            tasks = list(self._driving.values())
-            _, late = await asyncio.wait(tasks, timeout=self._limits.stop_grace_ms / 1000)
-            for task in late:
+        if self._drives:
+            tasks = list(self._drives.values())
+            _, unfinished = await asyncio.wait(tasks, timeout=self._limits.stop_grace_ms / 1000)
+            for task in unfinished:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self._claims.leave(self._given_back)
+            await self._claims.leave(self._returned_runs)
         except ContextOSError as fault:
             # If this message is lost, other workers take this one for dead a little later.
             self._failures.report(SWEEP, fault)
@@ -128,67 +128,67 @@ class SharedEngine:
     def submit(self, tenant_id: str, run_id: str) -> None:
         """Look for due runs soon, and clear the earlier failures of this one."""
         self._failures.forget((tenant_id, run_id))
-        self._poke.set()
+        self._wake_event.set()
 
     def at(self, tenant_id: str, run_id: str, when_us: int) -> None:  # noqa: ARG002 - the store knows the run
         """Look for due runs at `when_us` (Unix µs), if that is sooner than the next exchange."""
         delay_us = max(when_us - self._clock.now_us(), 0)
         if delay_us < self._limits.sweep_interval_ms * 1000:
-            asyncio.get_running_loop().call_later(delay_us / 1e6, self._poke.set)
+            asyncio.get_running_loop().call_later(delay_us / 1e6, self._wake_event.set)
 
-    async def _exchange_for_ever(self) -> None:
+    async def _exchange_forever(self) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         while True:
-            self._poke.clear()
+            self._wake_event.clear()
             exchanged_s = loop.time()
             wait_s = self._limits.sweep_interval_ms / 1000
             # A worker that stopped asking would drive nothing, so it goes on after any fault.
-            (found,) = await asyncio.gather(self._exchange(), return_exceptions=True)
-            if isinstance(found, BaseException):
-                self._failures.report(SWEEP, found)
-                retry_ms = found.retry_after_ms if isinstance(found, Unavailable) else 0
+            (result,) = await asyncio.gather(self._exchange(), return_exceptions=True)
+            if isinstance(result, BaseException):
+                self._failures.report(SWEEP, result)
+                retry_ms = result.retry_after_ms if isinstance(result, Unavailable) else 0
                 wait_s = max(wait_s, retry_ms / 1000)
             else:
-                wait_s = min(wait_s, found)
+                wait_s = min(wait_s, result)
                 if loop.time() - began_s > NOTIFIED_WITHIN_S:
                     self._check_notifications()
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._poke.wait()
+                    await self._wake_event.wait()
             except TimeoutError:
                 pass
-            if self._driving:
+            if self._drives:
                 await asyncio.sleep(exchanged_s + BUSY_INTERVAL_S - loop.time())
 
     async def _exchange(self) -> float:
         """Give runs back and take others. Return the number of seconds until another run is due."""
-        given_back = dict(self._given_back)
-        free = max(self._limits.max_drives - len(self._driving), 0)
-        claimed = await self._claims.exchange(given_back, list(self._driving), free=free)
-        for run in given_back.keys() - set(claimed.kept):
-            del self._given_back[run]
-        self._on_dead(claimed.dead)
-        for run in claimed.taken:
-            if run in self._driving:
+        returned = dict(self._returned_runs)
+        capacity = max(self._limits.max_drives - len(self._drives), 0)
+        exchange = await self._claims.exchange(returned, list(self._drives), free=capacity)
+        for run in returned.keys() - set(exchange.kept):
+            del self._returned_runs[run]
+        self._on_dead(exchange.dead)
+        for run in exchange.taken:
+            if run in self._drives:
                 # The store took this worker for dead meanwhile, and gave it the run again. The first drive goes on.
                 continue
             task = asyncio.ensure_future(self._drive(run))
-            self._driving[run] = task
-            task.add_done_callback(partial(self._driven, run))
-        if abs(claimed.clock_off_us) > CLOCK_MARGIN_US:
-            self._failures.report(SWEEP, ClockOff(claimed.clock_off_us, CLOCK_MARGIN_US))
+            self._drives[run] = task
+            task.add_done_callback(partial(self._finish_drive, run))
+        if abs(exchange.clock_off_us) > CLOCK_MARGIN_US:
+            self._failures.report(SWEEP, ClockOff(exchange.clock_off_us, CLOCK_MARGIN_US))
         else:
             self.failures.pop(SWEEP, None)
         if not self._limits.max_drives:
             return float("inf")
-        if claimed.dead - self._dead:
+        if exchange.dead - self._dead:
             await self._wake_orphans()
-            self._dead = claimed.dead
+            self._dead = exchange.dead
             return BUSY_INTERVAL_S
-        if claimed.next_in_us is None:
+        if exchange.next_in_us is None:
             return float("inf")
-        return max(claimed.next_in_us / 1e6, BUSY_INTERVAL_S)
+        return max(exchange.next_in_us / 1e6, BUSY_INTERVAL_S)
 
     def _check_notifications(self) -> None:
         if self._claims.is_notified:
@@ -209,12 +209,12 @@ class SharedEngine:
             drive.cancel()
         fault = asyncio.CancelledError("its drive was cancelled") if drive.cancelled() else drive.exception()
         if fault is not None:
-            return await self._pause_after(run, fault)
+            return await self._failure_pause_us(run, fault)
         self._conflicts.pop(run, None)
         self._failures.forget(run)
         return self._repeated_pause_us(run, drive.result())
 
-    async def _pause_after(self, run: RunKey, fault: BaseException) -> int:
+    async def _failure_pause_us(self, run: RunKey, fault: BaseException) -> int:
         if isinstance(fault, ClockOff):
             # This worker gives the run back until its clock is right. Other workers can take it.
             return REPEATED_PAUSE_US
@@ -240,34 +240,34 @@ class SharedEngine:
         become a busy loop; else None.
         """
         now_s = asyncio.get_running_loop().time()
-        last_s, last = self._results.pop(run, (0.0, None))
+        last_s, last_result = self._results.pop(run, (0.0, None))
         if result.wake_at_us is not None:
             self._results[run] = (now_s, result)
             if len(self._results) > MAX_RESULTS:
                 del self._results[next(iter(self._results))]
-        return REPEATED_PAUSE_US if result == last and (now_s - last_s) * 1e6 < REPEATED_PAUSE_US else None
+        return REPEATED_PAUSE_US if result == last_result and (now_s - last_s) * 1e6 < REPEATED_PAUSE_US else None
 
-    def _driven(self, run: RunKey, drive: asyncio.Task[int | None]) -> None:
-        del self._driving[run]
+    def _finish_drive(self, run: RunKey, drive: asyncio.Task[int | None]) -> None:
+        del self._drives[run]
         # The wake time of a run in the middle of a drive is when its lease is over.
-        self._given_back[run] = 0
+        self._returned_runs[run] = 0
         if not drive.cancelled():
             fault = drive.exception()
             if fault is None:
-                self._given_back[run] = drive.result()
+                self._returned_runs[run] = drive.result()
             else:
                 # The store does not answer, or this code has a bug; the run is as due as before.
                 self._failures.report(run, fault)
-                self._given_back[run] = REPEATED_PAUSE_US
-        self._poke.set()
+                self._returned_runs[run] = REPEATED_PAUSE_US
+        self._wake_event.set()
 
     async def _is_dead_letter(self, run: RunKey) -> bool:
         tenant_id, run_id = run
         now_s = asyncio.get_running_loop().time()
-        read_s, listed = self._dead_letters.get(tenant_id, (float("-inf"), set[str]()))
-        if now_s - read_s > DEAD_LETTERS_KEPT_S or run_id in listed:
-            listed = await listed_run_ids(self._stores.tenant(tenant_id))
-            self._dead_letters[tenant_id] = (now_s, listed)
+        read_s, run_ids = self._dead_letters.get(tenant_id, (float("-inf"), set[str]()))
+        if now_s - read_s > DEAD_LETTERS_KEPT_S or run_id in run_ids:
+            run_ids = await listed_run_ids(self._stores.tenant(tenant_id))
+            self._dead_letters[tenant_id] = (now_s, run_ids)
             if len(self._dead_letters) > MAX_TENANTS:
                 del self._dead_letters[next(iter(self._dead_letters))]
-        return run_id in listed
+        return run_id in run_ids

@@ -28,14 +28,14 @@ class Interval:
 
     def __init__(self, clock: Clock, interval_ms: int) -> None:
         self._clock, self._interval_us = clock, interval_ms * 1000
-        self._last_us: int | None = None
+        self._last_at_us: int | None = None
 
     def passed(self) -> bool:
         """Return whether the interval has passed since this method last returned true. True on the first call."""
         now_us = self._clock.now_us()
-        if self._last_us is not None and 0 <= now_us - self._last_us < self._interval_us:
+        if self._last_at_us is not None and 0 <= now_us - self._last_at_us < self._interval_us:
             return False
-        self._last_us = now_us
+        self._last_at_us = now_us
         return True
 
 
@@ -53,10 +53,10 @@ class SweepLimits:
 
 
 class Sweeper:
-    """Finds every run that must be driven: the runs that are due and, from time to time, those whose process died.
+    """Finds every run that must be driven: the runs that are due and, from time to time, the runs whose process died.
 
     Dead letters (runs that failed for good) are left out. A sweep reads the earliest page of due runs. If that page is
-    full, it reads one more page, which begins where the page of the last sweep ended, so no backlog hides a run for
+    full, it reads one more page, which starts where the page of the last sweep ended, so no backlog hides a run for
     ever. Heartbeats and the publication to the witness run concurrently with the sweeps.
     """
 
@@ -80,11 +80,11 @@ class Sweeper:
         """Start to send heartbeats (signs of life of this process) and to publish signed heads to the witness. The
         first heartbeats come before the first sweep.
         """
-        periodic = (
+        periodic_tasks = (
             (self._heartbeat, HEARTBEAT, self._limits.sweep_interval_ms),
             (self._witness, WITNESS, self._limits.witness_interval_ms),
         )
-        for act, key, interval_ms in periodic:
+        for act, key, interval_ms in periodic_tasks:
             if act is not None:
                 self._tasks.append(asyncio.ensure_future(_repeat(act, key, interval_ms / 1000, failures)))
 
@@ -93,15 +93,16 @@ class Sweeper:
         `Unavailable`.
         """
         now_us = self._clock.now_us()
-        due = [run async for run in self._stores.due(now_us, limit=self._page)]
-        if len(due) == self._page:
-            more = [run async for run in self._stores.due(now_us, limit=self._page, skip=self._skip)]
-            self._skip = self._skip + self._page if len(more) == self._page else self._page
-            due += more
+        runs = [run async for run in self._stores.due(now_us, limit=self._page)]
+        if len(runs) == self._page:
+            next_page = [run async for run in self._stores.due(now_us, limit=self._page, skip=self._skip)]
+            self._skip = self._skip + self._page if len(next_page) == self._page else self._page
+            runs += next_page
         if self._orphans is not None and self._orphans_time.passed():
-            due += [run async for run in self._orphans()]
-        dead = {tenant: await listed_run_ids(self._stores.tenant(tenant)) for tenant in {tenant for tenant, _ in due}}
-        return [(tenant, run) for tenant, run in due if run not in dead[tenant]]
+            runs += [run async for run in self._orphans()]
+        tenant_ids = {tenant_id for tenant_id, _ in runs}
+        dead = {tenant_id: await listed_run_ids(self._stores.tenant(tenant_id)) for tenant_id in tenant_ids}
+        return [(tenant_id, run_id) for tenant_id, run_id in runs if run_id not in dead[tenant_id]]
 
     async def stop(self) -> None:
         """Stop the heartbeats and the publication to the witness."""
@@ -112,7 +113,7 @@ class Sweeper:
 
 
 async def _repeat(act: Callable[[], Awaitable[None]], key: RunKey, interval_s: float, failures: FailureTracker) -> None:
-    """Begin `act` every `interval_s` seconds, or at once after an act that took longer."""
+    """Start `act` every `interval_s` seconds, or at once after an act that took longer."""
     loop = asyncio.get_running_loop()
     while True:
         began_s = loop.time()

@@ -87,11 +87,11 @@ class BearerTokens:
             Unavailable: the token cannot be verified, because its issuer or the store does not answer.
         """
         with logged_refusal(token):
-            verified = await self._verified(token)
+            verified = await self._verify_cached(token)
             if isinstance(verified, VerifiedToken):
                 return await self.caller_of(verified, tenant_id=tenant_id)
             if isinstance(verified, VerifiedSvid):
-                return await self._workload(verified, tenant_id)
+                return await self._workload_caller(verified, tenant_id)
             return await self._development_caller(verified, tenant_id)
 
     async def caller_of(self, token: VerifiedToken, *, tenant_id: str | None = None) -> Caller:
@@ -110,10 +110,10 @@ class BearerTokens:
 
     def silent_issuers(self) -> tuple[str, ...]:
         """Return the issuers and trust domains whose keys could not be fetched at the last try (`Jwks.is_silent`)."""
-        silent = tuple(name for name, one in self.domains.items() if one.bundle.is_silent())
+        silent_issuers = tuple(name for name, domain in self.domains.items() if domain.bundle.is_silent())
         if self.issuer is not None and isinstance(self.directory, OidcDirectory) and self.directory.is_silent():
-            silent = (self.issuer, *silent)
-        return silent
+            silent_issuers = (self.issuer, *silent_issuers)
+        return silent_issuers
 
     async def acting(
         self,
@@ -140,25 +140,25 @@ class BearerTokens:
         """
         _check_texts(user=user, agent=agent, delegation=delegation, session=session)
         agent_id, user_id = caller.agent_named(agent), caller.user_named(user)
-        known = await self.directory.agent(caller.tenant_id, agent_id)
-        if known is None or known.lifecycle != "active":
-            raise _refused("/agent/agent_id", "the directory has no active agent of this id", "activate it there")
+        directory_agent = await self.directory.agent(caller.tenant_id, agent_id)
+        if directory_agent is None or directory_agent.lifecycle != "active":
+            raise _refusal("/agent/agent_id", "the directory has no active agent of this id", "activate it there")
         if caller.kind == "workload":
             await self._check_delegated(caller, user_id, agent_id, delegation)
-            return Acting(user_id, agent_id, delegation, known.workload_identity)
-        own = caller.delegation
+            return Acting(user_id, agent_id, delegation, directory_agent.workload_identity)
+        delegation_ref = caller.delegation
         if caller.verified is not None:
-            own = (await self._signed_in(caller, agent_id, session)).token_ref
-        elif own is None and delegate and delegation is not None:
+            delegation_ref = (await self._sign_in(caller, agent_id, session)).token_ref
+        elif delegation_ref is None and delegate and delegation is not None:
             # A development token that names no agent: the delegations of this person in the directory count.
             await self._check_delegated(caller, user_id, agent_id, delegation)
-            own = delegation
+            delegation_ref = delegation
         if not delegate:
             return Acting(user_id, agent_id, None)
-        if delegation not in (None, own):
+        if delegation not in (None, delegation_ref):
             detail = "the delegation is not the one of the token"
-            raise _refused("/user/delegation/token_ref", detail, "leave the reference out, or ask for another token")
-        return Acting(user_id, agent_id, own)
+            raise _refusal("/user/delegation/token_ref", detail, "leave the reference out, or ask for another token")
+        return Acting(user_id, agent_id, delegation_ref)
 
     async def request(self, caller: Caller, body: Any) -> dict[str, Any]:
         """Return the body of an `InvokeRequest` with the identities that the caller's token proves; send it with
@@ -176,40 +176,40 @@ class BearerTokens:
         )
         return identified_request(body, caller, acting)
 
-    async def _verified(self, token: str) -> Verified:
+    async def _verify_cached(self, token: str) -> Verified:
         now_us, key = self.clock.now_us(), digest(token.encode("utf-8", "replace"))
-        until_us, kept = self._tokens.get(key, (0, None))
-        if kept is not None and now_us < until_us:
-            return kept
-        found = await self._verify(token)
-        expires_at = found.expires_at if isinstance(found, DevelopmentToken) else found.expires_at_s
-        self._tokens[key] = (min(now_us + KEEP_TOKEN_S * 1_000_000, int(expires_at * 1_000_000)), found)
-        _shorten(self._tokens)
-        return found
+        until_us, cached = self._tokens.get(key, (0, None))
+        if cached is not None and now_us < until_us:
+            return cached
+        verified = await self._verify(token)
+        expires_at = verified.expires_at if isinstance(verified, DevelopmentToken) else verified.expires_at_s
+        self._tokens[key] = (min(now_us + KEEP_TOKEN_S * 1_000_000, int(expires_at * 1_000_000)), verified)
+        _evict_oldest(self._tokens)
+        return verified
 
     async def _verify(self, token: str) -> Verified:
-        stated = unverified_payload(token)
-        if stated is None:
+        claims = unverified_payload(token)
+        if claims is None:
             token_key_id(token)
             raise SignatureInvalid("the claims of the token are not a JSON object", part="token")
         if token_type_of(token) == DEVELOPMENT_TYPE:
             if not self.development:
                 raise SignatureInvalid("tokens of the development issuer do not count here")
             return verify_development_token(token, self.keys, now_us=self.clock.now_us())
-        if self.issuer is not None and stated.get("iss") == self.issuer:
+        if self.issuer is not None and claims.get("iss") == self.issuer:
             assert isinstance(self.directory, OidcDirectory), "it has an issuer"
             return await self.directory.verify(token)
-        trusted = self.domains.get(trust_domain_of(token) or "")
-        if trusted is None:
+        trusted_domain = self.domains.get(trust_domain_of(token) or "")
+        if trusted_domain is None:
             detail = "the token is of no issuer that this deployment trusts"
-            counts = [one for one in (self.issuer, *self.domains) if one is not None]
-            raise wrong_claim(detail, stated, "iss", counts)
-        bundle = await trusted.bundle.with_key(token_key_id(token))
-        return verify_svid(token, trusted.domain, bundle, now_us=self.clock.now_us())
+            trusted_issuers = [issuer for issuer in (self.issuer, *self.domains) if issuer is not None]
+            raise wrong_claim(detail, claims, "iss", trusted_issuers)
+        bundle = await trusted_domain.bundle.with_key(token_key_id(token))
+        return verify_svid(token, trusted_domain.domain, bundle, now_us=self.clock.now_us())
 
-    def _oidc_caller(self, token: VerifiedToken, stated: str | None) -> Caller:
+    def _oidc_caller(self, token: VerifiedToken, requested_id: str | None) -> Caller:
         assert isinstance(self.directory, OidcDirectory), "it verified the token"
-        tenant_id = _tenant(self.directory.tenants_named(token), stated)
+        tenant_id = _request_tenant(self.directory.tenants_named(token), requested_id)
         user, agent_id = self.directory.user_named(token), self.directory.agent_named(token)
         return Caller(
             kind="user",
@@ -224,14 +224,14 @@ class BearerTokens:
             verified=token,
         )
 
-    async def _workload(self, token: VerifiedSvid, stated: str | None) -> Caller:
+    async def _workload_caller(self, token: VerifiedSvid, requested_id: str | None) -> Caller:
         name = token.spiffe_id.split("/")[2]
         agents = {
-            tenant_id: tuple(one.agent_id for one in found if one.lifecycle == "active")
+            tenant_id: tuple(agent.agent_id for agent in candidates if agent.lifecycle == "active")
             for tenant_id in self.domains[name].tenants
-            if (found := await self.directory.workload_agents(tenant_id, token.spiffe_id))
+            if (candidates := await self.directory.workload_agents(tenant_id, token.spiffe_id))
         }
-        tenant_id = _tenant(tuple(one for one, active in agents.items() if active), stated)
+        tenant_id = _request_tenant(tuple(tenant_id for tenant_id, active in agents.items() if active), requested_id)
         return Caller(
             kind="workload",
             tenant_id=tenant_id,
@@ -244,13 +244,13 @@ class BearerTokens:
             token_digest=token.token_digest,
         )
 
-    async def _development_caller(self, token: DevelopmentToken, stated: str | None) -> Caller:
-        tenant_id = _tenant((token.tenant_id,), stated)
-        held: tuple[str, ...] = ()
+    async def _development_caller(self, token: DevelopmentToken, requested_id: str | None) -> Caller:
+        tenant_id = _request_tenant((token.tenant_id,), requested_id)
+        user_roles: tuple[str, ...] = ()
         if token.user_id is not None:
-            held = await roles_of(self.directory, tenant_id, token.user_id)
+            user_roles = await roles_of(self.directory, tenant_id, token.user_id)
         agent = await self.directory.agent(tenant_id, token.agent_id) if token.agent_id else None
-        if (token.user_id and not held) or (token.agent_id and (agent is None or agent.lifecycle != "active")):
+        if (token.user_id and not user_roles) or (token.agent_id and (agent is None or agent.lifecycle != "active")):
             raise SignatureInvalid("the directory does not know whom the token names, or they are not active")
         return Caller(
             kind="user" if token.user_id else "workload",
@@ -258,7 +258,7 @@ class BearerTokens:
             subject=token.user_id or (agent.workload_identity if agent else ""),
             issuer=DEVELOPMENT_ISSUER,
             agent_ids=(token.agent_id,) if token.agent_id else None,
-            roles=tuple(one for one in token.roles if one in held),
+            roles=tuple(role for role in token.roles if role in user_roles),
             scopes=token.scopes,
             expires_at=token.expires_at,
             token_digest=token.token_digest,
@@ -266,31 +266,31 @@ class BearerTokens:
         )
 
     async def _check_delegated(self, caller: Caller, user_id: str, agent_id: str, delegation: str | None) -> None:
-        found = await self.directory.delegation(caller.tenant_id, delegation) if delegation else None
-        in_force = found is not None and self.clock.now_us() < found.expires_at * 1_000_000
-        if found is None or not in_force or (found.subject, found.agent_id) != (user_id, agent_id):
+        entry = await self.directory.delegation(caller.tenant_id, delegation) if delegation else None
+        in_force = entry is not None and self.clock.now_us() < entry.expires_at * 1_000_000
+        if entry is None or not in_force or (entry.subject, entry.agent_id) != (user_id, agent_id):
             detail = "no delegation of this user to this agent is in force under this reference"
-            raise _refused("/user/delegation/token_ref", detail, "ask the user for one; a workload acts under it alone")
+            raise _refusal("/user/delegation/token_ref", detail, "ask the user for one; a workload acts under it alone")
 
-    async def _signed_in(self, caller: Caller, agent_id: str, session: str) -> SignedIn:
+    async def _sign_in(self, caller: Caller, agent_id: str, session: str) -> SignedIn:
         assert isinstance(self.directory, OidcDirectory), "it verified the token"
         assert caller.verified is not None, "it is one of the directory's users"
         now_us, key = self.clock.now_us(), (caller.token_digest, caller.tenant_id, agent_id, session)
-        until_us, kept = self._sign_ins.get(key, (0, None))
-        if kept is not None and now_us < until_us:
+        until_us, cached = self._sign_ins.get(key, (0, None))
+        if cached is not None and now_us < until_us:
             # A newer token can have renewed the delegation of a session, with more scopes.
-            found = await self.directory.delegation(caller.tenant_id, kept.token_ref) if session else None
-            if not session or (found is not None and set(found.scopes) <= set(kept.scopes)):
-                return kept
+            entry = await self.directory.delegation(caller.tenant_id, cached.token_ref) if session else None
+            if not session or (entry is not None and set(entry.scopes) <= set(cached.scopes)):
+                return cached
         try:
             signed_in = await self.directory.delegate(
                 caller.tenant_id, caller.verified, agent_id=agent_id, session=session
             )
         except NotFound:
-            raise _refused("/agent/agent_id", "the directory has no active agent of this id", "add it there") from None
+            raise _refusal("/agent/agent_id", "the directory has no active agent of this id", "add it there") from None
         until_us = min(now_us + KEEP_TOKEN_S * 1_000_000, signed_in.expires_at * 1_000_000)
         self._sign_ins[key] = (until_us, signed_in)
-        _shorten(self._sign_ins)
+        _evict_oldest(self._sign_ins)
         return signed_in
 
 
@@ -321,41 +321,41 @@ def tokens_of_issuer(settings: Settings, ports: Ports) -> BearerTokens:
     Raises:
         InvalidSettings: the directory takes no tokens.
     """
-    named = settings.directory
-    if not isinstance(named, OidcDirectorySetting) or not isinstance(ports.directory, OidcDirectory):
+    setting = settings.directory
+    if not isinstance(setting, OidcDirectorySetting) or not isinstance(ports.directory, OidcDirectory):
         detail = "the directory takes no tokens"
         raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
-    return BearerTokens(ports.directory, ports.clock, ports.keys, named.issuer)
+    return BearerTokens(ports.directory, ports.clock, ports.keys, setting.issuer)
 
 
 def _domains(settings: Settings, clock: Clock) -> dict[str, TrustedDomain]:
     if settings.workloads is None:
         return {}
-    found = {}
-    for number, one in enumerate(settings.workloads.trust_domains):
-        at, root = f"/workloads/trust_domains/{number}", settings.workspace
-        bundle = key_set(at, one, root, clock, one.name, kind="bundle", check=check_bundle)
-        found[one.name] = TrustedDomain(one.trusted(settings.workloads.audience), bundle, one.tenants)
-    return found
+    domains = {}
+    for number, setting in enumerate(settings.workloads.trust_domains):
+        pointer, root = f"/workloads/trust_domains/{number}", settings.workspace
+        bundle = key_set(pointer, setting, root, clock, setting.name, kind="bundle", check=check_bundle)
+        domains[setting.name] = TrustedDomain(setting.trusted(settings.workloads.audience), bundle, setting.tenants)
+    return domains
 
 
-def _tenant(named: tuple[str, ...], stated: str | None) -> str:
+def _request_tenant(tenant_ids: tuple[str, ...], requested_id: str | None) -> str:
     """Return the tenant of a request: the stated one, or the only tenant of the token."""
-    if not named:
+    if not tenant_ids:
         raise SignatureInvalid("the token is of nobody in a tenant of this deployment")
-    if stated is not None:
-        if stated not in named:
+    if requested_id is not None:
+        if requested_id not in tenant_ids:
             raise NotFound("the token is of no such tenant")
-        return stated
-    if len(named) > 1:
+        return requested_id
+    if len(tenant_ids) > 1:
         problem = Problem("/tenant_id", "tenant_required", "the token is of several tenants", "name one of them")
         raise InvalidInput(problem)
-    return named[0]
+    return tenant_ids[0]
 
 
-def _check_texts(**stated: str | None) -> None:
+def _check_texts(**texts: str | None) -> None:
     """Refuse stated texts that are not ids, because they are looked up in the store. Raises `InvalidInput`."""
-    for name, value in stated.items():
+    for name, value in texts.items():
         if value is None:
             continue
         checked_text(value, f"/{name}", MAX_NAME_CHARS, empty=True)
@@ -364,10 +364,10 @@ def _check_texts(**stated: str | None) -> None:
             raise InvalidInput(Problem(f"/{name}", "bad_text", detail, "send the id as it is"))
 
 
-def _shorten(kept: OrderedDict[Any, Any]) -> None:
-    if len(kept) > MAX_KEPT_TOKENS:
-        kept.popitem(last=False)
+def _evict_oldest(cache: OrderedDict[Any, Any]) -> None:
+    if len(cache) > MAX_KEPT_TOKENS:
+        cache.popitem(last=False)
 
 
-def _refused(pointer: str, detail: str, remedy: str) -> InvalidInput:
+def _refusal(pointer: str, detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem(pointer, "identity_refused", detail, remedy))

@@ -17,9 +17,9 @@ from contextos.trust.identity.development import DevelopmentToken, mint_developm
 from contextos.workspace.settings import Settings, is_postgres_url
 from contextos.workspace.settings.reading import invalid_setting
 
-_PLACES: Final = ("PGHOST", "PGSERVICE")
+_PLACE_VARIABLES: Final = ("PGHOST", "PGSERVICE")
 """Environment variables from which the driver takes the place of the database if the URL names none."""
-_NAMES_NO_PLACE: Final = frozenset(
+_OTHER_PARAMETERS: Final = frozenset(
     {"user", "password", "passfile", "port", "dbname", "database", "application_name", "connect_timeout"}
     | {"sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "sslnegotiation"}
 )
@@ -64,8 +64,8 @@ async def development_token(
     """Return a token of the development issuer for a user, an agent, or a user who delegates to an agent, and what it
     says.
 
-    Its roles are those that the directory gives to the user now. If both a user and an agent are named, `delegation` is
-    the reference of a delegation between them; None: the only one that the directory has.
+    Its roles are the roles of the user in the directory now. If both a user and an agent are named, `delegation` is the
+    reference of a delegation between them; None means the only delegation that the directory has.
 
     Raises:
         InvalidSettings: the development issuer does not count here, or the lifetime is out of bounds.
@@ -81,17 +81,17 @@ async def development_token(
         raise InvalidInput(Problem("", "usage", "nobody is named", "name a user with --user, an agent with --agent"))
     roles = await roles_of(directory, tenant_id, user) if user is not None else ()
     if user is not None and not roles:
-        raise _unknown("/user", f"the directory knows no user or approver `{user[:80]}` with a role")
-    known = await directory.agent(tenant_id, agent) if agent is not None else None
-    if agent is not None and (known is None or known.lifecycle != "active"):
-        raise _unknown("/agent", f"the directory has no active agent `{agent[:80]}`")
+        raise _no_entry("/user", f"the directory knows no user or approver `{user[:80]}` with a role")
+    directory_agent = await directory.agent(tenant_id, agent) if agent is not None else None
+    if agent is not None and (directory_agent is None or directory_agent.lifecycle != "active"):
+        raise _no_entry("/agent", f"the directory has no active agent `{agent[:80]}`")
     scopes: tuple[str, ...] = ()
     if user is not None and agent is not None:
         delegation = delegation or await _only_delegation(directory, tenant_id, user, agent)
-        found = await directory.delegation(tenant_id, delegation)
-        if found is None or (found.subject, found.agent_id) != (user, agent):
-            raise _unknown("/delegation", f"`{user[:80]}` delegates nothing to `{agent[:80]}` under this reference")
-        scopes = tuple(found.scopes)
+        entry = await directory.delegation(tenant_id, delegation)
+        if entry is None or (entry.subject, entry.agent_id) != (user, agent):
+            raise _no_entry("/delegation", f"`{user[:80]}` delegates nothing to `{agent[:80]}` under this reference")
+        scopes = tuple(entry.scopes)
     elif delegation is not None:
         detail = "a delegation is between a user and an agent"
         raise InvalidInput(Problem("/delegation", "usage", detail, "name both, or leave the delegation out"))
@@ -119,24 +119,24 @@ async def development_logins(settings: Settings, ports: Ports, *, ttl_s: int) ->
     directory = ports.directory
     if not isinstance(directory, FileDirectory):
         raise invalid_setting("/directory", "not_development", "the directory is one of the program", "use its logins")
-    found = []
+    logins = []
     for tenant_id in directory.tenants():
         for person_id in directory.people(tenant_id):
             if await roles_of(directory, tenant_id, person_id):
                 token, _ = await development_token(
                     settings, ports, tenant_id, user=person_id, agent=None, delegation=None, ttl_s=ttl_s
                 )
-                found.append((tenant_id, person_id, token))
-    return found
+                logins.append((tenant_id, person_id, token))
+    return logins
 
 
 async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, agent: str) -> str:
-    found = await directory.delegations_to(tenant_id, user, agent)
-    if len(found) != 1:
-        listed = ", ".join(f"`{one[:80]}`" for one in found[:8]) or "none"
-        detail = f"the directory has these delegations of `{user[:80]}` to `{agent[:80]}`: {listed}"
+    refs = await directory.delegations_to(tenant_id, user, agent)
+    if len(refs) != 1:
+        choices = ", ".join(f"`{ref[:80]}`" for ref in refs[:8]) or "none"
+        detail = f"the directory has these delegations of `{user[:80]}` to `{agent[:80]}`: {choices}"
         raise InvalidInput(Problem("/delegation", "delegation_required", detail, "name one with --delegation"))
-    return found[0]
+    return refs[0]
 
 
 def _is_local_store(url: str) -> bool:
@@ -148,15 +148,15 @@ def _is_local_store(url: str) -> bool:
         return False
     # A `service` names its host in a file, and the driver ends a password at another `@` than this module does. It also
     # reads a list of hosts where this module sees the first of them and a port.
-    listed = "," in parts.netloc.rpartition("@")[2]
-    if listed or parts.netloc.count("@") > 1 or not query.keys() <= _NAMES_NO_PLACE | {"host"}:
+    has_host_list = "," in parts.netloc.rpartition("@")[2]
+    if has_host_list or parts.netloc.count("@") > 1 or not query.keys() <= _OTHER_PARAMETERS | {"host"}:
         return False
     # A host in the query can be a folder of sockets, too.
-    named = query["host"].split(",") if "host" in query else []
-    if host is None and not named:
-        return not any(os.environ.get(name) for name in _PLACES)
-    return (host is None or is_loopback(host)) and all(one.startswith("/") or is_loopback(one) for one in named)
+    hosts = query["host"].split(",") if "host" in query else []
+    if host is None and not hosts:
+        return not any(os.environ.get(name) for name in _PLACE_VARIABLES)
+    return (host is None or is_loopback(host)) and all(place.startswith("/") or is_loopback(place) for place in hosts)
 
 
-def _unknown(pointer: str, detail: str) -> InvalidInput:
+def _no_entry(pointer: str, detail: str) -> InvalidInput:
     return InvalidInput(Problem(pointer, "not_in_directory", detail, "name somebody of the directory"))

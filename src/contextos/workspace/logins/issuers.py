@@ -23,11 +23,11 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
     Raises:
         InvalidSettings: the address of its keys is not a URL, or the extra `http` is not installed.
     """
-    named = settings.approval_logins
-    if named is None:
+    setting = settings.approval_logins
+    if setting is None:
         return None
-    jwks = key_set("/approval_logins", named, settings.workspace, clock, named.issuer)
-    return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s, jwks.is_silent)
+    jwks = key_set("/approval_logins", setting, settings.workspace, clock, setting.issuer)
+    return ApprovalLogins(setting.trusted(), jwks.with_key, setting.max_auth_age_s, jwks.is_silent)
 
 
 def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
@@ -38,11 +38,11 @@ def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
     """
     if settings.hops is None:
         return {}
-    found = {}
-    for at, one in enumerate(settings.hops.issuers):
-        jwks = key_set(f"/hops/issuers/{at}", one, settings.workspace, clock, one.issuer)
-        found[one.issuer] = Partner(one.trusted(settings.hops.address), one.tenants, jwks.with_key, jwks.is_silent)
-    return found
+    partners = {}
+    for number, hop in enumerate(settings.hops.issuers):
+        jwks = key_set(f"/hops/issuers/{number}", hop, settings.workspace, clock, hop.issuer)
+        partners[hop.issuer] = Partner(hop.trusted(settings.hops.address), hop.tenants, jwks.with_key, jwks.is_silent)
+    return partners
 
 
 def key_set(

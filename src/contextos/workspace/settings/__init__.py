@@ -106,7 +106,7 @@ _Store = Annotated[
 ]
 
 
-def _policy(pair: Any) -> Any:
+def _checked_policy(pair: Any) -> Any:
     fits = isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[1], str)
     if not fits or pair[0] not in LEVELS[:2]:
         raise ValueError
@@ -115,7 +115,7 @@ def _policy(pair: Any) -> Any:
 
 _Policy = Annotated[
     tuple[Level, str],
-    PlainValidator(_policy),
+    PlainValidator(_checked_policy),
     Fits("a policy is a level (`platform` or `tenant`) and a ref", 'write it like `["tenant", "POLICY_X@1.0.0"]`'),
 ]
 

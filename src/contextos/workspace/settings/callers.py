@@ -25,7 +25,7 @@ from contextos.trust.identity.oidc import TrustedIssuer
 from contextos.trust.identity.svid import SVID_ALGORITHMS, TrustDomain
 from contextos.workspace.settings.directory import ISSUER_ALGORITHMS, Algorithms, Leeway, algorithm_of
 
-_AS_IN: Final = "write it as in `spiffe://acme.example/…`"
+_NAME_REMEDY: Final = "write it as in `spiffe://acme.example/…`"
 
 
 def _is_trust_domain(name: str) -> bool:
@@ -38,7 +38,7 @@ class TrustDomainSetting(SettingTable):
 
     name: Annotated[
         String,
-        Fits("this is not a trust domain", _AS_IN, _is_trust_domain),
+        Fits("this is not a trust domain", _NAME_REMEDY, _is_trust_domain),
         means("its name, as in `spiffe://acme.example/…`"),
     ]
     tenants: Annotated[SomeOf[SomeText], means("the tenants in which its workloads can be agents")]
@@ -72,7 +72,7 @@ class WorkloadsSetting(SettingTable):
     ]
 
     def faults(self) -> Iterator[Fault]:
-        names = [one.name for one in self.trust_domains]
+        names = [domain.name for domain in self.trust_domains]
         if len(set(names)) < len(names):
             yield Fault(("trust_domains",), "a trust domain is listed twice", "list each once, with all its tenants")
 
@@ -109,7 +109,7 @@ class HopsSetting(SettingTable):
     issuers: Annotated[tuple[HopIssuerSetting, ...], tables("hops.issuers", "the partners; no other counts")] = ()
 
     def faults(self) -> Iterator[Fault]:
-        names = [one.issuer for one in self.issuers]
+        names = [partner.issuer for partner in self.issuers]
         if len(set(names)) < len(names) or self.address in names:
             detail = "a partner is listed twice, or this deployment is listed as its own"
             yield Fault(("issuers",), detail, "list each partner once; each needs an `address` of its own")

@@ -25,9 +25,9 @@ from contextos.contracts.setting_types import (
 )
 from contextos.workspace.settings.keys import MAX_PORT_TIMEOUT_S
 
-_PLACES: Final = 'write `<tenant> = ["https://files.acme.example/acme/"]`'
+_PLACES_REMEDY: Final = 'write `<tenant> = ["https://files.acme.example/acme/"]`'
 _CREDENTIALS: Final = table_by('write `acme = { CRM_TOKEN = "ACME_CRM_TOKEN" }`')
-_Own = Annotated[Mapping[TableKey, SomeText], _CREDENTIALS]
+_TenantCredentials = Annotated[Mapping[TableKey, SomeText], _CREDENTIALS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class AdapterSetting(SettingTable):
         means("of a function adapter: the helpers that it imports from the workspace, each path with its digest"),
     ] = field(default_factory=dict)
     tenants: Annotated[
-        Mapping[TableKey, _Own],
+        Mapping[TableKey, _TenantCredentials],
         _CREDENTIALS,
         means("of an adapter file, by tenant: the variables and files in place of those that the file names"),
     ] = field(default_factory=dict)
@@ -94,15 +94,15 @@ class AttachmentsSetting(SettingTable):
     """Where the files are that requests can name."""
 
     places: Annotated[
-        Mapping[TableKey, Annotated[SomeOf[ServiceUrl], Fits("this is not a list of places", _PLACES)]],
-        Fits("this is not a table, or no tenant is listed", _PLACES, lambda places: places),
+        Mapping[TableKey, Annotated[SomeOf[ServiceUrl], Fits("this is not a list of places", _PLACES_REMEDY)]],
+        Fits("this is not a table, or no tenant is listed", _PLACES_REMEDY, lambda places: places),
         means("by tenant, the beginnings of the URLs of its files, each with `/` at its end"),
     ]
     internal: Annotated[Flag, means("true: their hosts are at loopback or private addresses")] = False
 
     def faults(self) -> Iterator[Fault]:
-        for tenant, places in self.places.items():
+        for tenant_id, places in self.places.items():
             for number, place in enumerate(places):
                 if not place.endswith("/") or (place.startswith("http://") and not self.internal):
                     detail = "a place ends with `/`, and only `internal` ones are without encryption"
-                    yield Fault(("places", tenant, number), detail, _PLACES)
+                    yield Fault(("places", tenant_id, number), detail, _PLACES_REMEDY)

@@ -35,7 +35,7 @@ def _is_origin(url: str) -> bool:
 
 
 def _has_openid(scopes: tuple[str, ...]) -> bool:
-    return "openid" in scopes and not any(" " in one for one in scopes)
+    return "openid" in scopes and not any(" " in scope for scope in scopes)
 
 
 @dataclass(frozen=True, slots=True)

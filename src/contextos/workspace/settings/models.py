@@ -52,7 +52,7 @@ class ModelsSetting(SettingTable):
     ] = ""
 
     def faults(self) -> Iterator[Fault]:
-        names = [one.name for one in self.keys]
+        names = [key.name for key in self.keys]
         for number, name in enumerate(names):
             if name in names[:number]:
                 yield Fault(("keys", number, "name"), "another key has this name", "give each its own")

@@ -148,11 +148,11 @@ class OutboxSetting(SettingTable):
     def faults(self) -> Iterator[Fault]:
         names = set[tuple[str, str]]()
         destinations: dict[str, tuple[NoticeDestination, ...]] = {"webhooks": self.webhooks, "mails": self.mails}
-        for kind, listed in destinations.items():
-            for number, one in enumerate(listed):
-                if (one.tenant, one.name) in names:
+        for kind, group in destinations.items():
+            for number, destination in enumerate(group):
+                if (destination.tenant, destination.name) in names:
                     yield Fault((kind, number, "name"), "another destination has this name", "use another one")
-                names.add((one.tenant, one.name))
+                names.add((destination.tenant, destination.name))
 
 
 def _reminder_faults(table: NoticeDestination) -> Iterator[Fault]:

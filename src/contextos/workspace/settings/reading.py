@@ -40,10 +40,10 @@ def check_value(kind: Any, value: Any, at: str = "") -> Any:
     """
     try:
         return validator_of(kind).validate_python(value)
-    except ValidationError as refused:
-        faults = _faults(refused)[:MAX_SETTING_FAULTS]
+    except ValidationError as error:
+        faults = _faults(error)[:MAX_SETTING_FAULTS]
     # Raised outside the handler of pydantic's error, which holds the values and would become the context of this one.
-    raise InvalidSettings(*(_problem(one, one.path, at) for one in faults))
+    raise InvalidSettings(*(_problem(fault, fault.path, at) for fault in faults))
 
 
 def read_table(kind: Any, text: str, table: dict[str, Any], given: Mapping[str, Any]) -> Any:
@@ -56,75 +56,75 @@ def read_table(kind: Any, text: str, table: dict[str, Any], given: Mapping[str, 
     validate = partial(validator_of(kind).validate_python, table, context=given)
     try:
         return validate()
-    except ValidationError as refused:
-        faults = _faults(refused)
-    left = _Left(table, setting_lines(text))
-    found: dict[SettingPath, tuple[float, Fault]] = {}
+    except ValidationError as error:
+        faults = _faults(error)
+    remaining = _RemainingTable(table, setting_lines(text))
+    faults_by_path: dict[SettingPath, tuple[float, Fault]] = {}
     while faults:
-        for one in faults:
-            path = left.as_written(one.path)
-            if not left.follows(path):
-                found.setdefault(path, (left.line(one.path), one))
-        if len(found) >= MAX_SETTING_FAULTS or not left.take_out(faults):
+        for fault in faults:
+            path = remaining.as_written(fault.path)
+            if not remaining.follows(path):
+                faults_by_path.setdefault(path, (remaining.line(fault.path), fault))
+        if len(faults_by_path) >= MAX_SETTING_FAULTS or not remaining.take_out(faults):
             break
         try:
             validate()
             break
-        except ValidationError as refused:
-            faults = _faults(refused)
-    ordered = sorted(found.items(), key=lambda item: item[1][0])[:MAX_SETTING_FAULTS]
-    raise InvalidSettings(*(with_line(_problem(one, path), line) for path, (line, one) in ordered))
+        except ValidationError as error:
+            faults = _faults(error)
+    ordered = sorted(faults_by_path.items(), key=lambda item: item[1][0])[:MAX_SETTING_FAULTS]
+    raise InvalidSettings(*(with_line(_problem(fault, path), line) for path, (line, fault) in ordered))
 
 
-class _Left:
-    """A table from which wrong settings are taken out. It knows the place in the file of each setting that is left."""
+class _RemainingTable:
+    """A table from which wrong settings are taken out. Knows the place in the file of each remaining setting."""
 
     def __init__(self, table: dict[str, Any], lines: dict[LinePath, int]) -> None:
         self._table, self._lines = table, lines
         self._removed: set[SettingPath] = set()
-        self._kept: dict[SettingPath, list[int]] = {}
+        self._indexes: dict[SettingPath, list[int]] = {}
 
     def take_out(self, faults: Sequence[Fault]) -> bool:
         """Take out each wrong setting, or give it the name that was meant. Return whether any of them was there."""
         # The last elements of a list go first, so that the others stay where they are until it is their turn.
-        wrong = sorted({self.there(one.path): one for one in faults}.items(), key=itemgetter(0), reverse=True)
-        for there, one in wrong:
-            if not there or self.there(there) != there:
+        by_place = sorted({self.there(fault.path): fault for fault in faults}.items(), key=itemgetter(0), reverse=True)
+        for place, fault in by_place:
+            if not place or self.there(place) != place:
                 continue
-            *above, name = self.as_written(there)
-            parent: Any = reduce(getitem, there[:-1], self._table)  # type: ignore[arg-type]
+            *above, name = self.as_written(place)
+            parent: Any = reduce(getitem, place[:-1], self._table)  # type: ignore[arg-type]
             if isinstance(parent, list):
-                kept = self._kept.setdefault(tuple(above), list(range(len(parent))))
-                del kept[there[-1]]  # type: ignore[arg-type]  # of a list it is the index
-            value = parent.pop(there[-1])
+                indexes = self._indexes.setdefault(tuple(above), list(range(len(parent))))
+                del indexes[place[-1]]  # type: ignore[arg-type]  # of a list it is the index
+            value = parent.pop(place[-1])
             self._removed.add((*above, name))
-            is_unknown = one.code == "unknown_setting" and isinstance(one.remedy, Nearest)
-            meant = nearest_name(*one.remedy) if is_unknown else None
-            if meant and meant not in parent:
-                parent[meant] = value
-                stated = tuple(map(str, (*above, name)))
-                for place in [each for each in self._lines if each[: len(stated)] == stated]:
-                    self._lines[(*stated[:-1], meant, *place[len(stated) :])] = self._lines[place]
-        return any(there for there, _ in wrong)
+            is_unknown = fault.code == "unknown_setting" and isinstance(fault.remedy, Nearest)
+            nearest = nearest_name(*fault.remedy) if is_unknown else None
+            if nearest and nearest not in parent:
+                parent[nearest] = value
+                old_path = tuple(map(str, (*above, name)))
+                for line_path in [path for path in self._lines if path[: len(old_path)] == old_path]:
+                    self._lines[(*old_path[:-1], nearest, *line_path[len(old_path) :])] = self._lines[line_path]
+        return any(place for place, _ in by_place)
 
     def as_written(self, path: SettingPath) -> SettingPath:
         """Return the place in the file of the setting that is at `path` now."""
-        written: SettingPath = ()
+        file_path: SettingPath = ()
         for part in path:
-            written = (*written, self._kept[written][part] if written in self._kept else part)  # type: ignore[index]
-        return written
+            file_path = (*file_path, self._indexes[file_path][part] if file_path in self._indexes else part)  # type: ignore[index]
+        return file_path
 
     def line(self, path: SettingPath) -> float:
         """Return the line of the setting at `path` now, or of the table in which it is missing: 0 if the whole file
         lacks it, infinity if the line is not known.
         """
-        there = self.there(path)
-        return self._lines.get(tuple(map(str, self.as_written(there))), inf) if there else 0
+        place = self.there(path)
+        return self._lines.get(tuple(map(str, self.as_written(place))), inf) if place else 0
 
     def follows(self, path: SettingPath) -> bool:
         """Return whether the fault at `path`, as written, can be due only to settings that were taken out."""
-        other = FOLLOWS.get(str(path[0])) if path else None
-        return (other,) in self._removed or any(one[: len(path)] == path for one in self._removed)
+        dependency = FOLLOWS.get(str(path[0])) if path else None
+        return (dependency,) in self._removed or any(removed[: len(path)] == path for removed in self._removed)
 
     def there(self, path: SettingPath) -> SettingPath:
         """Return the longest part of `path` that is in the table."""
@@ -137,9 +137,9 @@ class _Left:
         return path
 
 
-def _faults(refused: ValidationError) -> list[Fault]:
+def _faults(error: ValidationError) -> list[Fault]:
     """Return the faults of an error of pydantic, each with the path in what was validated."""
-    return [_fault(one["type"], one["loc"], one.get("ctx", {}), one["msg"]) for one in refused.errors(**QUIET)]
+    return [_fault(item["type"], item["loc"], item.get("ctx", {}), item["msg"]) for item in error.errors(**QUIET)]
 
 
 def _fault(code: str, path: SettingPath, context: Mapping[str, Any], message: str) -> Fault:
@@ -150,9 +150,9 @@ def _fault(code: str, path: SettingPath, context: Mapping[str, Any], message: st
     return Fault(path, context.get("detail", message), context.get("remedy", "correct it"), code)
 
 
-def _problem(fault: Fault, path: SettingPath, at: str = "") -> Problem:
-    where = at + "".join(f"/{str(part)[:80]}" for part in path)
-    return Problem(where, fault.code, fault.detail, str(fault.remedy))
+def _problem(fault: Fault, path: SettingPath, prefix: str = "") -> Problem:
+    pointer = prefix + "".join(f"/{str(part)[:80]}" for part in path)
+    return Problem(pointer, fault.code, fault.detail, str(fault.remedy))
 
 
 def with_line(problem: Problem, line: float) -> Problem:
@@ -171,62 +171,62 @@ def within(at: str, name: str = "") -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        first = error.problems[0]
-        pointer = f"{at}/{name or first.pointer.rpartition('/')[2]}"
-        raise invalid_setting(pointer, "bad_setting", first.detail, first.remedy) from None
+        problem = error.problems[0]
+        pointer = f"{at}/{name or problem.pointer.rpartition('/')[2]}"
+        raise invalid_setting(pointer, "bad_setting", problem.detail, problem.remedy) from None
 
 
 def setting_lines(text: str) -> dict[LinePath, int]:
-    """Return, by path, the line on which each table, setting and list element of a settings file begins."""
-    found: dict[LinePath, int] = {}
-    last: dict[LinePath, int] = {}
+    """Return, by path, the line on which each table, setting and list element of a settings file starts."""
+    lines: dict[LinePath, int] = {}
+    last_indexes: dict[LinePath, int] = {}
     table: LinePath = ()
-    statement, ended, read = "", 0, 0
+    statement, previous_end, parsed_chars = "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
         statement += f"{line}\n"
-        read += len(statement)
-        if read > MAX_READ_CHARS:
+        parsed_chars += len(statement)
+        if parsed_chars > MAX_READ_CHARS:
             break
-        whole = _parsed(statement)
-        begun = _parsed(f"{statement}]") if whole is None else whole  # within a list of several lines
-        if begun is None:
+        complete = _parse_statement(statement)
+        content = _parse_statement(f"{statement}]") if complete is None else complete  # within a list of several lines
+        if content is None:
             continue
         if statement.lstrip().startswith("["):
-            table = _opened(begun, last, new=statement.lstrip().startswith("[["))
+            table = _table_path(content, last_indexes, appends=statement.lstrip().startswith("[["))
             for length in range(1, len(table) + 1):
-                found.setdefault(table[:length], number)
+                lines.setdefault(table[:length], number)
         else:
-            for path in _paths(begun):
-                found.setdefault((*table, *path), ended + 1)
-        ended, statement = number, statement if whole is None else ""
-    return found
+            for path in _setting_paths(content):
+                lines.setdefault((*table, *path), previous_end + 1)
+        previous_end, statement = number, statement if complete is None else ""
+    return lines
 
 
-def _parsed(statement: str) -> dict[str, Any] | None:
+def _parse_statement(statement: str) -> dict[str, Any] | None:
     try:
         return tomllib.loads(statement)
     except (tomllib.TOMLDecodeError, RecursionError):
         return None
 
 
-def _opened(header: Any, last: dict[LinePath, int], *, new: bool) -> LinePath:
-    """Return the path of the table that a header opens. `last` has the last index of each list of tables; with `new`,
-    another table is added to its list.
+def _table_path(header: Any, last_indexes: dict[LinePath, int], *, appends: bool) -> LinePath:
+    """Return the path of the table that a header opens. `last_indexes` has the last index of each list of tables; with
+    `appends`, another table is added to its list.
     """
     path: LinePath = ()
     while header:
         name = next(iter(header))
         header = header[name][0] if isinstance(header[name], list) else header[name]
         path = (*path, name)
-        if new and not header:
-            last[path] = last.get(path, -1) + 1
-        if path in last:
-            path = (*path, str(last[path]))
+        if appends and not header:
+            last_indexes[path] = last_indexes.get(path, -1) + 1
+        if path in last_indexes:
+            path = (*path, str(last_indexes[path]))
     return path
 
 
-def _paths(value: Any, at: LinePath = ()) -> Iterator[LinePath]:
+def _setting_paths(value: Any, prefix: LinePath = ()) -> Iterator[LinePath]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, below in items:
-        yield (*at, str(key))
-        yield from _paths(below, (*at, str(key)))
+    for key, child in items:
+        yield (*prefix, str(key))
+        yield from _setting_paths(child, (*prefix, str(key)))

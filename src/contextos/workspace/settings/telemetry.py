@@ -36,7 +36,7 @@ _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_.:/@#+-]{1,128}")
 _URL: Final = re.compile(r"(?:https?://[a-z0-9][a-z0-9.:-]*(?:/[!-\"$->@-~]*)?)?")
 _HEADER: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,4094}[!-~])?")
-_OF_THE_MESSAGE: Final = re.compile(
+_MESSAGE_HEADERS: Final = re.compile(
     r"host|connection|keep-alive|te|trailer|upgrade|expect|content-.*|.*-encoding|proxy-.*"
 )
 """Headers about the transport and the content of a message. The exporter writes them, so settings cannot."""
@@ -64,7 +64,7 @@ class CollectorSetting(SettingTable):
     def faults(self) -> Iterator[Fault]:
         if self.exporter == "none":
             detail, remedy = "the exporter `none` sends nothing", "leave it out, or use `otlp`"
-            yield from _unused(self, ("exporter",), detail, remedy)
+            yield from _unused_faults(self, ("exporter",), detail, remedy)
         elif not self.otlp_url:
             yield Fault(("otlp_url",), _COLLECTOR.detail, "write `https://host/path` in ASCII")
         elif self.otlp_url.startswith("http://") and not self.internal:
@@ -115,32 +115,32 @@ class TelemetrySetting(SettingTable):
     @property
     def sends(self) -> bool:
         """Whether anything is sent to a collector."""
-        return bool(self.otlp_url) or any(one.exporter != "none" for one in self.tenants.values())
+        return bool(self.otlp_url) or any(collector.exporter != "none" for collector in self.tenants.values())
 
     def faults(self) -> Iterator[Fault]:
         if not self.otlp_url:
-            used = ("sample_share", "metrics_interval_s", "timeout_s") if self.sends else ()
+            fields = ("sample_share", "metrics_interval_s", "timeout_s") if self.sends else ()
             detail, remedy = "nothing is sent without `otlp_url`", "name the collector, or leave it out"
-            yield from _unused(self, ("service_name", "tenants", *used), detail, remedy)
+            yield from _unused_faults(self, ("service_name", "tenants", *fields), detail, remedy)
         yield from secret_faults(self, "token", required=False)
         yield from secret_faults(self, "headers", required=False)
 
 
-def _unused(table: SettingTable, used: tuple[str, ...], detail: str, remedy: str) -> Iterator[Fault]:
+def _unused_faults(table: SettingTable, used_names: tuple[str, ...], detail: str, remedy: str) -> Iterator[Fault]:
     """Yield a fault for every value that nothing would use."""
     kind: Any = type(table)
-    for one, _ in settings_of(kind):
-        if one.name not in used and getattr(table, one.name) != one.default:
-            yield Fault((one.name,), detail, remedy)
+    for setting, _ in settings_of(kind):
+        if setting.name not in used_names and getattr(table, setting.name) != setting.default:
+            yield Fault((setting.name,), detail, remedy)
 
 
 def parsed_headers(text: str, at: str) -> dict[str, str]:
     """Return the headers of a text like `x-api-key=secret,x-scope=acme`, the form of `OTEL_EXPORTER_OTLP_HEADERS`:
     values are percent-encoded. Raises `InvalidSettings`, which shows no value.
     """
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for number, part in enumerate(text.strip().split(","), 1):
-        name, equals, value = (one.strip() for one in part.partition("="))
+        name, equals, value = (piece.strip() for piece in part.partition("="))
         value = unquote(value) if value.isascii() else ""
         if not equals or not _HEADER.fullmatch(name.lower()) or not _HEADER_VALUE.fullmatch(value):
             raise invalid_setting(
@@ -149,10 +149,10 @@ def parsed_headers(text: str, at: str) -> dict[str, str]:
                 f"header {number} is not `name=value`",
                 "write it like `x-api-key=secret`, apart by commas",
             )
-        if _OF_THE_MESSAGE.fullmatch(name.lower()) or name.lower() in found or number > MAX_HEADERS:
+        if _MESSAGE_HEADERS.fullmatch(name.lower()) or name.lower() in headers or number > MAX_HEADERS:
             detail = f"header {number} is there already, is one that the exporter writes, or one of too many"
             raise invalid_setting(
                 at, "bad_setting", detail, f"send at most {MAX_HEADERS} headers of your own, each once"
             )
-        found[name.lower()] = value
-    return found
+        headers[name.lower()] = value
+    return headers

@@ -310,7 +310,7 @@ def erase_all(path: Path, run_id: str) -> None:
 def test_a_run_of_another_dictionary_is_unreadable_and_not_erased(shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that an earlier commit wrote: its rows name a dictionary that this code does not have."""
     monkeypatch.setattr(segments, "dictionary_id", lambda: bytes(8))
-    monkeypatch.setattr(segments, "_READ", RecentlyUsed(KEPT_BYTES))
+    monkeypatch.setattr(segments, "_ENTRY_CACHE", RecentlyUsed(KEPT_BYTES))
     listed = shop.say("runs", "list", "--json").json["runs"][0]
     assert (listed["request_id"], listed["intent"], listed["state"]) == ("(unreadable)", "(unreadable)", "unreadable")
     assert "begin with a new store, or run the contextos that wrote this one" in listed["fault"]

@@ -542,7 +542,7 @@ def test_letting_go_while_the_writer_connects_commits_nothing_and_leaves_no_conn
             writer._connection = Counting(
                 await connect_postgres(database.app), 1, asyncpg.LockNotAvailableError("locked")
             )
-            writer._drop = lambda: None
+            writer._drop_connection = lambda: None
         waits = asyncio.ensure_future(writer.commit("acme", batch("run_a")))
         await door.knocked.wait()
         stores.close()

@@ -253,8 +253,8 @@ def test_a_row_that_was_verified_before_is_judged_as_one_that_was_not(
     known = [judged(one) for one in altered for _ in range(2)]
     assert known[0] == known[1] == entries
     assert all(isinstance(one, str) or one == entries for one in known)
-    monkeypatch.setattr(module, "_READ", RecentlyUsed(0))
-    monkeypatch.setattr(module, "_keep", lambda *_: None)
+    monkeypatch.setattr(module, "_ENTRY_CACHE", RecentlyUsed(0))
+    monkeypatch.setattr(module, "_cache_entries", lambda *_: None)
     assert known == [judged(one) for one in altered for _ in range(2)]
 
 
@@ -263,7 +263,7 @@ def test_what_this_process_linked_is_not_unpacked_to_be_read(monkeypatch: pytest
     know("acme", "run_linked", entries)
     rows = [*segments(entries[:2]), *segments(entries[2:])]
     unknown = segments([entries[0]._replace(by="mallory"), entries[1]])
-    monkeypatch.setattr(module, "_unpacked", lambda _row: b"")
+    monkeypatch.setattr(module, "_unpack", lambda _row: b"")
     assert read(rows, run="run_linked") == entries
     left = without("acme", "run_linked", None, rows[0], 1)
     assert left is not None

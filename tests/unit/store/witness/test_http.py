@@ -59,7 +59,7 @@ def test_heads_of_many_tenants_take_no_memory_and_evicted_ones_are_found_again(
         witness = HttpWitness(served.url)
         for number in range(9):
             await witness.put([head(seq, tenant=f"t{number}") for seq in (1, 2, 3)])
-        assert len(witness._ends) <= 4
+        assert len(witness._last_numbers) <= 4
         assert [list(await witness.heads(f"t{number}"))[-1].seq for number in range(9)] == [3] * 9
         await witness.put([head(4, tenant="t0")])
         assert list(await witness.heads("t0"))[-1].seq == 4

@@ -54,8 +54,8 @@ class Two:
         await self.quiet.aclose()
         await self.noisy.aclose()
         await asyncio.gather(*self._queued)
-        assert (self.gate.driving, len(self.gate._queue), self.gate._waiters, self.gate._yielding) == (0, 0, {}, [])
-        assert self.gate._first_until_s == {}
+        assert (self.gate.driving, len(self.gate._queue), self.gate._waiters, self.gate._yielders) == (0, 0, {}, [])
+        assert self.gate._priority_until_s == {}
 
     async def _wait(self, name: str) -> None:
         async with self.gate.turn("noisy", name):
@@ -224,8 +224,8 @@ def test_priority_depends_on_the_age_of_the_step_and_not_of_the_turn_or_of_anoth
         async with Two() as two, AsyncExitStack() as stack:
             if other_hangs:
                 await stack.enter_async_context(two.gate.turn("other", "run_other"))
-            for run_key in two.gate._first_until_s:
-                two.gate._first_until_s[run_key] -= 3600 if run_key[0] != "noisy" else 0
+            for run_key in two.gate._priority_until_s:
+                two.gate._priority_until_s[run_key] -= 3600 if run_key[0] != "noisy" else 0
             await two.gate.yield_to_others("quiet", "run_quiet")
             noisy = two.steps("noisy")
             await a_moment()
@@ -258,11 +258,11 @@ def test_a_cancelled_yield_leaves_nothing_behind() -> None:
         async with Two() as two:
             noisy = two.steps("noisy")
             await a_moment()
-            assert len(two.gate._yielding) == 1
+            assert len(two.gate._yielders) == 1
             noisy.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await noisy
-            assert two.gate._yielding == []
+            assert two.gate._yielders == []
 
     run(act())
 

@@ -386,7 +386,7 @@ def test_conflicts_without_end_are_reported_and_left_to_the_sweep() -> None:
         assert len(world.drives) == 3
         assert isinstance(engine.failures["acme", "run_a"], Conflict)
         assert [fault[:2] for fault in world.reported] == [("acme", "run_a")]
-        engine._sweep()
+        engine._start_sweep()
         await engine.idle()
         assert len(world.drives) == 5
         assert not engine.failures
@@ -577,7 +577,7 @@ def test_a_drive_that_somebody_cancels_is_a_failure_and_not_forgotten() -> None:
         await engine.start()
         engine.submit("acme", "run_a")
         await asyncio.sleep(0.001)
-        engine._driving["acme", "run_a"].cancel()
+        engine._drives["acme", "run_a"].cancel()
         await engine.idle()
         assert isinstance(engine.failures["acme", "run_a"], asyncio.CancelledError)
         await engine.stop()

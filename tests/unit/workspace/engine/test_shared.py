@@ -130,8 +130,8 @@ async def a_while() -> None:
 
 def freeze(engine: SharedEngine) -> None:
     """Let a worker fall silent, as a killed or stopped one does: it neither exchanges claims nor says goodbye."""
-    assert engine._exchanging is not None
-    engine._exchanging.cancel()
+    assert engine._exchange_task is not None
+    engine._exchange_task.cancel()
     engine._running = False
     claims: Any = engine._claims
     claims._connection.terminate()

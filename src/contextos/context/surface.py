@@ -84,5 +84,5 @@ def united_constraints(capability: SurfaceCapability, decision: PolicyDecision) 
 def _unique(constraints: tuple[ArgConstraint, ...]) -> list[Any]:
     if len(constraints) == 1:
         return [constraints[0].to_json()]
-    by_text = {canonical(wire): wire for wire in (constraint.to_json() for constraint in constraints)}
+    by_text = {canonical(value): value for value in (constraint.to_json() for constraint in constraints)}
     return [by_text[text] for text in sorted(by_text)]

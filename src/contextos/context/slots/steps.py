@@ -93,8 +93,8 @@ class ArtifactSlots:
             InvalidInput: the journal of the run does not hold the selection.
             RepeatedAct: the audit has a different selection under the same act key.
         """
-        refused = await record_selection(selection, artifacts=self.artifacts)
-        return refused if isinstance(refused, PickRefused) else None
+        result = await record_selection(selection, artifacts=self.artifacts)
+        return result if isinstance(result, PickRefused) else None
 
     async def take(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
@@ -106,8 +106,8 @@ class ArtifactSlots:
             RepeatedAct: the act key belongs to a different selection.
         """
         assert slot.selection_mode == "autonomous", "a person selects for an interactive slot"
-        if (before := await self._recorded_before(slot, actor, project_id, origin)) is not None:
-            return before
+        if (recorded := await self._recorded_before(slot, actor, project_id, origin)) is not None:
+            return recorded
         resolution = await self.offer(slot, actor, project_id)
         try:
             return await select_autonomously(
@@ -115,9 +115,9 @@ class ArtifactSlots:
             )
         except RepeatedAct:
             # Another process recorded this selection after it was looked up.
-            if (winner := await self._recorded_before(slot, actor, project_id, origin)) is None:
+            if (recorded_since := await self._recorded_before(slot, actor, project_id, origin)) is None:
                 raise
-            return winner
+            return recorded_since
 
     async def answer(
         self,
@@ -136,10 +136,10 @@ class ArtifactSlots:
         parsed = read_answer(slot, response)
         if isinstance(parsed, PickRefused):
             return parsed
-        if (before := await self._recorded_before(slot, actor, project_id, origin)) is not None:
-            if not picks_same(parsed, before.act):
-                raise _repeated(before.act)
-            return before
+        if (recorded := await self._recorded_before(slot, actor, project_id, origin)) is not None:
+            if not picks_same(parsed, recorded.act):
+                raise _repeated_act(recorded.act)
+            return recorded
         resolution = await self.offer(slot, actor, project_id)
         return await select_interactively(
             slot, resolution, response, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
@@ -161,10 +161,10 @@ class ArtifactSlots:
         A newer revision does not count. An artifact beyond the size limit of a resolution counts as withdrawn.
         """
         # Resolve without `override`, so that a narrower scope that appeared since hides nothing.
-        every = slot.model_copy(update={"selection_mode": "interactive", "resolution_mode": "accumulate"})
+        unrestricted = slot.model_copy(update={"selection_mode": "interactive", "resolution_mode": "accumulate"})
         available: set[str] = set()
         if selection.refs:
-            available = {ref.artifact_id for ref in (await self.offer(every, actor, project_id)).refs}
+            available = {ref.artifact_id for ref in (await self.offer(unrestricted, actor, project_id)).refs}
         return [ref.artifact_id for ref in selection.refs if ref.artifact_id not in available]
 
     async def _recorded_before(
@@ -177,12 +177,12 @@ class ArtifactSlots:
         if is_foreign(actor, project_id):
             return None
         selections = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
-        found = {one.selection_id: one for one in selections}.get(selection_id(slot.slot_id, origin))
-        if found is None:
+        recorded = {act.selection_id: act for act in selections}.get(selection_id(slot.slot_id, origin))
+        if recorded is None:
             return None
-        if not selection_fits(found, slot, origin):
-            raise _repeated(found)
-        return Selected(act=found, manifest=manifest_of(await self.contents(found)), wrote=False)
+        if not selection_fits(recorded, slot, origin):
+            raise _repeated_act(recorded)
+        return Selected(act=recorded, manifest=manifest_of(await self.contents(recorded)), wrote=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +207,6 @@ class _UnrecordedArtifacts:
         return await self.stored.pinned(org_id, refs)
 
 
-def _repeated(selection: SelectionAct) -> RepeatedAct:
+def _repeated_act(selection: SelectionAct) -> RepeatedAct:
     detail = f"`{selection.selection_id}` is already recorded with a different pick; nothing was written"
     return RepeatedAct(Problem("/origin/act_key", "repeated_act", detail, "use a new act key for every selection"))

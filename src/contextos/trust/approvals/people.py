@@ -38,7 +38,7 @@ ReadLines = Callable[..., Awaitable[Sequence[Entry]]]
 """Reads as `Store.lines`."""
 
 
-class _Stated(NamedTuple):
+class _UnsealedLine(NamedTuple):
     """A line of `control` to be written, without its seal."""
 
     kind: str
@@ -90,9 +90,9 @@ async def unstated_person(
 ) -> tuple[Draft, ...]:
     """Return the line of `control` that states how the directory lists `person`; empty if its last line says so."""
     lines = await (looked or ports.stores.tenant(tenant_id).lines)(CONTROL, person_id)
-    if _newest(lines, ports.keys) == person:
+    if _newest_person(lines, ports.keys) == person:
         return ()
-    return await _sealed(ports, tenant_id, [_listing(person_id, person)])
+    return await _seal_lines(ports, tenant_id, [_listing(person_id, person)])
 
 
 async def state_directory(
@@ -113,23 +113,23 @@ async def state_directory(
         for line in page:
             if line.kind == PERSON_LISTED:
                 people.setdefault(line.key, []).append(line)
-    in_force = {name: _newest(lines, ports.keys) for name, lines in people.items()}
+    in_force = {name: _newest_person(lines, ports.keys) for name, lines in people.items()}
     changed = [
-        _listing(name, approvers.get(name)) for name, was in in_force.items() if was not in (None, approvers.get(name))
+        _listing(name, approvers.get(name)) for name, old in in_force.items() if old not in (None, approvers.get(name))
     ]
-    used = _Stated(DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
-    await _commit(ports, tenant_id, await _sealed(ports, tenant_id, [*changed, used]))
+    used = _UnsealedLine(DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
+    await _commit(ports, tenant_id, await _seal_lines(ports, tenant_id, [*changed, used]))
     return _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
 
 
-def _listing(person_id: str, person: Approver | None) -> _Stated:
-    return _Stated(PERSON_LISTED, person_id, {"person": person.to_json() if person else None})
+def _listing(person_id: str, person: Approver | None) -> _UnsealedLine:
+    return _UnsealedLine(PERSON_LISTED, person_id, {"person": person.to_json() if person else None})
 
 
-async def _sealed(ports: SealingPorts, tenant_id: str, stated: Iterable[_Stated]) -> tuple[Draft, ...]:
+async def _seal_lines(ports: SealingPorts, tenant_id: str, lines: Iterable[_UnsealedLine]) -> tuple[Draft, ...]:
     at_us = await recorded_now_us(ports, tenant_id)
     drafts = []
-    for kind, key, body in stated:
+    for kind, key, body in lines:
         draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
         drafts.append(sealed_act(tenant_id, draft, body, ports.keys))
     return tuple(drafts)
@@ -141,7 +141,7 @@ async def _commit(ports: SealingPorts, tenant_id: str, drafts: Sequence[Draft]) 
         await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=shared))
 
 
-def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
+def _newest_person(lines: Sequence[Entry], keys: Keys) -> Approver | None:
     """Return the person as the newest sealed line states them; None also if there is no such line."""
     for line in reversed(lines):
         if line.kind == PERSON_LISTED:
@@ -155,7 +155,7 @@ def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
 
 def _newest_directory(lines: Sequence[Entry], keys: Keys) -> tuple[int, str]:
     # The highest sealed version counts, and the first of two lines about it: mostly one signature is verified.
-    for line in sorted(lines, key=lambda one: (-_stated_version(one), one.seq)):
+    for line in sorted(lines, key=lambda row: (-_stated_version(row), row.seq)):
         with suppress(ChainBroken):
             used = _read_directory(line, keys)
             return used.version, used.digest
@@ -215,20 +215,20 @@ class ListedPeople:
 
     def in_force(self, person_id: str, since_us: int, until_us: int) -> list[Approver]:
         """Return how the person was listed between two times (Unix microseconds), newest first; empty for nobody."""
-        listed = _between(self._lines.get(person_id, ()), since_us, until_us)
+        listed = _in_force_between(self._lines.get(person_id, ()), since_us, until_us)
         return [person for person in listed if person is not None]
 
     def versions(self, since_us: int, until_us: int) -> list[int]:
         """Return the versions of the directory that were used between two times (Unix microseconds), newest first."""
-        return list(_between(self._versions, since_us, until_us))
+        return list(_in_force_between(self._versions, since_us, until_us))
 
 
-def _between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
+def _in_force_between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
     """Yield the statements in force between two times, newest first. Each statement ends the one before it."""
     end_us = inf
-    for at_us, stated in reversed(lines):
+    for at_us, statement in reversed(lines):
         if counts_between(at_us, end_us, since_us, until_us):
-            yield stated
+            yield statement
         end_us = at_us
 
 

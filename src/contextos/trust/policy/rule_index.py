@@ -64,8 +64,8 @@ class RuleScope(NamedTuple):
             return self.late <= {"capability"}
         if point == "plan":
             args = facts.get("args")
-            literal = isinstance(args, dict) and self.args <= args.keys()
-            return self.late <= {"args", "capability"} and (literal or "args" not in self.late)
+            is_literal = isinstance(args, dict) and self.args <= args.keys()
+            return self.late <= {"args", "capability"} and (is_literal or "args" not in self.late)
         return self.late <= facts.keys()
 
 
@@ -115,16 +115,16 @@ class RuleIndex:
         return self._selections.get(key) or kept(self._selections, key, self._select(wanted, point, facts))
 
     def _select(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
-        rules, could = list[CompiledRule](), Indeterminates()
+        rules, undecidable = list[CompiledRule](), Indeterminates()
         for rule, scope in self._rules:
-            differs = [at for at, stated in enumerate(scope.selector) if stated not in (None, wanted[at])]
-            if all(at in _SELECTOR_FACTS and wanted[at] is None for at in differs) and scope.applies(point, facts):
-                if differs:
-                    could.append((rule, tuple(_SELECTOR_FACTS[at] for at in differs)))
+            differing = [at for at, value in enumerate(scope.selector) if value not in (None, wanted[at])]
+            if all(at in _SELECTOR_FACTS and wanted[at] is None for at in differing) and scope.applies(point, facts):
+                if differing:
+                    undecidable.append((rule, tuple(_SELECTOR_FACTS[at] for at in differing)))
                 else:
                     rules.append(rule)
         ids = tuple(rule.rule_id for rule in rules)
-        return self._groups.get(ids) or kept(self._groups, ids, RuleGroup(rules)), could
+        return self._groups.get(ids) or kept(self._groups, ids, RuleGroup(rules)), undecidable
 
 
 def kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:

@@ -122,29 +122,29 @@ def joined(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
         ChainBroken: two of them are about different indexes.
     """
     ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.first)
-    whole = ordered[0] if ordered else None
+    union = ordered[0] if ordered else None
     for other in ordered[1:]:
-        assert whole is not None
-        if other.first != whole.last + 1:
-            detail = f"one checkpoint ends at line {whole.last} of the index, and the next begins at line {other.first}"
+        assert union is not None
+        if other.first != union.last + 1:
+            detail = f"one checkpoint ends at line {union.last} of the index, and the next begins at line {other.first}"
             raise _refusal("not_adjacent", detail, "name checkpoints of adjacent ranges")
-        if other.before != whole.head:
-            raise ChainBroken(INDEX, whole.last, "is not the same in two checkpoints: the index was rewritten between")
-        earlier = min(whole, other, key=lambda candidate: candidate.control)
-        whole = other.model_copy(
+        if other.before != union.head:
+            raise ChainBroken(INDEX, union.last, "is not the same in two checkpoints: the index was rewritten between")
+        earlier = min(union, other, key=lambda candidate: candidate.control)
+        union = other.model_copy(
             update={
-                "begun_at_us": min(whole.begun_at_us, other.begun_at_us),
-                "at_us": max(whole.at_us, other.at_us),
-                "first": whole.first,
-                "before": whole.before,
+                "begun_at_us": min(union.begun_at_us, other.begun_at_us),
+                "at_us": max(union.at_us, other.at_us),
+                "first": union.first,
+                "before": union.before,
                 "control": earlier.control,
                 "control_head": earlier.control_head,
-                "compared": whole.compared or other.compared,
-                "runs": whole.runs + other.runs,
-                "open": whole.open + other.open,
+                "compared": union.compared or other.compared,
+                "runs": union.runs + other.runs,
+                "open": union.open + other.open,
             }
         )
-    return whole
+    return union
 
 
 async def require_stored(store: Store, checkpoint: Checkpoint) -> None:

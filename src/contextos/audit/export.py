@@ -116,7 +116,7 @@ async def record_export(
 
 
 def signed_file(tenant_id: str, lines: Sequence[bytes], keys: Keys) -> bytes:
-    """Return the file with these lines behind a manifest that covers each of them."""
+    """Return the file with these lines after a manifest that covers each line."""
     manifest = {"v": EXPORT_FORMAT, "tenant": tenant_id, "lines": [digest(line) for line in lines]}
     sealed = seal(EXPORT_TYPE, canonical(manifest), keys, "export")
     return b"\n".join([canonical({"manifest": sealed}), *lines]) + b"\n"

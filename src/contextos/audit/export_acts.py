@@ -105,13 +105,13 @@ def counting_listings(lines: Iterable[Entry], needed: Iterable[NeededListing]) -
     for line in reversed(listings):
         until_us[line] = next_at_us.get((line.kind, line.key), inf)
         next_at_us[line.kind, line.key] = line.at_us
-    wanted = set(needed)
+    needed_listings = set(needed)
     return [
         line
         for line in listings
         if any(
             listing.key == line.key and counts_between(line.at_us, until_us[line], listing.since_us, listing.until_us)
-            for listing in wanted
+            for listing in needed_listings
         )
     ]
 
@@ -138,15 +138,15 @@ def _acts_in_force(received: Entry, pinned: Entry) -> Iterator[NeededAct]:
         return
     policies = pins.get(ACTIVE_POLICIES)
     if policies != content_address([]):
-        does = f"put the policies `{policies}` in force"
-        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_activates, policies=policies), does)
+        effect = f"put the policies `{policies}` in force"
+        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_activates, policies=policies), effect)
     if received.kind != "run.received":
         raise ChainBroken(received.run, 1, "is not the request of the run")
     if received.body is not None:
         received_body = read_body(received)
         request, environment = received_body["request"], environment_of(received_body)
-        does = f"pinned `{body['pack_ref']}` for `{request['input']['intent']}` in `{environment}`"
-        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_allows, request=request, environment=environment), does)
+        effect = f"pinned `{body['pack_ref']}` for `{request['input']['intent']}` in `{environment}`"
+        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_allows, request=request, environment=environment), effect)
 
 
 def _publishes(act: OperatorAct, ref: str, digest: str) -> bool:

@@ -92,7 +92,7 @@ def sealed_line(line: Entry) -> bytes:
 
 
 def read_control(fields: Any) -> Draft:
-    """Return the sealed entry of `control` in a line. Raises `NotALine`."""
+    """Return the fields of the entry of `control` in a line. Its seal is not verified. Raises `NotALine`."""
     if not _matches(fields, _CONTROL):
         raise NotALine("is no line of `control`")
     body = canonical(fields["body"])

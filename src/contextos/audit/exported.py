@@ -190,7 +190,7 @@ class _Lines:
         return result
 
     def all_of(self, kind: str, read: Callable[[Any], ReadT], place: Callable[[ReadT], Any]) -> Iterator[ReadT]:
-        """Yield the results of `read` for the next lines of this kind. `ChainBroken` unless their `place` increases."""
+        """Yield the result of `read` for each next line of this kind. Raises `ChainBroken` if `place` does not grow."""
         previous = None
         while self.kind == kind:
             result = self.take(kind, read)

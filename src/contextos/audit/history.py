@@ -107,13 +107,13 @@ def _ledger_fault(record: Any, ledgers: LedgerHeads) -> str | None:
 
     A run that was admitted has entries in its context and in its decision ledger; it can have had no effect.
     """
-    stated, actual = (record.get("lineage") or {}).get("ledgers") or {}, ledgers.as_json()
-    if missing := [name for name in LEDGERS if name not in stated]:
+    stated_ledgers, actual_ledgers = (record.get("lineage") or {}).get("ledgers") or {}, ledgers.as_json()
+    if missing := [name for name in LEDGERS if name not in stated_ledgers]:
         return f"is a record without the {missing[0]} ledger of its run"
-    if differing := [name for name in LEDGERS if stated[name] != actual[name]]:
-        entries = stated[differing[0]]["entries"], actual[differing[0]]["entries"]
+    if differing := [name for name in LEDGERS if stated_ledgers[name] != actual_ledgers[name]]:
+        entries = stated_ledgers[differing[0]]["entries"], actual_ledgers[differing[0]]["entries"]
         return f"names another {differing[0]} ledger ({entries[0]} entries) than the run has before it ({entries[1]})"
-    if record.get("agent_identity") and not actual[DECISION]["entries"]:
+    if record.get("agent_identity") and not actual_ledgers[DECISION]["entries"]:
         return "is the record of an admitted run whose decision ledger is missing"
     return None
 

@@ -34,13 +34,13 @@ async def verify_library(artifacts: ArtifactStore, store: Store, keys: Keys) -> 
     """
     for _ in range(MAX_READS):
         stored = await artifacts.stored()
-        stated = _StatedLibrary()
-        await stated.read(stream_pages(store, CONTROL), keys)
-        fault = stated.fault(stored)
+        library = _StatedLibrary()
+        await library.read(stream_pages(store, CONTROL), keys)
+        fault = library.fault(stored)
         if fault is None:
             return
-        if await store.length(CONTROL) == stated.entries and await artifacts.stored() == stored:
-            raise ChainBroken(CONTROL, stated.entries, f"is the last, and {fault}")
+        if await store.length(CONTROL) == library.entries and await artifacts.stored() == stored:
+            raise ChainBroken(CONTROL, library.entries, f"is the last, and {fault}")
 
 
 @dataclass(slots=True)
@@ -73,16 +73,16 @@ class _StatedLibrary:
                 {_place(artifact): True for artifact, is_deleted in stored.artifacts if is_deleted},
                 dict.fromkeys(self.deleted, True),
             ),
-            ("a revision of", _by_place((row[:2], row[2:]) for row in stored.revisions), _sorted(self.revisions)),
+            ("a revision of", _by_place((row[:2], row[2:]) for row in stored.revisions), _sort_lists(self.revisions)),
             (
                 "a type of",
                 _by_place((_place(row), (row.eligibility, NewAssertion(**_fields(row)))) for row in stored.assertions),
-                _sorted(self.assertions),
+                _sort_lists(self.assertions),
             ),
         ]
-        for label, rows, stated in comparisons:
-            for name in sorted(rows.keys() | stated.keys()):
-                if rows.get(name) != stated.get(name):
+        for label, rows, stated_rows in comparisons:
+            for name in sorted(rows.keys() | stated_rows.keys()):
+                if rows.get(name) != stated_rows.get(name):
                     return f"{label} `{'/'.join(name) if isinstance(name, tuple) else name}` is not as an act left it"
         return None
 
@@ -98,9 +98,9 @@ class _StatedLibrary:
             number = len(self.revisions[place]) + 1
             self.revisions[place].append((number, arguments["digest"], actor, arguments["created_at_us"]))
         elif kind == "slots.artifact_classified":
-            new = parse(NewAssertion, arguments)
-            self._archive(place, new.extension)
-            self.assertions[place].append(("draft" if new.asserted_by == "matcher" else "eligible", new))
+            assertion = parse(NewAssertion, arguments)
+            self._archive(place, assertion.extension)
+            self.assertions[place].append(("draft" if assertion.asserted_by == "matcher" else "eligible", assertion))
         elif kind == "slots.assertion_archived":
             self._archive(place, arguments["extension"])
         elif kind == "slots.artifact_deleted":
@@ -126,8 +126,8 @@ def _by_place(rows: Any) -> dict[ArtifactPlace, list[Any]]:
     groups: dict[ArtifactPlace, list[Any]] = defaultdict(list)
     for place, row in rows:
         groups[place].append(row)
-    return _sorted(groups)
+    return _sort_lists(groups)
 
 
-def _sorted(groups: dict[ArtifactPlace, list[Any]]) -> dict[ArtifactPlace, list[Any]]:
+def _sort_lists(groups: dict[ArtifactPlace, list[Any]]) -> dict[ArtifactPlace, list[Any]]:
     return {place: sorted(rows, key=repr) for place, rows in groups.items() if rows}

@@ -41,8 +41,8 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of a replay that reached the recorded end of the run.
-    `missing` lists entries whose bodies were erased and computed again.
+    """The result of a replay that reached the recorded end of the run. `compared` is the number of its entries, and
+    `missing` lists the entries whose bodies were erased and computed again.
     """
 
     run_id: str
@@ -71,7 +71,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
 
     Raises:
         ChainBroken: a body is missing and no signed `entry.erased` accounts for it, which is checked first; or the run
-            in the store is not the one that the index states.
+            in the store differs from what the index states.
         InvalidInput: the run has not ended.
         ReplayMismatch: the first entry that differs, or whose erased body cannot be computed.
         UnknownSemantics: the run has a semantics version that this runtime does not know.

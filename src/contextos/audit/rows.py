@@ -80,8 +80,8 @@ async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Se
         if entry.body is not None and read_body(entry) not in proved_requests:
             raise ChainBroken(run_id, entry.seq, "is a cancel request that no sealed act proves")
     for entry in entries:
-        if entry.kind == "run.pinned" and (fault_reason := await _pins_fault(store, read_body(entry) or {})):
-            raise ChainBroken(run_id, entry.seq, fault_reason)
+        if entry.kind == "run.pinned" and (reason := await _pins_fault(store, read_body(entry) or {})):
+            raise ChainBroken(run_id, entry.seq, reason)
     fault_elsewhere = partial(operation_fault, store, tenant_id, keys)
     for _ in range(MAX_READS):
         rows = _ExpectedRows(run_id, entries)
@@ -187,17 +187,17 @@ class _ExpectedRows:
                 question = questions[entry.key]
                 verdict, approver = body.get("verdict"), body.get("approver")
                 # A run that was answered can still find a cancel request, which ends the run and not the question.
-                self._set_state(question["approval_id"], verdict or _OUTCOMES[entry.kind], approver, of_open=True)
+                self._set_state(question["approval_id"], verdict or _OUTCOMES[entry.kind], approver, only_open=True)
         for key, question in questions.items():
             if self._is_erased(key):
                 # An entry about the question was erased, so its state is no longer known.
                 self._expected.pop(APPROVALS.place(question["approval_id"]), None)
 
-    def _set_state(self, approval_id: str, state: Any, approver: str | None = None, *, of_open: bool = False) -> None:
+    def _set_state(self, approval_id: str, state: Any, approver: str | None = None, *, only_open: bool = False) -> None:
         place = APPROVALS.place(approval_id)
         if place in self._expected:
             seq, before, collection = self._expected[place]
-            if of_open and before.state != "open":
+            if only_open and before.state != "open":
                 return
             after = replace(before, state=state, approver=approver or before.approver)
             self._expected[place] = seq, after, collection
@@ -340,7 +340,7 @@ async def _acts_fault(store: Store, keys: Keys) -> str | None:
 
 
 async def _artifacts_fault(store: Store, stated: dict[str, PublishedPin]) -> str | None:
-    """Compare each stored artifact with its digest, and find those that are gone."""
+    """Return the fault of a stored artifact that differs from its digest, or of a pinned artifact that is gone."""
     digests = set[str]()
     async for row in _all_rows(ARTIFACTS, store):
         if _artifact_digest(row.body) != row.key:

@@ -32,7 +32,7 @@ async def verify_selections(store: Store, run_id: str, entries: Sequence[Entry])
         entries = await store.read(run_id)
         selected = _selected_acts(entries)
     pinned = {
-        one.key for one in entries if one.kind == "slot.pinned" and (read_body(one) or {}).get("pinned") is not None
+        item.key for item in entries if item.kind == "slot.pinned" and (read_body(item) or {}).get("pinned") is not None
     }
     for selection_id, (entry, act) in selected.items():
         stored_act = stored.pop(selection_id, None)
@@ -40,7 +40,7 @@ async def verify_selections(store: Store, run_id: str, entries: Sequence[Entry])
             raise ChainBroken(run_id, entry.seq, "selected for a slot, and the audit of slots does not hold that")
         if stored_act is not None and stored_act != act:
             raise ChainBroken(run_id, entry.seq, "selected something else for a slot than the audit of slots holds")
-    if len(stored) > sum(one.kind == "slot.selected" and one.body is None for one in entries):
+    if len(stored) > sum(item.kind == "slot.selected" and item.body is None for item in entries):
         detail = f"made no such selection as `{min(stored)}`, which is in the audit of slots"
         raise ChainBroken(run_id, len(entries), detail)
 

@@ -51,7 +51,7 @@ class VerifiedStream:
 
 class RunNumbers(NamedTuple):
     """The runs with the numbers `first` to `last` (None: to the end). The number of a run is the number of its first
-    line in the stream `index`.
+    entry in the stream `index`.
     """
 
     first: int = 1
@@ -61,12 +61,12 @@ class RunNumbers(NamedTuple):
 class Verification:
     """One verification of a tenant's journal, or of the part of it that `numbers` and `since` leave.
 
-    A range of run numbers that has an end covers these runs and their lines of the index, and nothing else. A range
+    A range of run numbers that has an end covers these runs and their index entries, and nothing else. A range
     without an end also covers what belongs to no run: `control` and what its acts state, the witnessed heads, and
     whether the index names every run. So adjacent ranges from 1 on are a whole verification if the last has no end.
 
-    With `since` the lines and runs that this checkpoint covers are not read again, except runs that had not ended, runs
-    that a later line of the index names, and runs of which a body was erased since.
+    With `since` the index entries and runs that this checkpoint covers are not read again, except runs that had not
+    ended, runs that a later index entry names, and runs of which a body was erased since.
 
     Raises:
         InvalidInput: `since` does not begin where `numbers` do.
@@ -101,7 +101,7 @@ class Verification:
 
     @property
     def verified_lines(self) -> int:
-        """The number of the last line of the index that is verified."""
+        """The number of the last index entry that is verified."""
         return self._last
 
     @property
@@ -127,7 +127,7 @@ class Verification:
             control_head=self._control_head,
             compared=self._compared,
             runs=self._runs,
-            # A run that begins behind the last verified line is not covered.
+            # A run that begins after the last verified index entry is not covered.
             open=tuple(open_run for _, open_run in sorted(self._open_runs.items()) if open_run.number <= self._last),
         )
 
@@ -145,7 +145,7 @@ class Verification:
         if self._since:
             await require_stored(self._store, self._since)
         unread, is_open_ended = self._last, self._numbers.last is None
-        # Runs go on meanwhile. A line that is added from now on names its run to the next verification.
+        # Runs go on meanwhile. An index entry that is added from now on names its run to the next verification.
         self._index_length = await self._store.length(INDEX)
         async for run in self._verify_erased_runs():
             yield run
@@ -179,7 +179,7 @@ class Verification:
     async def _check_index_complete(self) -> None:
         """Check that the index names every run that was driven, and every run in the audit of slots.
 
-        Every run that was ever driven has a lease, from its first commit on, and an index line.
+        Every run that was ever driven has a lease, from its first commit on, and an index entry.
         """
         async for driven_ids in LEASES.key_pages(self._store):
             if missing := set(driven_ids) - (await self._index_entries(driven_ids)).keys():
@@ -195,9 +195,9 @@ class Verification:
         self._compared = True
 
     async def _verify_indexed_runs(self) -> AsyncIterator[VerifiedStream]:
-        """Verify the lines of the index and yield the runs that they name; then the other runs that were open before.
+        """Verify the index and yield the runs that it names; then the other runs that were open at the checkpoint.
 
-        A run is verified at its first line that the checkpoint does not cover.
+        A run is verified at its first index entry that the checkpoint does not cover.
         """
         covered_length, unvisited = self._last, set(self._open_runs)
         after = await self._index_entry(covered_length) if covered_length else None
@@ -237,13 +237,13 @@ class Verification:
         return verified
 
     def _drop_closed_run(self, run_id: str) -> None:
-        """Remove a run from the open runs of the checkpoint if it has ended and its last line is verified."""
+        """Remove a run from the open runs of the checkpoint if it has ended and its last index entry is verified."""
         if self._closed_by.get(run_id, self._last + 1) <= self._last:
             del self._open_runs[run_id], self._closed_by[run_id]
 
     def _refuse_unopened(self, index_entries: Sequence[Entry], first_new: int) -> None:
-        """Refuse a run that was not open at the checkpoint if its first line after it does not open it: `run.indexed` a
-        new run, `run.reopened` an ended one. Earlier lines are not read again, and some could be gone.
+        """Refuse a run that was not open at the checkpoint unless its first index entry since (`first_new`) opens it:
+        `run.indexed` opens a new run, `run.reopened` an ended run. Earlier entries of the index could be gone.
         """
         index_entry = next(index_entry for index_entry in index_entries if index_entry.seq == first_new)
         opening_kind = "run.indexed" if index_entries[0].seq == first_new else "run.reopened"
@@ -261,14 +261,14 @@ class Verification:
         return page[0]
 
     async def _index_entries(self, run_ids: Collection[str]) -> Mapping[str, Sequence[Entry]]:
-        """Return all lines of the index about these runs, by run id."""
+        """Return all entries of the index about these runs, by run id."""
         entries_by_run: dict[str, list[Entry]] = {}
         for entry in await self._store.lines(INDEX, *run_ids):
             entries_by_run.setdefault(entry.key, []).append(entry)
         return entries_by_run
 
     async def _index_entries_of_page(self, page: Sequence[Entry]) -> Mapping[str, Sequence[Entry]]:
-        """Return all lines of the index about the runs that this page names, by run id, in the order of the page."""
+        """Return all entries of the index about the runs that this page names, by run id, in the order of the page."""
         entries_by_run = await self._index_entries({entry.key for entry in page})
         known = {(entry.seq, entry.hash) for entries in entries_by_run.values() for entry in entries}
         for entry in page:
@@ -339,7 +339,7 @@ async def verify_audited_run(
 
 
 def _closed_length(index_entries: Sequence[Entry]) -> int:
-    """Return the number of entries in the last line that closed or reopened a run, or 0 if there is no such line."""
+    """Return the length of a run that its last closing or reopening index entry states, or 0 without such an entry."""
     closings = [index_entry for index_entry in index_entries if index_entry.kind in ("run.closed", "run.reopened")]
     return int(read_body(closings[-1])["entries"]) if closings else 0
 

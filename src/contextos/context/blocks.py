@@ -48,10 +48,10 @@ def escape_misleading(text: str) -> str:
     """
     if text.isascii() and "<" not in text and ">" not in text and "\x7f" not in text:
         return text
-    return _MISLEADING.sub(_escaped, text)
+    return _MISLEADING.sub(_escape_match, text)
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     units = match.group().encode("utf-16-be").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 

@@ -83,7 +83,9 @@ def pack_blocks(
         block_count += len(shelf.blocks)
         for block in shelf.blocks if shelf.is_long else ():
             if block["block_id"] in shelf.required and len(block["content"]) > MAX_TEXT_CHARS:
-                return _exhausted(f"required block `{block['block_id']}` is longer than {MAX_TEXT_CHARS} characters")
+                return _exhausted_failure(
+                    f"required block `{block['block_id']}` is longer than {MAX_TEXT_CHARS} characters"
+                )
     kept, dropped, used = list[int](), list[int](), dict[Bucket, int]()
     for bucket in BUCKETS:
         shelf, limit, offset, base_tokens = shelves[bucket], allocated[bucket], offsets[bucket], reserved.get(bucket, 0)
@@ -94,7 +96,7 @@ def pack_blocks(
         total = base_tokens + shelf.needed
         if total > limit:
             detail = f"bucket `{bucket}` has {limit} tokens and its required blocks need {total}"
-            return _exhausted(f"{detail}; raise the run budget or require less")
+            return _exhausted_failure(f"{detail}; raise the run budget or require less")
         for index in shelf.order:
             block, tokens = shelf.blocks[index], shelf.tokens[index]
             if block["block_id"] not in shelf.required:
@@ -114,7 +116,6 @@ def budget_report(
 
     A bucket that dropped a block (one item of the context) is also listed under `bucket_truncations` and
     `dropped_block_ids`; other buckets are not.
-
     """
     dropped: dict[Bucket, list[str]] = {}
     for index in packing.dropped:
@@ -147,5 +148,5 @@ def _warning(bucket: str, count: int) -> str:
     return f"{bucket} bucket exceeded budget; dropped {count} low-priority block{'s' if count > 1 else ''}"
 
 
-def _exhausted(detail: str) -> Failure:
+def _exhausted_failure(detail: str) -> Failure:
     return Failure(code="budget_exhausted", detail=detail)

@@ -119,8 +119,8 @@ def intent_classification(compile: Compile) -> JsonObject | Failure:
 
 
 def policy_resolution(compile: Compile) -> JsonObject | Failure:
-    """Stage 2: list the policy bundles and rules behind the policy decisions, and the controls that
-    follow from them.
+    """Stage 2: list the policy bundles and rules that made the policy decisions, and the controls that follow from
+    these decisions.
     """
     if not isinstance(compile.basis.policy, Failure):
         compile.shelves["policy"] = compile.basis.shelves["policy"]
@@ -196,7 +196,7 @@ def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
     products, inputs = compile.products, compile.inputs
     texts, assembly = products["intent_classification"], products["bucket_assembly"]
     blocks = compile.blocks()
-    kept = [blocks[index] for index in assembly["kept"]]
+    kept_blocks = [blocks[index] for index in assembly["kept"]]
     facts, dropped = products["evidence_retrieval"], assembly["budget_report"]["dropped_block_ids"].get("evidence", ())
     attached_refs = {entry["evidence_ref"] for entry in texts["attachments"]}
     evidence_entries = facts["manifest"]
@@ -211,7 +211,7 @@ def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
             "system": texts["system"],
             "developer": texts["developer"],
             "task": texts["task"],
-            "context_blocks": kept,
+            "context_blocks": kept_blocks,
         },
         "manifests": {
             "policy_manifest": products["policy_resolution"]["manifest"],

@@ -80,7 +80,7 @@ class StoreMemory:
     async def recall(self, subject_ids: Sequence[str], *, limit: int) -> tuple[EvidenceItem, ...]:
         """Return at most `limit` accepted memories about these subjects, in the order of the subjects, then by key.
 
-        Raises `Integrity` if a memory differs from the one that a reviewer promoted.
+        Raises `Integrity` if a memory differs from what a reviewer promoted.
         """
         now_us, memories = self._now_us(), list[StoredDocument[PromotedMemory]]()
         prefixes = [subject_prefix(subject) for subject in dict.fromkeys(subject_ids)]

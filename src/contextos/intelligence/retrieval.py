@@ -116,7 +116,7 @@ class GraphKnowledge:
 def drop_stale_names(
     items: Sequence[EvidenceItem], named: Sequence[EvidencePath], now_us: int
 ) -> tuple[EvidenceItem, ...]:
-    """Return the items; one that is older at `now_us` (Unix microseconds) than its requirement allows loses its name.
+    """Return the items. An item that is older at `now_us` (Unix µs) than its requirement allows loses its name.
 
     An item without a name satisfies no requirement. An item that was observed after `now_us` also loses its name. The
     maximum age is inclusive.
@@ -140,12 +140,12 @@ class _PathEdges:
     def __init__(self, graph: Graph, commit: int, nearby: GraphEdges, query: RetrievalQuery) -> None:
         self._graph, self._commit, self._nearby, self.read_more = graph, commit, nearby, False
         # A limit that is reached counts as exceeded, because one more edge would not be visible.
-        crowded = crowded_nodes(nearby, query.fan_out)
-        self._is_cut = bool(crowded) or len(nearby) >= query.limit
+        crowded_ids = crowded_nodes(nearby, query.fan_out)
+        self._is_cut = bool(crowded_ids) or len(nearby) >= query.limit
         if self._is_cut:
             self._distances = _distances(nearby, query.seeds)
             inner_nodes = {node for node, distance in self._distances.items() if distance < query.hops}
-            self._complete_nodes = inner_nodes - crowded if len(nearby) < query.limit else set()
+            self._complete_nodes = inner_nodes - crowded_ids if len(nearby) < query.limit else set()
 
     async def step(self, nodes: Set[str], predicate: str) -> GraphEdges | None:
         """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""

@@ -48,7 +48,7 @@ async def recorded_now_us(ports: TimePorts, tenant_id: str) -> int:
 
 async def _clock_and_latest_us(ports: TimePorts, tenant_id: str) -> tuple[int, int]:
     """Return the time of the clock, and the latest on record. Records a clock that is more than `CLOCK_MARGIN_US`
-    behind, and again when the latest time on record is as much later: runs go on meanwhile and add to the record.
+    behind, and records it again when the latest time on record has grown by as much, because runs add to the record.
     """
     store = ports.stores.tenant(tenant_id)
     clock_us, latest_us = ports.clock.now_us(), await store.latest_us()

@@ -119,7 +119,7 @@ def refuse_unknown_rules(rules: Collection[str]) -> None:
 
 
 def find_secrets(value: JsonValue, remedy: str) -> tuple[Problem, ...]:
-    """Return a problem for each text of `value` that looks like a secret, with this remedy. None shows the text."""
+    """Return a problem for each text of `value` that looks like a secret, with this remedy. No problem shows it."""
     problems = scan_unsafe(value, declared_text=True)
     return tuple(replace(problem, remedy=remedy) for problem in problems if problem.code == "secret")
 
@@ -138,12 +138,12 @@ def find_unsafe_texts(value: JsonValue) -> tuple[Problem, ...]:
     """
     if not _perhaps_contains(value, ("secret",)):
         return ()
-    shown = (
+    reported = (
         item
         for item in _unsafe_problems(value, (), True)
         if item.code == "secret" or not _SEARCH_TEXT.match(item.pointer)
     )
-    problems = islice(shown, MAX_UNSAFE_FINDINGS)
+    problems = islice(reported, MAX_UNSAFE_FINDINGS)
     return tuple(replace(item, remedy=SECRET_REMEDY) if item.code == "secret" else item for item in problems)
 
 
@@ -229,15 +229,15 @@ def _redact_cards(run: str) -> str:
         shortest, too_long = (
             bisect_left(digits_before, digits_before[first] + count) for count in (PAN_DIGITS.start, PAN_DIGITS.stop)
         )
-        passing = [
+        passing_ends = [
             end
             for end in range(shortest, too_long)
             if _passes_luhn(sums, digits_before[first], digits_before[end]) and _is_one_number(run, groups, first, end)
         ]
-        if passing:
+        if passing_ends:
             parts += run[copied_to : groups[first][0]], "[redacted:pan]"
-            copied_to = groups[passing[-1] - 1][1]
-        first = passing[-1] if passing else first + 1
+            copied_to = groups[passing_ends[-1] - 1][1]
+        first = passing_ends[-1] if passing_ends else first + 1
     return "".join([*parts, run[copied_to:]])
 
 
@@ -275,8 +275,8 @@ def _luhn_sums(digits: str) -> tuple[list[int], list[int]]:
 
 
 def _passes_luhn(sums: tuple[list[int], list[int]], start: int, end: int) -> bool:
-    running = sums[end % 2]
-    return (running[end] - running[start]) % 10 == 0
+    prefix_sums = sums[end % 2]
+    return (prefix_sums[end] - prefix_sums[start]) % 10 == 0
 
 
 def _is_card_number(number: int | float) -> bool:

@@ -157,7 +157,7 @@ class KeyRing:
         key = self._trusted.get(purpose, {}).get(kid)
         if key is None or (at_us is not None and at_us > self._retired.get(kid, at_us)):
             return False
-        return _verifies(key, payload, signature)
+        return _is_valid_signature(key, payload, signature)
 
     def discloses(self, text: str) -> bool:
         """Return whether a text, or the JSON of a value, contains a private key of the ring: hex, Base64, numbers."""
@@ -196,13 +196,13 @@ def _base64_within(raw: bytes) -> Iterator[str]:
 def verify_signature(public_key: bytes, payload: bytes, signature: bytes) -> bool:
     """Return whether this raw Ed25519 public key made this signature; False for bytes that are not a key.
 
-    False also for a key of small order. For the keys of people, which come from the directory and not from a ring.
+    Also False for a key of small order. Used for the keys of people, which come from the directory, not from a ring.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     if len(public_key) != KEY_BYTES or is_small_order(public_key):
         return False
-    return _verifies(Ed25519PublicKey.from_public_bytes(public_key), payload, signature)
+    return _is_valid_signature(Ed25519PublicKey.from_public_bytes(public_key), payload, signature)
 
 
 @lru_cache(maxsize=1024)
@@ -294,8 +294,8 @@ def decode_base64(text: JsonValue) -> bytes:
     """
     if not isinstance(text, str) or not (_STANDARD.fullmatch(text) or _URL_SAFE.fullmatch(text)):
         raise SignatureInvalid("this is not Base64; encode the bytes as RFC 4648 says")
-    bare = text.rstrip("=").replace("-", "+").replace("_", "/")
-    padded = bare + "=" * (-len(bare) % 4)
+    unpadded = text.rstrip("=").replace("-", "+").replace("_", "/")
+    padded = unpadded + "=" * (-len(unpadded) % 4)
     if "=" in text and len(text) != len(padded):
         raise SignatureInvalid("the padding of this Base64 is wrong; encode the bytes as RFC 4648 says")
     try:
@@ -328,7 +328,7 @@ def _public_key(purpose: str, key: PublicKey) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
-def _verifies(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:
+def _is_valid_signature(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     if len(signature) != SIGNATURE_BYTES:

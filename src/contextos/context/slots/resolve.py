@@ -39,7 +39,7 @@ async def resolve_context_slot(
     adds artifacts without a project after the project's own. `installed_extensions` must come from the server.
 
     Raises:
-        InvalidInput: the actor belongs to no organisation.
+        InvalidInput: the actor belongs to no organisation, or `project_id` is not an id.
     """
     require_organisation(actor)
     require_project_id(project_id)
@@ -53,13 +53,13 @@ async def resolve_context_slot(
         limit=MAX_CANDIDATES + 1,
     )
     matches = await artifacts.candidates(query)
-    more, matches = len(matches) > MAX_CANDIDATES, matches[:MAX_CANDIDATES]
+    has_more, matches = len(matches) > MAX_CANDIDATES, matches[:MAX_CANDIDATES]
     if slot.resolution_mode == "override":
         narrowest = [candidate for candidate in matches if candidate.ref.source_scope == matches[0].ref.source_scope]
-        more, matches = more and len(narrowest) == len(matches), narrowest
+        has_more, matches = has_more and len(narrowest) == len(matches), narrowest
     if slot.selection_mode == "autonomous":
         matches = matches[: slot.max_items]
-    return _resolution(slot, matches, has_more=more)
+    return _resolution(slot, matches, has_more=has_more)
 
 
 async def resolve_installed(
@@ -76,7 +76,7 @@ async def resolve_installed(
     For a project that is not the actor's, nothing is read.
 
     Raises:
-        InvalidInput: the actor belongs to no organisation.
+        InvalidInput: the actor belongs to no organisation, or `project_id` is not an id.
     """
     require_organisation(actor)
     require_project_id(project_id)

@@ -257,8 +257,8 @@ async def _record(act: SelectionAct, resolution: SlotResolution, artifacts: Arti
 def selection_fits(selection: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:
     """Return whether a selection is of this slot, as it is declared, and of this origin."""
     declared = (selection_id(slot.slot_id, origin), slot.slot_id, slot.selection_mode, slot.resolution_mode)
-    stated = (selection.selection_id, selection.slot_id, selection.selection_mode, selection.resolution_mode)
-    return selection.origin == origin and stated == declared
+    actual = (selection.selection_id, selection.slot_id, selection.selection_mode, selection.resolution_mode)
+    return selection.origin == origin and actual == declared
 
 
 def bind_selection(selected: Selected) -> SlotBinding:

@@ -40,7 +40,7 @@ async def is_unproved(journal: Journal, key: str, said: Any, proved: ProvedCance
 
 
 async def verify_cancels(store: Store, upto: int, keys: Keys) -> None:
-    """Check that the stored cancel requests are those of the acts, and that none is gone.
+    """Check that an act states each stored cancel request, and that the request of each act is stored.
 
     `upto` is the number of entries that `control` had before the call. Acts that are added meanwhile prove
     stored requests, but their own requests need not be stored yet.

@@ -1,7 +1,7 @@
 """A new passkey of an approver: the options with which a page asks a browser, and the directory's entry from the reply.
 
-The entry counts for nothing until the keeper of the directory writes it there. The library `fido2` makes the steps of
-the specification; the person has to be present and verified. Attestation is neither asked for nor believed:
+The entry counts for nothing until the keeper of the directory writes it there. The library `fido2` performs the steps
+of the specification; the person has to be present and verified. Attestation is neither asked for nor believed:
 somebody who looks at the person decides.
 Source: W3C, "Web Authentication", section 7.1.
 """

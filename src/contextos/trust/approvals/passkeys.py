@@ -3,7 +3,7 @@
 The challenge covers the question, the person, the verdict and the reason, so an assertion fits no other. The directory
 says for which relying party and origin a passkey counts, and the proof is kept with the answer: a reader of the
 journal and the directory's entry, such as a replay of an export, verifies it again without a network. The library
-`fido2` makes the steps of the specification; the person has to be present and verified (PIN, finger, face).
+`fido2` performs the steps of the specification; the person has to be present and verified (PIN, finger, face).
 A passkey that counts its signatures has to count up; many do not count, because they are on several devices, and say 0
 each time.
 Source: W3C, "Web Authentication", section 7.2.
@@ -62,7 +62,7 @@ def passkey_assertion(response: Any) -> AnswerAssertion:
 
 def passkey_fault(approver: Approver, proof: PasskeyProof, statement: Mapping[str, Any]) -> ApprovalRefused | None:
     """Return why a passkey's assertion does not prove this answer, or None."""
-    passkey = next((listed for listed in approver.passkeys if listed.credential_id == proof.credential_id), None)
+    passkey = next((known for known in approver.passkeys if known.credential_id == proof.credential_id), None)
     if passkey is None:
         return _refusal(f"the directory does not know this passkey as one of `{approver.approver_id}`")
     if proof.user_handle is not None and proof.user_handle != passkey.user_handle:

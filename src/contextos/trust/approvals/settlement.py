@@ -95,11 +95,8 @@ def settlement_fault(
 
 @final_fields
 class SettlementCheck:
-    """Checks the settlements (operators' statements about effects of unknown outcome) of one run before they are
-    used.
-    Any process with access to the store can append one.
-
-    `unsafe` lists the unsafe settings of the deployment.
+    """Checks the settlements (operators' statements about effects of unknown outcome) of one run before they are used,
+    because any process with access to the store can append one. `unsafe` lists the unsafe settings of the deployment.
     """
 
     journal: Journal

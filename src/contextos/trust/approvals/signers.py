@@ -37,9 +37,9 @@ NO_PERSONS: Final[Persons] = {}
 
 async def require_signers(store: Store, tape: Sequence[Entry], keys: Keys) -> None:
     """Check every person's answer in the stored run `tape` against `control`. Raises as `verify_signers`."""
-    named = signers_of(tape)
-    if named or any(entry.kind == "run.cancel_requested" for entry in tape):
-        verify_signers(tape, await store.lines(CONTROL, tape[0].run, *named), keys)
+    keys_of_people = signers_of(tape)
+    if keys_of_people or any(entry.kind == "run.cancel_requested" for entry in tape):
+        verify_signers(tape, await store.lines(CONTROL, tape[0].run, *keys_of_people), keys)
 
 
 def signers_of(tape: Sequence[Entry]) -> frozenset[str]:
@@ -108,11 +108,11 @@ def _with_given_keys(person: Approver, persons: Persons) -> Approver:
     if given_keys is None:
         return person
     keys = tuple(key for key in person.keys if key.public_key in given_keys)
-    passkeys = tuple(passkey for passkey in person.passkeys if _hex(passkey.public_key) in given_keys)
+    passkeys = tuple(passkey for passkey in person.passkeys if _to_hex(passkey.public_key) in given_keys)
     return person.model_copy(update={"keys": keys, "passkeys": passkeys, "logins": ()})
 
 
-def _hex(base64url: str) -> str:
+def _to_hex(base64url: str) -> str:
     return base64.urlsafe_b64decode(base64url + "=" * (-len(base64url) % 4)).hex()
 
 
@@ -195,8 +195,8 @@ class _SignerCheck:
             detail = f"rests on version {version} of the directory, and `{CONTROL}` states another one for that time"
             raise ChainBroken(entry.run, entry.seq, detail)
         about, _, key = entry.key.partition("/")
-        stated = answer.get("operator" if about == "settle" else "approver")
-        person = Approver.model_validate(stated) if stated else None
+        listing = answer.get("operator" if about == "settle" else "approver")
+        person = Approver.model_validate(listing) if listing else None
         if person and person not in self.approvers_in_force(person.approver_id, before_us, entry):
             raise ChainBroken(
                 entry.run, entry.seq, f"states `{person.approver_id}` as no line of `{CONTROL}` does for that time"
@@ -249,8 +249,8 @@ class _SignerCheck:
             return f"is a settlement of `{settled.by}` that nobody signed"
         statement, barred = settlement_statement(entry.tenant, sent, settled), barred_settlers(self.principals)
         for approver in self.approvers_in_force(settled.by, before_us, entry):
-            narrowed = _with_given_keys(approver, self.persons)
-            if settlement_fault(narrowed, barred, statement, settled.assertion, unsafe_local=True) is None:
+            restricted = _with_given_keys(approver, self.persons)
+            if settlement_fault(restricted, barred, statement, settled.assertion, unsafe_local=True) is None:
                 return None
         return f"is a settlement of `{settled.by}` that no key of theirs proves which `{CONTROL}` states for that time"
 

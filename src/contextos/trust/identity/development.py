@@ -1,8 +1,8 @@
 """Tokens of the development issuer: the runtime itself says who calls, for people who try it out on one machine.
 
-A token is a compact JWS by the runtime's key for claims. It has its own `typ`, so it is never accepted as a
-claim, nor a claim as it. It proves that its holder can read the keys of the workspace, and nothing about a person. A
-deployment accepts it only where `workspace.logins.bearer` says so: in development, on the loopback.
+A token is a compact JWS, signed with the runtime's key for claims. Its `typ` differs from that of a claim, so neither
+is accepted as the other. A token proves that its holder can read the keys of the workspace, and nothing about a person.
+A deployment accepts these tokens only where `workspace.logins.bearer` says so: in development, on the loopback.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MAX_DEVELOPMENT_TTL_S: Final = 43_200
 class DevelopmentToken:
     """The identity that a token of the development issuer names: a user, an agent, or a user who delegates to an agent.
 
-    `delegation` is the reference of the delegation between both in the directory. `expires_at` is Unix time in seconds.
+    `delegation` is the directory's reference of the delegation from the user to the agent. `expires_at` is Unix time in
+    seconds. `token_digest` is for records.
     """
 
     tenant_id: str
@@ -79,7 +80,8 @@ def verify_development_token(token: str, keys: Keys, *, now_us: int) -> Developm
     """Verify a token that this runtime minted and that is valid at `now_us` (Unix µs); return the identity in it.
 
     Raises:
-        SignatureInvalid: the token is refused, for any reason.
+        SignatureInvalid: the token has another form, issuer or signature, is not valid now, or names neither a user nor
+            an agent.
     """
     opened = open_token(token, keys, DEVELOPMENT_TYPE)
     body = opened.body

@@ -1,9 +1,9 @@
 """The claim with which the agent of a partner calls (`ctxhop+jwt`): verified, used once, and part of the principal
 chain.
 
-The partner that signed it vouches for its own agent. It alone says which agents called before: `prv`, the digest of
-the claim that it received, ties this to its own record. A claim names the user of the request, is for the address
-of this deployment alone, and authorises nothing.
+The partner that signed a claim vouches for its own agent. Only that partner says which agents called before; `prv`, the
+digest of the claim that the partner received, ties this statement to the partner's record. A claim names the user of
+the request, is for the address of this deployment alone, and authorises nothing.
 Source: RFC 8693, section 4.1; docs/adr/0070-a-message-to-a-partner-says-who-calls.md.
 """
 

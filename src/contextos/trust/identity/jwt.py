@@ -160,7 +160,7 @@ def check_times(
 
 
 def wrong_claim(detail: str, claims: Mapping[str, Any], name: str, expected: Any = None) -> SignatureInvalid:
-    """Return why a token is refused for one of its claims, for `logged_refusal`; `detail` quotes nothing of it."""
+    """Return the error for a wrong claim: `detail`, which quotes nothing of the token, and the values for the log."""
     return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
 
 

@@ -45,7 +45,7 @@ def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: An
 def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: Entry | None = None) -> str:
     """Verify every entry of a stream and return the hash of the last one.
 
-    `entries` starts at the first entry of the stream, or right behind the verified entry `after`.
+    `entries` starts at the first entry of the stream, or with the entry after the verified entry `after`.
 
     Raises:
         ChainBroken: an entry is missing, moved or changed; names the first bad one.
@@ -89,7 +89,7 @@ def verify_once(tenant: str, stream: str, entries: Sequence[Entry]) -> None:
 async def verified_pages(
     store: Store, tenant: str, stream: str, *, after: Entry | None = None, upto: int | None = None
 ) -> AsyncIterator[Sequence[Entry]]:
-    """As `stream_pages`, behind the verified entry `after`. Each page is verified before it is returned.
+    """As `stream_pages`, after the verified entry `after`. Each page is verified before it is returned.
 
     Raises:
         ChainBroken: as `verify_chain`.

@@ -32,5 +32,5 @@ def end_contradiction(end: End, effects: Collection[Mapping[str, Any]], undone: 
 
 def _capability_names(effects: Collection[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(str(effect["capability_id"]) for effect in effects))
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(f"`{name}`" for name in names[:3]) + more
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(f"`{name}`" for name in names[:3]) + rest

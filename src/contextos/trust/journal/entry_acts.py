@@ -91,13 +91,13 @@ async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) ->
 
 
 def erases(act: OperatorAct, entry: Entry) -> bool:
-    """Return whether an act is the one that erases the body of `entry`."""
+    """Return whether an act erases the body of exactly this entry."""
     arguments = {name: act.arguments.get(name) for name in ("run", "seq", "body_digest")}
     return act.kind == ENTRY_ERASED and arguments == erasure_of(entry)
 
 
 def reopens(act: OperatorAct, entry: Entry) -> bool:
-    """Return whether an act is the one by which its operator made this `run.reopened`."""
+    """Return whether an operator made this `run.reopened` entry by this act."""
     origin = (act.kind, act.actor, act.arguments.get("run"), act.expected)
     if origin != ("run.reopened", entry.by, entry.run, entry.seq - 1):
         return False
@@ -110,7 +110,7 @@ def reopens(act: OperatorAct, entry: Entry) -> bool:
 
 
 def reasks(act: OperatorAct, entry: Entry) -> bool:
-    """Return whether an act is the one by which a person made this `approval.reasked`."""
+    """Return whether a person made this `approval.reasked` entry by this act."""
     origin = (act.kind, act.actor, act.arguments.get("run"), act.expected)
     if origin != ("approval.reasked", entry.by, entry.run, entry.seq - 1):
         return False

@@ -141,7 +141,7 @@ class RunJournal(Tape):
     ) -> None:
         live = self._live
         if live is None:
-            raise self._beyond_tape(group[0].kind)
+            raise self._past_end(group[0].kind)
 
         async def record_answer(request: RecordRequest) -> None:
             answer = await request.call()
@@ -231,8 +231,8 @@ class RunJournal(Tape):
             return await self.let_go(wake_at_us)
         # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
         pending = tuple(self._tape[self._committed :])
-        sleeps = bool(wake_at_us) and self.state != "waiting"
-        if live is None or not (pending or sleeps):
+        is_sleeping = bool(wake_at_us) and self.state != "waiting"
+        if live is None or not (pending or is_sleeping):
             return await self.let_go() if wake_at_us is not None else None
         self._skip_resumed()
         letting_go = wake_at_us is not None
@@ -310,7 +310,7 @@ class RunJournal(Tape):
         Returns the entry of the message or of the timeout; None if the run was woken without a message, or if the next
         entry of a replay is not of one of `kinds`. Otherwise as `wait`.
         """
-        woken = False
+        was_woken = False
         while not self.on_tape:
             if self._live is None:
                 raise ReplayMismatch(self._last.seq + 1, kinds[0], "the tape ends while the run waits")
@@ -321,12 +321,12 @@ class RunJournal(Tape):
                 self._go_live(message.kind)
                 self._append_answer(message.kind, message.key, "agent", NO_QUESTION, clean(dict(message.answer)))
                 return self._log[-1]
-            if woken:
+            if was_woken:
                 return None
             if not self._live.can_suspend:
                 raise Parked(wake_at_us)
             await Rest(wake_at_us)
-            woken = True
+            was_woken = True
         entry = self._peek_entry()
         if entry.kind not in kinds:
             return None
@@ -379,7 +379,7 @@ class RunJournal(Tape):
     def _go_live(self, kind: str) -> None:
         live = self._live
         if live is None:
-            raise self._beyond_tape(kind)
+            raise self._past_end(kind)
         if self._position < self._read_count:
             self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.

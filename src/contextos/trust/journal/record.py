@@ -184,7 +184,7 @@ def _models(account: RunAccount) -> dict[str, Any]:
                 "profile": last.profile,
                 "attempts": sum(call.profile is not None for call in calls),
                 "outcome": last.outcome,
-                "cost_usd_cents": cents(sum(one.cost_units for one in calls)),
+                "cost_usd_cents": cents(sum(call.cost_units for call in calls)),
             }
         )
     return {"routing_decisions": ids, "models": questions}

@@ -122,7 +122,7 @@ def verify_answers(run: str, entries: Sequence[Entry]) -> None:
 
 def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, Draft], ...]:
     """Return the entries that the commit of `pending` adds to the tenant's index: the run began, sends a call, waits
-    for a person, or ended. All but the first state the length and last hash of the run.
+    for a person, or ended. All but `run.indexed` state the length and last hash of the run.
 
     So a run whose entries from a call on are removed contradicts the index, whose head is witnessed outside the store.
     """

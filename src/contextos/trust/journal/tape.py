@@ -155,7 +155,7 @@ class Tape:
 
     def _expected_entry(self, kind: str, key: str) -> Entry:
         if not self.on_tape:
-            raise self._beyond_tape(kind)
+            raise self._past_end(kind)
         entry = self._next_entry()
         if (entry.kind, entry.key) != (kind, key):
             raise ReplayMismatch(
@@ -163,7 +163,7 @@ class Tape:
             )
         return entry
 
-    def _beyond_tape(self, kind: str) -> ReplayMismatch:
+    def _past_end(self, kind: str) -> ReplayMismatch:
         """Return the error for a loop that needs a new entry of a kind where nothing can be recorded."""
         return ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
 

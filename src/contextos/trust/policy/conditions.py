@@ -115,10 +115,10 @@ class _Reader:
     def refuse(self, at: JsonPath, code: str, detail: str, remedy: str) -> None:
         self.problems.append(Problem(pointer(at), code, detail, remedy))
 
-    def read(self, node: Any, at: JsonPath, want: str) -> None:
-        """Check that `node` has the type `want`."""
+    def read(self, node: Any, at: JsonPath, needed: str) -> None:
+        """Check that `node` has the type `needed`."""
         if not isinstance(node, dict):
-            self._check_literal(node, at, want)
+            self._check_literal(node, at, needed)
             return
         if len(node) != 1:
             self.refuse(at, "not_an_operation", "an operation is an object with exactly one key", "name one operator")
@@ -127,7 +127,7 @@ class _Reader:
         operands = operands_of(raw)
         place = (*at, name)
         if name == "var":
-            self._check_var(operands, place, want)
+            self._check_var(operands, place, needed)
         elif name in PRESENCE:
             self.refuse(place, "not_a_condition", f"`{name}` returns a list", "put it directly under `!`, `!!` or `if`")
         elif name in KNOWN and name not in UNARY and not isinstance(raw, list | tuple):
@@ -135,7 +135,7 @@ class _Reader:
                 place, "operands_not_a_list", f"`{name}` takes its operands as a list", f'write {{"{name}": […]}}'
             )
         elif name in KNOWN:
-            self._check_operation(name, operands, place, want)
+            self._check_operation(name, operands, place, needed)
         elif name in ITERATORS:
             self.refuse(
                 place, "iterator", f"`{name}` iterates over facts", "compute the aggregate as a fact of `history`"
@@ -144,27 +144,27 @@ class _Reader:
             operators = " ".join(sorted(KNOWN))
             self.refuse(place, "unknown_operator", f"`{name}` is not an operator here", f"use one of {operators}")
 
-    def _check_literal(self, node: Any, at: JsonPath, want: str) -> None:
+    def _check_literal(self, node: Any, at: JsonPath, needed: str) -> None:
         kind = literal_type(node)
         if kind is None:
             self.refuse(at, "not_a_literal", "this literal is not allowed", "use a boolean, number or string")
-        elif kind != want:
-            detail = f"`{json.dumps(node)[:40]}` is {an(kind)} where {an(want)} is needed"
-            self.refuse(at, "type_mismatch", detail, f"write {an(want)} there")
+        elif kind != needed:
+            detail = f"`{json.dumps(node)[:40]}` is {an(kind)} where {an(needed)} is needed"
+            self.refuse(at, "type_mismatch", detail, f"write {an(needed)} there")
 
-    def _check_operation(self, name: str, operands: Any, at: JsonPath, want: str) -> None:
+    def _check_operation(self, name: str, operands: Any, at: JsonPath, needed: str) -> None:
         if name in EQUALITIES:
             self._check_equality(name, operands, at)
         elif name == "in":
             self._check_membership(operands, at)
         elif name == "if":
-            self._check_choice(operands, at, want)
+            self._check_choice(operands, at, needed)
             return
         else:
             self._check_uniform(name, operands, at)
-        if (result := result_type(name)) != want:
-            detail = f"`{name}` returns {an(str(result))} where {an(want)} is needed"
-            self.refuse(at, "type_mismatch", detail, f"write {an(want)}")
+        if (result := result_type(name)) != needed:
+            detail = f"`{name}` returns {an(str(result))} where {an(needed)} is needed"
+            self.refuse(at, "type_mismatch", detail, f"write {an(needed)}")
 
     def _check_uniform(self, name: str, operands: Any, at: JsonPath) -> None:
         signature = OPERATORS[name]
@@ -178,10 +178,10 @@ class _Reader:
             else:
                 self.read(operand, (*at, index), signature.operand)
 
-    def _check_count(self, name: str, operands: Any, at: JsonPath, least: int, most: int) -> bool:
-        if least <= len(operands) <= most:
+    def _check_count(self, name: str, operands: Any, at: JsonPath, minimum: int, maximum: int) -> bool:
+        if minimum <= len(operands) <= maximum:
             return True
-        count = f"{least}" if least == most else f"{least} to {most}"
+        count = f"{minimum}" if minimum == maximum else f"{minimum} to {maximum}"
         self.refuse(at, "argument_count", f"`{name}` takes {count} arguments, not {len(operands)}", "correct the list")
         return False
 
@@ -243,7 +243,7 @@ class _Reader:
         if isinstance(haystack, dict):
             self.read(haystack, (*at, 1), f"array<{element}>")
 
-    def _check_choice(self, operands: Any, at: JsonPath, want: str) -> None:
+    def _check_choice(self, operands: Any, at: JsonPath, needed: str) -> None:
         if len(operands) < 3 or len(operands) % 2 == 0:
             self.refuse(at, "argument_count", "`if` needs an else branch", "write condition, then, else")
             return
@@ -251,7 +251,7 @@ class _Reader:
             if index % 2 == 0 and index < len(operands) - 1:
                 self._check_truth_value(operand, (*at, index))
             else:
-                self.read(operand, (*at, index), want)
+                self.read(operand, (*at, index), needed)
 
     def _static_type(self, node: Any) -> str | None:
         """Return the type of `node` if it is known without its context, else None."""
@@ -268,7 +268,7 @@ class _Reader:
             return next(filter(None, map(self._static_type, (*operands[1::2], *operands[-1:]))), None)
         return result_type(name)
 
-    def _check_var(self, operands: Any, at: JsonPath, want: str) -> None:
+    def _check_var(self, operands: Any, at: JsonPath, needed: str) -> None:
         if not 1 <= len(operands) <= 2:
             self.refuse(at, "argument_count", "`var` takes a path and at most one default", "correct the list")
             return
@@ -277,14 +277,16 @@ class _Reader:
             return
         if len(operands) == 1:
             self.without_default.add(path)
-        elif (default := value_type(operands[1])) is None or not compatible(default, want):
-            self.refuse(at, "type_mismatch", f"the default of `{path}` is not {an(want)}", f"use {an(want)} as default")
+        elif (default := value_type(operands[1])) is None or not compatible(default, needed):
+            self.refuse(
+                at, "type_mismatch", f"the default of `{path}` is not {an(needed)}", f"use {an(needed)} as default"
+            )
         declared, used = self.declared.get(path), self.types.get(path)
-        if declared is not None and not compatible(declared, want):
-            self.refuse(at, "type_mismatch", f"`{path}` is declared {declared} but used as {want}", "correct `facts`")
-        elif used is not None and used not in (declared, want):
-            self.refuse(at, "type_mismatch", f"`{path}` is used as {used} and as {want}", "use it as one type")
-        self.types[path] = want
+        if declared is not None and not compatible(declared, needed):
+            self.refuse(at, "type_mismatch", f"`{path}` is declared {declared} but used as {needed}", "correct `facts`")
+        elif used is not None and used not in (declared, needed):
+            self.refuse(at, "type_mismatch", f"`{path}` is used as {used} and as {needed}", "use it as one type")
+        self.types[path] = needed
 
     def _check_path(self, path: Any, at: JsonPath) -> bool:
         if not isinstance(path, str):

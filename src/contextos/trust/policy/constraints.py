@@ -43,7 +43,7 @@ def check_args(
 
 def is_bounding(constraint: ArgConstraint) -> bool:
     """Return whether the constraint limits the argument in every case. A rule that lowers the approval mode needs
-    one.
+    such a constraint.
     """
     return constraint.required is not False and not constraint.unless_approved and _has_bound(constraint)
 

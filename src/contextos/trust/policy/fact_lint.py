@@ -27,21 +27,21 @@ def lint_facts(
     """
     known_at = set(POINTS)
     for fact in facts:
-        where = pointer(_reading_place(condition, fact.path, at))
+        fact_place = pointer(_reading_place(condition, fact.path, at))
         declared = vocabulary.find(fact.path, applies.capability)
         if declared is None:
             remedy = _remedy(fact.path, applies.capability, vocabulary)
-            yield Problem(where, "unknown_fact", f"there is no fact `{fact.path}`", remedy)
+            yield Problem(fact_place, "unknown_fact", f"there is no fact `{fact.path}`", remedy)
         elif not _fits_type(declared.type, fact.type):
             detail = f"`{fact.path}` is {an(str(declared.type))} and used as {fact.type}"
-            yield Problem(where, "type_mismatch", detail, f"compare it with {an(str(declared.type))}")
+            yield Problem(fact_place, "type_mismatch", detail, f"compare it with {an(str(declared.type))}")
         elif applies.point is not None and applies.point not in declared.points:
             points = ", ".join(f"`{point}`" for point in declared.points)
             detail = f"`{fact.path}` is not known at `{applies.point}`"
-            yield Problem(where, "unknown_at_point", detail, f"drop `point`, or use one of {points}")
+            yield Problem(fact_place, "unknown_at_point", detail, f"drop `point`, or use one of {points}")
         elif not (known_at := known_at.intersection(declared.points)):
             detail = f"`{fact.path}` is never known together with the other facts, so the rule would never be asked"
-            yield Problem(where, "unknown_at_point", detail, "write a rule of its own about it")
+            yield Problem(fact_place, "unknown_at_point", detail, "write a rule of its own about it")
             return
     for path, text, place in compared_texts(condition, at):
         values = vocabulary.values(path)

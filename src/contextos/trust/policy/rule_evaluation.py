@@ -131,9 +131,10 @@ class RuleGroup:
         self._single_rules: dict[str, EngineRule] = {}
 
     def read(self, facts: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all that the rules read of these facts: their outcome follows from it alone. For each path it has the
-        type and the value of a leaf, or the canonical form of an object or list (the SHA-256 of a long value);
-        `MISSING` if the path is absent, and None if something on the way is not an object.
+        """Return the values of all facts that the rules read. The outcome of the rules follows from these alone.
+
+        A path adds the type and value of a leaf, or the canonical JSON of an object or list; a long value is replaced
+        by its SHA-256. An absent path adds `MISSING`, and a path through a value that is not an object adds None.
         """
         values: list[Any] = []
         for segments in self._paths:
@@ -147,10 +148,10 @@ class RuleGroup:
                 values.append(None)
             else:
                 if isinstance(node, (dict, list, tuple)):
-                    values.append(_shortened(canonical(node)))
+                    values.append(_shorten(canonical(node)))
                 else:
                     is_long = type(node) is str and len(node) > LONGEST_KEPT
-                    values += (type(node), _shortened(node.encode(errors="surrogatepass")) if is_long else node)
+                    values += (type(node), _shorten(node.encode(errors="surrogatepass")) if is_long else node)
         return tuple(values)
 
     def evaluate(self, facts: Mapping[str, Any]) -> RuleOutcome:
@@ -178,7 +179,7 @@ class RuleGroup:
             if answer is True:
                 matched.append(rule)
             elif answer is not False:
-                indeterminate.append((rule, failed_paths or _suspects(rule, facts)))
+                indeterminate.append((rule, failed_paths or _suspect_facts(rule, facts)))
         return RuleOutcome(matched, indeterminate)
 
     def _evaluate_one(self, rule: CompiledRule, handle: DataHandle) -> Any:
@@ -190,13 +191,13 @@ class RuleGroup:
             return None
 
 
-def _shortened(content: bytes) -> bytes:
+def _shorten(content: bytes) -> bytes:
     """Return the content as a memo keeps it: long content, such as a tenant's text, as its SHA-256."""
     return content if len(content) <= LONGEST_KEPT else sha256(content).digest()
 
 
-def _suspects(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the facts to report when the engine failed although all checks passed: the absent ones, else all."""
+def _suspect_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the facts to report when the engine failed although all checks passed: absent facts, else all facts."""
     absent = tuple(
         fact.path for fact in rule.facts if not _holds(FactPath(fact.path, fact.type, True), fact.segments, facts)
     )

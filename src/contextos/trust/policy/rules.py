@@ -112,13 +112,13 @@ def compile_rules(
             if analysis.problems:
                 continue
             compiled = _compile_rule(rule, leveled, analysis)
-            other = rules.get(rule.rule_id)
-            if other is not None and other.digest != compiled.digest:
+            existing = rules.get(rule.rule_id)
+            if existing is not None and existing.digest != compiled.digest:
                 duplicate = Problem(
                     pointer((*at, "rule_id")), "duplicate_rule", "another rule has this id", "choose another id"
                 )
                 problems.append(_with_rule_name(duplicate, leveled.bundle.bundle_id, rule.rule_id))
-            if other is None or (compiled.strength, compiled.order) < (other.strength, other.order):
+            if existing is None or (compiled.strength, compiled.order) < (existing.strength, existing.order):
                 rules[rule.rule_id] = compiled
     return rules, problems
 
@@ -154,8 +154,8 @@ def _guardrail_rule(
         problems += (entry_problems := [*analysis.problems, *fact_problems])
         if entry_problems:
             return None
-        guard = _condition_rule(entry, analysis)
-        return rules.get(guard.rule_id, guard)
+        guard_rule = _condition_rule(entry, analysis)
+        return rules.get(guard_rule.rule_id, guard_rule)
     rule = rules.get(entry) if isinstance(entry, str) else None
     if rule is None or rule.non_enforcing or not rule.bundle_enforces:
         detail = f"`{str(entry)[:80]}` is not an enforced rule"
@@ -246,7 +246,7 @@ def _lint_rule(
 
 
 def own_point(applies: AppliesTo, facts: Sequence[FactPath]) -> Point | None:
-    """Return the only point where a rule applies: of a fact that is known nowhere else, or the named one; or None."""
+    """Return the only point where a rule applies: the point of a fact known nowhere else, or `applies.point`."""
     return next((OWN_POINTS[fact.segments[0]] for fact in facts if fact.segments[0] in OWN_POINTS), applies.point)
 
 
@@ -260,9 +260,9 @@ def _lint_rule_without_call(rule: Rule, question: tuple[str, Collection[str]], a
 
 
 def _lint_mode(rule: Rule, declared: Mapping[str, str], at: JsonPath) -> Iterator[Problem]:
-    """Lint a rule that sets the approval mode. One that can lower it must bound an argument.
+    """Yield the problems of the approval mode that a rule sets. A rule that can lower the mode must bound an argument.
 
-    Without a declaration of the capability, every mode below `destructive` counts as lowering.
+    If the mode of the capability is not declared, every mode below `destructive` counts as lower.
     """
     then, place = rule.then, pointer((*at, "then", "approval_mode"))
     if then.approval_mode is not None and rule.applies_to.point not in (None, "execute"):

@@ -50,7 +50,7 @@ class SignedCounter:
     def count(
         self, bucket: str, end: BucketEnd, operation: str, at_us: int, numbers: Mapping[str, int | float]
     ) -> tuple[Write, ...]:
-        # The time in a bucket never goes back, so the effects of a window are the last ones of the chain.
+        # The time in a bucket never goes back, so the effects of a window are the last effects of the chain.
         effect = CountedEffect(operation, max(at_us, end.at_us), dict(numbers), end.number + 1, end)
         new_end = effect.end()
         kid, signature = self._keys.sign("head", self._end_payload(bucket, new_end))

@@ -26,7 +26,7 @@ from contextos.trust.journal.signed_heads import read_proved
 @dataclass(frozen=True, slots=True)
 class ShownDenial:
     """A denial in the entry `seq`, of the operation with the key `of` (None: the question was erased). `erased`: the
-    answer was erased, so it is not known whether it was a denial; it was not if its call was sent.
+    answer was erased, so it can also have been an approval whose call was not sent. `void`: the run did not count it.
     """
 
     seq: int
@@ -77,7 +77,7 @@ async def proving_denial(
 
 async def unproved_denials(store: Store, tenant_id: str, keys: Keys, key: str) -> int | None:
     """Return None if a stored denial of the operation with this key counts; else the number of its stored denials, of
-    which none counts. Such a row stays, and the next denial has a place behind it.
+    which none counts. Such a row stays, and the next denial gets the next place.
 
     Raises:
         Integrity: the journal of a run that such a row names does not verify.

@@ -63,7 +63,7 @@ class ProvedGraph:
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges around the seeds. Raises `Integrity` if one of them is not what a sealed act states."""
+        """Return the edges around the seeds. Raises `Integrity` if no sealed act states an edge as it is."""
         edges = await self._graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
         # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
         question = (self._tenant, *seeds, at, hops, fan_out, limit, content := orjson.dumps(edges))
@@ -119,21 +119,21 @@ class ProvedGraph:
         if not edges:
             return
         commits = {edge["commit"] for edge in edges}
-        known = {number: self._known.get((self._tenant, number)) for number in commits}
-        unknown = [number for number, digests in known.items() if digests is None]
-        keys = [commit_key(number) for number in unknown]
+        cached = {number: self._known.get((self._tenant, number)) for number in commits}
+        uncached = [number for number, digests in cached.items() if digests is None]
+        keys = [commit_key(number) for number in uncached]
         # An act about an edge has the id of the edge as its key: only a withdrawal is one.
         lines = await self._store.lines(CONTROL, *keys, *(edge["edge_id"] for edge in edges))
-        stated = {number: digests or self._written_digests(number, lines) for number, digests in known.items()}
+        by_commit = {number: digests or self._written_digests(number, lines) for number, digests in cached.items()}
         withdrawn = {fact.edge_id: fact.commit for fact in self._withdrawals(lines)}
         for edge in edges:
             edge_id, number = edge["edge_id"], edge["commit"]
-            if stated[number].get(edge_id) != edge_digest(edge):
+            if by_commit[number].get(edge_id) != edge_digest(edge):
                 _refuse(edge_id, f"is not what the act of `{commit_key(number)}` states, or no such act is sealed")
             if withdrawn.get(edge_id, at + 1) <= at:
                 _refuse(edge_id, f"was withdrawn at `{commit_key(withdrawn[edge_id])}`")
-        for number in unknown:
-            self._known.keep((self._tenant, number), stated[number], len(stated[number]) * _MEMORY_PER_EDGE)
+        for number in uncached:
+            self._known.keep((self._tenant, number), by_commit[number], len(by_commit[number]) * _MEMORY_PER_EDGE)
 
     async def _require_withdrawn(
         self, sources: Sequence[str], predicate: str | None, at: int, after: str = "", last: str | None = None
@@ -192,9 +192,9 @@ def written_fact_fault(
     `rows` are all edges. `heads` are the newest commits before the rows were read and after `control` was read.
     `control` is read last, so edges that are written meanwhile can be in the acts alone.
     """
-    stated, withdrawn, newest = _stated(control, keys)
+    written, withdrawn, newest = _stated_edges(control, keys)
     for row in rows:
-        if stated.pop(row.edge_id, None) != (row.written, edge_digest(row.statement)):
+        if written.pop(row.edge_id, None) != (row.written, edge_digest(row.statement)):
             return f"the edge `{row.edge_id}` of the graph is not as an act left it"
         columns = (row.src, row.predicate, row.dst)
         if columns != tuple(row.statement.get(name) for name in ("src", "predicate", "dst")):
@@ -203,7 +203,7 @@ def written_fact_fault(
         act = withdrawn.pop(row.edge_id, None)
         if ended != act and not (ended is None and act is not None and act[0] > heads[0]):
             return f"the edge `{row.edge_id}` of the graph was not withdrawn as it says"
-    missing = [edge_id for edge_id, (commit, _) in [*stated.items(), *withdrawn.items()] if commit <= heads[0]]
+    missing = [edge_id for edge_id, (commit, _) in [*written.items(), *withdrawn.items()] if commit <= heads[0]]
     if missing:
         return f"the edge `{min(missing)}` of the graph is gone"
     if newest > heads[1]:
@@ -211,7 +211,9 @@ def written_fact_fault(
     return None
 
 
-def _stated(control: Sequence[Entry], keys: Keys) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]], int]:
+def _stated_edges(
+    control: Sequence[Entry], keys: Keys
+) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]], int]:
     """Return the edges that the acts wrote (commit and digest), the edges that they withdrew (commit and evidence), and
     the number of the last commit.
     """

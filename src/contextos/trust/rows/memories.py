@@ -38,7 +38,7 @@ class Reviews:
     @classmethod
     def read(cls, control: Iterable[Entry], keys: Keys) -> Reviews:
         """Read the acts `memory.reviewed` in these entries. Raises `ChainBroken` for an act that is not sealed."""
-        found: dict[str, MemoryReview] = {}
+        reviews: dict[str, MemoryReview] = {}
         for entry in control:
             if entry.kind != "memory.reviewed":
                 continue
@@ -46,8 +46,8 @@ class Reviews:
                 review = parse(MemoryReview, dict(read_act(entry, keys).act.arguments))
             except InvalidInput as error:
                 raise ChainBroken(CONTROL, entry.seq, f"is no review of a memory: {error}") from None
-            found[review.proposal_id] = review
-        return cls(found)
+            reviews[review.proposal_id] = review
+        return cls(reviews)
 
     def superseded(self) -> set[str | None]:
         """Return the references of the memories that a reviewer replaced by another."""
@@ -63,8 +63,8 @@ class Reviews:
         if stored.key != promoted_key(proposal.candidate.entity_ceid, proposal.candidate.predicate):
             return "is stored under another subject or predicate than it states"
         review = self.by_proposal.get(proposal.proposal_id)
-        stated = review is not None and (review.verdict, review.proposal_digest) == ("promote", _digest(proposal))
-        return None if stated and review == memory.review else "is not what a sealed act of a reviewer promoted"
+        is_stated = review is not None and (review.verdict, review.proposal_digest) == ("promote", _digest(proposal))
+        return None if is_stated and review == memory.review else "is not what a sealed act of a reviewer promoted"
 
 
 async def reviewed_memories(
@@ -75,7 +75,7 @@ async def reviewed_memories(
 
     Raises:
         Integrity: a memory was made up, altered, moved or brought back; names it.
-        ChainBroken: an act about one of them is not sealed.
+        ChainBroken: an act about one of these memories is not sealed.
         Unavailable: they changed during each of `MAX_READS` reads.
     """
     by_key = {memory.key: memory for memory in memories}
@@ -170,7 +170,7 @@ async def verify_memories(store: Store, upto: int, keys: Keys) -> int:
 
 
 def _rejection_fault(rejected: Sequence[StoredDocument[MemoryReview]], before: Reviews, after: Reviews) -> str | None:
-    """Return why the stored rejections are not those of the acts, or None. The key is the digest of the statement."""
+    """Return why the stored rejections differ from the acts, or None. A row's key is the digest of its statement."""
     for row in rejected:
         acted = after.by_proposal.get(row.body.proposal_id)
         if acted != row.body or (row.body.verdict, row.body.fact_digest) != ("reject", row.key):

@@ -25,7 +25,7 @@ Selector = tuple[str | None, str | None, str | None, str | None]
 """What a rule applies to: (intent, capability, environment, point). None means every value."""
 
 _SELECTOR_FACTS: Final = {0: "request.intent", 2: "run.environment"}
-"""By index of a selector field: the fact compared with it. If the fact is unknown, a rule with the field could apply."""
+"""By index of a selector field: the fact compared with it. If the fact is unknown, a rule with the field can apply."""
 _CALLER_ROOTS: Final = frozenset(ROOTS) - {"capability"}
 MAX_ANSWERS_KEPT: Final = 512
 """The most selections of rules, and the most outcomes, that one set of rules keeps."""

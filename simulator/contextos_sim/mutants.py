@@ -142,7 +142,7 @@ def _look_moves_time(stack: ExitStack) -> None:
 
     def on_tape(self: Any) -> Any:
         self._skip_resumed()
-        return self._at < len(self._tape)
+        return self._position < len(self._tape)
 
     stack.enter_context(patch.object(RunJournal, "on_tape", property(on_tape)))
 

@@ -163,7 +163,7 @@ def test_a_withdrawal_that_its_row_puts_earlier_hides_nothing(
 def test_more_withdrawn_facts_than_a_page_are_each_compared_with_their_act(
     stores: str, attacker: Attacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("contextos.trust.rows.edges._PAGE", 2)
+    monkeypatch.setattr("contextos.trust.rows.edges._PAGE_EDGES", 2)
 
     async def before() -> int:
         async with opened(tmp_path, stores) as world:

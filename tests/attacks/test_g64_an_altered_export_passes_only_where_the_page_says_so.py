@@ -386,24 +386,24 @@ class Forger(RunJournal):
         Forger.made.append(self)
 
     def _compare_derived(self, kind: str, key: str, body: Any) -> None:
-        entry = self._expect(kind, key)
+        entry = self._expected_entry(kind, key)
         if entry.body is None:
             self.missing.append(entry.seq)
         else:
             entry = entry._replace(body=canonical(body))
-        self._at += 1
-        self._push(entry, body)
+        self._position += 1
+        self._apply_entry(entry, body)
 
-    def _take_answer(self, entry: Any, request: Any) -> Any:
+    def _consume_answer(self, entry: Any, request: Any) -> Any:
         if entry.body is not None:
             body = json.loads(entry.body)
             body |= {"request_digest": content_address(request)} if "request_digest" in body else {}
             entry = entry._replace(body=canonical(body))
             self._tape[entry.seq - 1] = entry
-        self._take(entry)
+        self._consume(entry)
         return self._log[-1].body
 
-    def _take(self, entry: Any) -> Any:
+    def _consume(self, entry: Any) -> Any:
         if entry.kind == "approval.answered" and entry.body is not None:
             question = next(one.body for one in reversed(self._log) if one.kind == "approval.asked")
             body = json.loads(entry.body)
@@ -412,14 +412,14 @@ class Forger(RunJournal):
                 self.attacker.vouch_answer(question, body["answer"])
             entry = entry._replace(body=canonical(body))
             self._tape[entry.seq - 1] = entry
-        return super()._take(entry)
+        return super()._consume(entry)
 
-    def _push(self, entry: Any, body: Any) -> None:
+    def _apply_entry(self, entry: Any, body: Any) -> None:
         if entry.body is not None:
             draft = Draft(entry.kind, entry.key, entry.at_us, entry.by, entry.body, entry.salt)
             entry = link(self.tenant, self.run_id, self._last.seq + 1, self._last.hash, draft)
             self._tape[entry.seq - 1] = entry
-        super()._push(entry, body)
+        super()._apply_entry(entry, body)
 
 
 def forged(file: Opened, export: Export, attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> bytes | None:

@@ -1,7 +1,7 @@
 """Audit: verify a tenant's journal, export runs, and replay them without any external system.
 
 - `verify`: chains, signed heads and witnessed heads of a tenant, or of a range of its runs.
-- `checkpoint`: what was verified, signed, so that the next verification goes on from there.
+- `checkpoint`: what was verified, signed, so that the next verification starts from there.
 - `replay`: drive the same loop from the recorded entries and compare every derived entry byte for byte.
 - `export`, `exported`: runs with what proves them, which anyone can verify and replay with public keys.
 

@@ -49,38 +49,38 @@ async def verify_acts(
             not fit; or the active set is missing, changed or of another version.
     """
     seals, people = set[bytes](), ListedPeople(keys)
-    version, left, entries, head = 0, "", 0, genesis(tenant_id, CONTROL)
+    version, digest, entries, head = 0, "", 0, genesis(tenant_id, CONTROL)
     async for page in control:
-        version, left = _left_by(page, (version, left), seals, people, keys)
+        version, digest = _apply_acts(page, (version, digest), seals, people, keys)
         entries, head = entries + len(page), page[-1].hash
     verified = VerifiedControl(entries, head)
     document = await ACTIVE_SETS.one(store, ACTIVE_SET_KEY)
     if document and document.version > version:
         # An operator acted since the stream was read.
-        version, left = _left_by(await store.read(CONTROL, after=entries), (version, left), seals, people, keys)
-    found = document.version if document else 0
-    if found != version:
-        detail = f"left the active set at version {version}, and the stored one has version {found}"
+        version, digest = _apply_acts(await store.read(CONTROL, after=entries), (version, digest), seals, people, keys)
+    stored_version = document.version if document else 0
+    if stored_version != version:
+        detail = f"left the active set at version {version}, and the stored one has version {stored_version}"
         raise ChainBroken(CONTROL, entries, detail)
     if document is None:
         return verified
     try:
         content = parse(ActiveSet, open_sealed(document.body, keys, "active", {ACTIVE_SET_TYPE}))
-        found_set = (content.tenant_id, content.version, content_address(content.to_json()))
+        stored_set = (content.tenant_id, content.version, content_address(content.to_json()))
     except (InvalidInput, SignatureInvalid):
-        found_set = ("", 0, "")
-    if found_set != (tenant_id, version, left):
+        stored_set = ("", 0, "")
+    if stored_set != (tenant_id, version, digest):
         raise ChainBroken(CONTROL, entries, "left an active set that somebody changed past the runtime")
     return verified
 
 
-def _left_by(
+def _apply_acts(
     control: Iterable[Entry], before: tuple[int, str], seals: set[bytes], people: ListedPeople, keys: Keys
 ) -> tuple[int, str]:
     """Return the version and the digest of the active set after these acts, starting from `before`. `seals` has the
     seals seen so far, each by its first 16 bytes. Raises `ChainBroken`.
     """
-    version, left = before
+    version, digest = before
     for entry in control:
         if entry.kind not in ACT_ARGUMENTS:
             if fault := body_fault(CONTROL, entry.kind, entry.body or b""):
@@ -100,5 +100,5 @@ def _left_by(
             if recorded.act.expected != version:
                 detail = f"is an act on version {recorded.act.expected} of the active set, which had {version}"
                 raise ChainBroken(CONTROL, entry.seq, detail)
-            version, left = version + 1, str(recorded.act.arguments.get("active_digest"))
-    return version, left
+            version, digest = version + 1, str(recorded.act.arguments.get("active_digest"))
+    return version, digest

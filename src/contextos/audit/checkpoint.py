@@ -78,7 +78,7 @@ def seal_checkpoint(checkpoint: Checkpoint, keys: Keys) -> bytes:
     raw = canonical(seal(CHECKPOINT_TYPE, canonical(checkpoint.to_json()), keys, "checkpoint")) + b"\n"
     if len(raw) > MAX_CHECKPOINT_BYTES:
         detail = f"{len(checkpoint.open)} runs are open, which is too many for one checkpoint"
-        raise _refused("too_large", detail, "write one for each of several ranges")
+        raise _refusal("too_large", detail, "write one for each of several ranges")
     return raw
 
 
@@ -91,22 +91,22 @@ def read_checkpoint(raw: bytes, tenant_id: str, keys: Keys) -> Checkpoint:
     """
     envelope = _envelope(raw)
     if envelope is None:
-        raise _refused("not_a_checkpoint", "this is not a checkpoint", "name a file that `--checkpoint` wrote")
+        raise _refusal("not_a_checkpoint", "this is not a checkpoint", "name a file that `--checkpoint` wrote")
     try:
         payload = open_sealed(envelope, keys, "checkpoint", {CHECKPOINT_TYPE})
         version = orjson.loads(payload).get("v")
         if version != CHECKPOINT_VERSION:
             detail = f"the checkpoint has version {str(version)[:20]}, and this runtime knows {CHECKPOINT_VERSION}"
-            raise _refused("unknown_version", detail, WHOLE_REMEDY)
-        found = parse(Checkpoint, payload, max_bytes=MAX_CHECKPOINT_BYTES, max_nodes=MAX_CHECKPOINT_NODES)
-        open_sealed(envelope, keys, "checkpoint", {CHECKPOINT_TYPE}, at_us=found.at_us)
+            raise _refusal("unknown_version", detail, WHOLE_REMEDY)
+        checkpoint = parse(Checkpoint, payload, max_bytes=MAX_CHECKPOINT_BYTES, max_nodes=MAX_CHECKPOINT_NODES)
+        open_sealed(envelope, keys, "checkpoint", {CHECKPOINT_TYPE}, at_us=checkpoint.at_us)
     except SignatureInvalid:
         detail = "this checkpoint was altered, or no key that counted at its time signed it"
         raise SignatureInvalid(f"{detail}; {WHOLE_REMEDY}") from None
-    if found.tenant_id != tenant_id:
-        detail = f"the checkpoint is of the tenant `{found.tenant_id[:64]}`, not of `{tenant_id[:64]}`"
-        raise _refused("other_tenant", detail, "name the file of this tenant")
-    return found
+    if checkpoint.tenant_id != tenant_id:
+        detail = f"the checkpoint is of the tenant `{checkpoint.tenant_id[:64]}`, not of `{tenant_id[:64]}`"
+        raise _refusal("other_tenant", detail, "name the file of this tenant")
+    return checkpoint
 
 
 def is_checkpoint(raw: bytes) -> bool:
@@ -121,30 +121,30 @@ def joined(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
         InvalidInput: there is a gap between two of them, or they overlap.
         ChainBroken: two of them are about different indexes.
     """
-    ordered = sorted(checkpoints, key=lambda one: one.first)
-    whole = ordered[0] if ordered else None
-    for one in ordered[1:]:
-        assert whole is not None
-        if one.first != whole.last + 1:
-            detail = f"one checkpoint ends at line {whole.last} of the index, and the next begins at line {one.first}"
-            raise _refused("not_adjacent", detail, "name checkpoints of adjacent ranges")
-        if one.before != whole.head:
-            raise ChainBroken(INDEX, whole.last, "is not the same in two checkpoints: the index was rewritten between")
-        earlier = min(whole, one, key=lambda either: either.control)
-        whole = one.model_copy(
+    ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.first)
+    union = ordered[0] if ordered else None
+    for other in ordered[1:]:
+        assert union is not None
+        if other.first != union.last + 1:
+            detail = f"one checkpoint ends at line {union.last} of the index, and the next begins at line {other.first}"
+            raise _refusal("not_adjacent", detail, "name checkpoints of adjacent ranges")
+        if other.before != union.head:
+            raise ChainBroken(INDEX, union.last, "is not the same in two checkpoints: the index was rewritten between")
+        earlier = min(union, other, key=lambda candidate: candidate.control)
+        union = other.model_copy(
             update={
-                "begun_at_us": min(whole.begun_at_us, one.begun_at_us),
-                "at_us": max(whole.at_us, one.at_us),
-                "first": whole.first,
-                "before": whole.before,
+                "begun_at_us": min(union.begun_at_us, other.begun_at_us),
+                "at_us": max(union.at_us, other.at_us),
+                "first": union.first,
+                "before": union.before,
                 "control": earlier.control,
                 "control_head": earlier.control_head,
-                "compared": whole.compared or one.compared,
-                "runs": whole.runs + one.runs,
-                "open": whole.open + one.open,
+                "compared": union.compared or other.compared,
+                "runs": union.runs + other.runs,
+                "open": union.open + other.open,
             }
         )
-    return whole
+    return union
 
 
 async def require_stored(store: Store, checkpoint: Checkpoint) -> None:
@@ -153,18 +153,18 @@ async def require_stored(store: Store, checkpoint: Checkpoint) -> None:
     Raises:
         ChainBroken: the store is behind the checkpoint, or is another store.
     """
-    when = utc(checkpoint.at_us)
+    verified_at = utc(checkpoint.at_us)
     for stream, seq, head in (
         (INDEX, checkpoint.last, checkpoint.head),
         (CONTROL, checkpoint.control, checkpoint.control_head),
     ):
-        found = await store.read(stream, after=seq - 1, limit=1) if seq else ()
-        if seq and (not found or found[0].seq != seq):
-            cut = f"is missing: it was there at {when}, so the store was cut or restored, or is another one"
-            raise ChainBroken(stream, seq, f"{cut}; find out which, then {WHOLE_REMEDY}")
-        if found and found[0].hash != head:
-            other = f"is not what it was at {when}: the store was rewritten, or is another one"
-            raise ChainBroken(stream, seq, f"{other}; find out which, then {WHOLE_REMEDY}")
+        page = await store.read(stream, after=seq - 1, limit=1) if seq else ()
+        if seq and (not page or page[0].seq != seq):
+            detail = f"is missing: it was there at {verified_at}, so the store was cut or restored, or is another one"
+            raise ChainBroken(stream, seq, f"{detail}; find out which, then {WHOLE_REMEDY}")
+        if page and page[0].hash != head:
+            detail = f"is not what it was at {verified_at}: the store was rewritten, or is another one"
+            raise ChainBroken(stream, seq, f"{detail}; find out which, then {WHOLE_REMEDY}")
 
 
 def utc(at_us: int) -> str:
@@ -185,5 +185,5 @@ def _envelope(raw: bytes) -> dict[str, Any] | None:
     return envelope if fits else None
 
 
-def _refused(code: str, detail: str, remedy: str) -> InvalidInput:
+def _refusal(code: str, detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem("", code, detail, remedy))

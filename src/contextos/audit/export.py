@@ -73,10 +73,10 @@ async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *
     if len(files) != 1:
         raise _too_large(f"these runs need {len(files)} export files")
 
-    async def recorded(_: None) -> bytes:
+    async def return_file(_: None) -> bytes:
         return files[0].raw
 
-    return (await record_export.propose(app, tenant_id, files, by=by)).then(recorded)
+    return (await record_export.propose(app, tenant_id, files, by=by)).then(return_file)
 
 
 async def signed_exports(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> list[SignedExport]:
@@ -94,12 +94,12 @@ async def signed_exports(app: Deployment, tenant_id: str, run_ids: Sequence[str]
     """
     files = [_File()]
     for run_id in sorted(set(run_ids)):
-        one = await _file_of(app, tenant_id, run_id)
-        joined = files[-1].joined(one)
+        run_file = await _run_file(app, tenant_id, run_id)
+        joined = files[-1].joined(run_file)
         if joined.fits():
             files[-1] = joined
-        elif one.fits():
-            files.append(one)
+        elif run_file.fits():
+            files.append(run_file)
         else:
             raise _too_large(f"`{run_id}` is larger than {MAX_EXPORT_BYTES} bytes, or one of its entries is too large")
     return [file.signed(tenant_id, app.ports.keys) for file in files if file.heads]
@@ -116,7 +116,7 @@ async def record_export(
 
 
 def signed_file(tenant_id: str, lines: Sequence[bytes], keys: Keys) -> bytes:
-    """Return the file with these lines behind a manifest that covers each of them."""
+    """Return the file with these lines after a manifest that covers each line."""
     manifest = {"v": EXPORT_FORMAT, "tenant": tenant_id, "lines": [digest(line) for line in lines]}
     sealed = seal(EXPORT_TYPE, canonical(manifest), keys, "export")
     return b"\n".join([canonical({"manifest": sealed}), *lines]) + b"\n"
@@ -148,7 +148,7 @@ class _File:
         return SignedExport(signed_file(tenant_id, lines, keys), self.heads)
 
 
-async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
+async def _run_file(app: Deployment, tenant_id: str, run_id: str) -> _File:
     store, keys = app.ports.stores.tenant(tenant_id), app.ports.keys
     stored = await store.read_run(run_id)
     if not stored.entries:
@@ -158,26 +158,26 @@ async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
     head = stored.heads[-1]
     signed = stored.entries[: head[0]]
     acts = await acts_of(store, signed, keys)
-    stated = [*acts, *await listings_of(store, signed, acts)]
+    control_entries = [*acts, *await listings_of(store, signed, acts)]
     rows = [*map(entry_line, signed), head_line(run_id, head)]
     lines: dict[_Place, bytes] = {(_RUN, run_id, number): row for number, row in enumerate(rows)}
-    lines |= {(_CONTROL, line.at_us, row): row for line in stated for row in [sealed_line(line)]}
-    return _File({run_id: signed[-1].hash}, lines | await _pinned(store, signed, keys))
+    lines |= {(_CONTROL, line.at_us, row): row for line in control_entries for row in [sealed_line(line)]}
+    return _File({run_id: signed[-1].hash}, lines | await _pinned_lines(store, signed, keys))
 
 
-async def _pinned(store: Store, entries: Sequence[Entry], keys: Keys) -> dict[_Place, bytes]:
+async def _pinned_lines(store: Store, entries: Sequence[Entry], keys: Keys) -> dict[_Place, bytes]:
     """Return the lines of the artifacts and of the adapter definitions that a run pins."""
     lines: dict[_Place, bytes] = {}
     for entry in entries:
         pins = read_body(entry).get("pins", {}) if entry.kind == "run.pinned" and entry.body else {}
         for pin in pinned_refs(pins).values():
-            lines[_ARTIFACT, pin] = artifact_line(await _stored(store, pin), keys)
+            lines[_ARTIFACT, pin] = artifact_line(await _stored_artifact(store, pin), keys)
         for pin in (pin for name, pin in pins.items() if name.startswith(ADAPTER)):
-            lines[_DEFINITION, pin] = definition_line(await _stored(store, pin))
+            lines[_DEFINITION, pin] = definition_line(await _stored_artifact(store, pin))
     return lines
 
 
-async def _stored(store: Store, pin: str) -> dict[str, object]:
+async def _stored_artifact(store: Store, pin: str) -> dict[str, object]:
     if (document := await ARTIFACTS.one(store, pin)) is None:
         raise Integrity(f"the artifact with the digest `{pin}` is missing from the catalog; restore it")
     return document.body

@@ -33,13 +33,13 @@ from contextos.trust.journal.entry_acts import DECISION_ACTS, NeededAct, act_in,
 
 def needed_acts(entries: Sequence[Entry]) -> Iterator[NeededAct]:
     """Yield the acts on which the verified entries of a run rest, in the order of the entries."""
-    for at, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         yield from explaining(entry)
-        if entry.kind == "run.cancel_requested" and not _is_unproved(entries[at + 1 :], entry.key):
+        if entry.kind == "run.cancel_requested" and not _is_unproved(entries[index + 1 :], entry.key):
             yield NeededAct(entry, entry.run, partial(_cancels, entry=entry), "cancelled the run")
         if entry.kind == "run.pinned" and entry.body is not None:
             try:
-                yield from _in_force(entries[0], entry)
+                yield from _acts_in_force(entries[0], entry)
             except (LookupError, TypeError, AttributeError):
                 raise ChainBroken(entry.run, entry.seq, "pins for a request that no runtime takes") from None
 
@@ -53,21 +53,21 @@ async def acts_of(store: Store, entries: Sequence[Entry], keys: Keys) -> list[En
             the line that the runtime recorded.
     """
     needed, tenant_id = list(needed_acts(entries)), entries[0].tenant
-    lines = await store.lines(CONTROL, *{one.key for one in needed}, entries[0].run)
-    of_end = [(line, read_act(line, keys).act) for line in lines if line.kind in DECISION_ACTS]
+    lines = await store.lines(CONTROL, *{needed_act.key for needed_act in needed}, entries[0].run)
+    end_acts = [(line, read_act(line, keys).act) for line in lines if line.kind in DECISION_ACTS]
     acts = [(line, act) for line in lines if (act := act_in(line, tenant_id, keys))]
-    return [*matched_acts(needed, acts), *acts_on_end(entries, of_end)]
+    return [*matched_acts(needed, acts), *acts_on_end(entries, end_acts)]
 
 
 def matched_acts(needed: Iterable[NeededAct], acts: Sequence[tuple[Entry, OperatorAct]]) -> list[Entry]:
     """Return for each needed act the first of these lines that holds it. Raises as `acts_of`."""
-    found = []
-    for one in needed:
-        match = next((line for line, act in acts if line.key == one.key and one.is_it(act)), None)
+    matches = []
+    for needed_act in needed:
+        match = next((line for line, act in acts if line.key == needed_act.key and needed_act.is_it(act)), None)
         if match is None:
-            raise one.missing()
-        found.append(match)
-    return found
+            raise needed_act.missing()
+        matches.append(match)
+    return matches
 
 
 async def listings_of(store: Store, entries: Sequence[Entry], acts: Sequence[Entry]) -> list[Entry]:
@@ -75,7 +75,7 @@ async def listings_of(store: Store, entries: Sequence[Entry], acts: Sequence[Ent
     counted at that time. The lines are sealed, as `require_signers` found.
     """
     needed = list(needed_listings([entries], acts))
-    return counting_listings(await store.lines(CONTROL, *{one.key for one in needed}), needed)
+    return counting_listings(await store.lines(CONTROL, *{listing.key for listing in needed}), needed)
 
 
 class NeededListing(NamedTuple):
@@ -100,26 +100,26 @@ def needed_listings(runs: Iterable[Sequence[Entry]], acts: Iterable[Entry]) -> I
 def counting_listings(lines: Iterable[Entry], needed: Iterable[NeededListing]) -> list[Entry]:
     """Return the lines of `control` that count at one of these times, in their order."""
     listings = [line for line in lines if line.kind in LISTED_BODIES]
-    ends: dict[tuple[str, str], int] = {}
-    until: dict[Entry, float] = {}
+    next_at_us: dict[tuple[str, str], int] = {}
+    until_us: dict[Entry, float] = {}
     for line in reversed(listings):
-        until[line] = ends.get((line.kind, line.key), inf)
-        ends[line.kind, line.key] = line.at_us
-    wanted = set(needed)
+        until_us[line] = next_at_us.get((line.kind, line.key), inf)
+        next_at_us[line.kind, line.key] = line.at_us
+    needed_listings = set(needed)
     return [
         line
         for line in listings
         if any(
-            one.key == line.key and counts_between(line.at_us, until[line], one.since_us, one.until_us)
-            for one in wanted
+            listing.key == line.key and counts_between(line.at_us, until_us[line], listing.since_us, listing.until_us)
+            for listing in needed_listings
         )
     ]
 
 
 def _is_unproved(after: Sequence[Entry], key: str) -> bool:
     """Return whether the run found that no act proves the cancel request before these entries."""
-    follows = next((entry for entry in after if entry.kind != "run.resumed"), None)
-    return follows is not None and (follows.kind, follows.key) == ("run.cancel_unproved", key)
+    next_entry = next((entry for entry in after if entry.kind != "run.resumed"), None)
+    return next_entry is not None and (next_entry.kind, next_entry.key) == ("run.cancel_unproved", key)
 
 
 def _cancels(act: OperatorAct, entry: Entry) -> bool:
@@ -128,7 +128,7 @@ def _cancels(act: OperatorAct, entry: Entry) -> bool:
     return entry.body is None or read_body(entry) == {"by": act.actor, "reason": act.arguments.get("reason")}
 
 
-def _in_force(received: Entry, pinned: Entry) -> Iterator[NeededAct]:
+def _acts_in_force(received: Entry, pinned: Entry) -> Iterator[NeededAct]:
     """Yield the acts that published the pins of a run, that put its policies in force, and that allow its request."""
     body = read_body(pinned)
     pins = body.get("pins", {})
@@ -138,43 +138,43 @@ def _in_force(received: Entry, pinned: Entry) -> Iterator[NeededAct]:
         return
     policies = pins.get(ACTIVE_POLICIES)
     if policies != content_address([]):
-        does = f"put the policies `{policies}` in force"
-        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_activates, policies=policies), does)
+        effect = f"put the policies `{policies}` in force"
+        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_activates, policies=policies), effect)
     if received.kind != "run.received":
         raise ChainBroken(received.run, 1, "is not the request of the run")
     if received.body is not None:
-        said = read_body(received)
-        asked, environment = said["request"], environment_of(said)
-        does = f"pinned `{body['pack_ref']}` for `{asked['input']['intent']}` in `{environment}`"
-        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_allows, asked=asked, environment=environment), does)
+        received_body = read_body(received)
+        request, environment = received_body["request"], environment_of(received_body)
+        effect = f"pinned `{body['pack_ref']}` for `{request['input']['intent']}` in `{environment}`"
+        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_allows, request=request, environment=environment), effect)
 
 
 def _publishes(act: OperatorAct, ref: str, digest: str) -> bool:
-    said = act.arguments
-    return act.kind == "artifact.published" and (said.get("ref"), said.get("digest")) == (ref, digest)
+    arguments = act.arguments
+    return act.kind == "artifact.published" and (arguments.get("ref"), arguments.get("digest")) == (ref, digest)
 
 
 def _activates(act: OperatorAct, policies: str) -> bool:
     return act.kind == "policies.activated" and content_address(act.arguments.get("policies")) == policies
 
 
-def _allows(act: OperatorAct, asked: Any, environment: str) -> bool:
-    said = act.arguments
-    if act.kind != "packs.pinned" or said.get("environment") != environment:
+def _allows(act: OperatorAct, request: Any, environment: str) -> bool:
+    arguments = act.arguments
+    if act.kind != "packs.pinned" or arguments.get("environment") != environment:
         return False
-    refs, intents = said.get("refs"), said.get("intents")
-    return set(refs or ()) == set(asked["context_pack_refs"]) and asked["input"]["intent"] in (intents or ())
+    refs, intents = arguments.get("refs"), arguments.get("intents")
+    return set(refs or ()) == set(request["context_pack_refs"]) and request["input"]["intent"] in (intents or ())
 
 
 def decision_views(
     streams: Mapping[str, Sequence[Entry]], tenant_id: str, acts: Sequence[tuple[Entry, OperatorAct]]
 ) -> dict[str, DecisionView]:
     """Return the state of each run's decision after these acts, by run id. Raises `ChainBroken`."""
-    found = {}
+    views = {}
     for run_id, entries in streams.items():
         try:
-            found[run_id] = decision_in(run_view(tenant_id, run_id, entries), acts)
+            views[run_id] = decision_in(run_view(tenant_id, run_id, entries), acts)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             detail = f"holds what no runtime writes: {type(error).__name__}"
             raise ChainBroken(run_id, len(entries), detail) from None
-    return found
+    return views

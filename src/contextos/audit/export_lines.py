@@ -38,10 +38,10 @@ class NotALine(ValueError):
 
 def entry_line(entry: Entry) -> bytes:
     """Return the line of a journal entry whose body is canonical."""
-    place = {name: getattr(entry, name) for name in _ENTRY}
+    header = {name: getattr(entry, name) for name in _ENTRY}
     if entry.body is None or entry.salt is None:
-        return canonical({"entry": place | {"body_digest": entry.body_digest}})
-    return canonical({"entry": place | {"body": read_canonical(entry.body), "salt": entry.salt.hex()}})
+        return canonical({"entry": header | {"body_digest": entry.body_digest}})
+    return canonical({"entry": header | {"body": read_canonical(entry.body), "salt": entry.salt.hex()}})
 
 
 def read_entry(fields: Any, *, last: Entry | None, tenant_id: str) -> Entry:
@@ -50,18 +50,18 @@ def read_entry(fields: Any, *, last: Entry | None, tenant_id: str) -> Entry:
     Raises:
         NotALine: the line has another form, or its hash is not the hash of this entry in this place.
     """
-    if not (_has(fields, _WHOLE) or _has(fields, _ERASED)):
+    if not (_matches(fields, _WHOLE) or _matches(fields, _ERASED)):
         raise NotALine("is no journal entry as an export has it")
     seq, prev_hash = (last.seq + 1, last.hash) if last else (1, genesis(tenant_id, fields["run"]))
     if (fields["run"], fields["seq"]) != (last.run if last else fields["run"], seq):
         raise NotALine(f"is missing; entry {fields['seq']} of `{fields['run'][:64]}` is in its place")
     draft = Draft(fields["kind"], fields["key"], fields["at_us"], fields["by"], b"", b"")
     if "body" in fields:
-        whole = draft._replace(body=canonical(fields["body"]), salt=_salt(fields["salt"]))
-        entry = link(tenant_id, fields["run"], seq, prev_hash, whole)
+        full_draft = draft._replace(body=canonical(fields["body"]), salt=_read_salt(fields["salt"]))
+        entry = link(tenant_id, fields["run"], seq, prev_hash, full_draft)
     else:
-        place = (tenant_id, fields["run"], seq, *draft[:4], fields["body_digest"], prev_hash)
-        entry = Entry(*place, hash="", body=None, salt=None, v=ENTRY_FORMAT)
+        header = (tenant_id, fields["run"], seq, *draft[:4], fields["body_digest"], prev_hash)
+        entry = Entry(*header, hash="", body=None, salt=None, v=ENTRY_FORMAT)
         entry = entry._replace(hash=header_hash(entry))
     if entry.hash != fields["hash"]:
         raise NotALine("has not the hash of this entry behind the one before it")
@@ -76,7 +76,7 @@ def head_line(run_id: str, head: SignedHead) -> bytes:
 
 def read_head_line(fields: Any, *, last: Entry) -> SignedHead:
     """Return the signed head of the run that ends with `last`. Raises `NotALine`."""
-    if not _has(fields, _HEAD) or fields["run"] != last.run:
+    if not _matches(fields, _HEAD) or fields["run"] != last.run:
         raise NotALine("is no signed head of the run before it")
     return last.seq, last.hash, fields["kid"], fields["signature"]
 
@@ -87,16 +87,16 @@ def sealed_line(line: Entry) -> bytes:
     """
     assert line.body is not None, "a line of `control` is never erased"
     assert line.salt is not None, "a line of `control` is never erased"
-    made = {"kind": line.kind, "key": line.key, "at_us": line.at_us, "by": line.by, "salt": line.salt.hex()}
-    return canonical({"control": made | {"body": read_canonical(line.body)}})
+    fields = {"kind": line.kind, "key": line.key, "at_us": line.at_us, "by": line.by, "salt": line.salt.hex()}
+    return canonical({"control": fields | {"body": read_canonical(line.body)}})
 
 
 def read_control(fields: Any) -> Draft:
-    """Return the sealed entry of `control` in a line. Raises `NotALine`."""
-    if not _has(fields, _CONTROL):
+    """Return the fields of the entry of `control` in a line. Its seal is not verified. Raises `NotALine`."""
+    if not _matches(fields, _CONTROL):
         raise NotALine("is no line of `control`")
     body = canonical(fields["body"])
-    return Draft(fields["kind"], fields["key"], fields["at_us"], fields["by"], body, _salt(fields["salt"]))
+    return Draft(fields["kind"], fields["key"], fields["at_us"], fields["by"], body, _read_salt(fields["salt"]))
 
 
 def artifact_line(envelope: Mapping[str, Any], keys: Keys) -> bytes:
@@ -108,15 +108,15 @@ def artifact_line(envelope: Mapping[str, Any], keys: Keys) -> bytes:
     payload = decode_base64(envelope["payload"])
     message = pae(envelope["payloadType"], payload)
     verified = [
-        {"keyid": kid, "sig": _base64(signature)}
-        for signature in (decode_base64(one.get("sig")) for one in envelope["signatures"])
+        {"keyid": kid, "sig": _encode_base64(signature)}
+        for signature in (decode_base64(signature.get("sig")) for signature in envelope["signatures"])
         for kid in keys.kids("pack")
         if keys.verify("pack", kid, message, signature)
     ]
     if envelope["signatures"] and not verified:
         raise SignatureInvalid("no key that is trusted for `pack` signed a pinned artifact; check who sealed it")
-    exact = {"payloadType": envelope["payloadType"], "payload": _base64(payload), "signatures": verified[:1]}
-    return canonical({"artifact": exact})
+    artifact = {"payloadType": envelope["payloadType"], "payload": _encode_base64(payload), "signatures": verified[:1]}
+    return canonical({"artifact": artifact})
 
 
 def read_artifact_line(fields: Any, keys: Keys) -> StoredArtifact:
@@ -126,15 +126,15 @@ def read_artifact_line(fields: Any, keys: Keys) -> StoredArtifact:
         NotALine: the line has another form, or its signature does not verify.
         InvalidInput: the line does not hold an artifact.
     """
-    if not _has(fields, _ENVELOPE) or not all(_has(one, _SIGNATURE) for one in fields["signatures"]):
+    if not _matches(fields, _ENVELOPE) or not all(_matches(item, _SIGNATURE) for item in fields["signatures"]):
         raise NotALine("is no artifact")
-    payload = _decoded(fields["payload"])
+    payload = _decode_exact(fields["payload"])
     stored = read_artifact(fields["payloadType"], payload)
     if content_address(loads(payload)) != stored.digest:
         raise NotALine("is an artifact whose content has another digest")
     message = pae(fields["payloadType"], payload)
     if len(fields["signatures"]) > 1 or not all(
-        keys.verify("pack", one["keyid"], message, _decoded(one["sig"])) for one in fields["signatures"]
+        keys.verify("pack", item["keyid"], message, _decode_exact(item["sig"])) for item in fields["signatures"]
     ):
         raise NotALine(f"is the artifact `{stored.ref}`, which no key signed that is trusted for `pack`")
     return stored
@@ -161,26 +161,26 @@ def read_export_line(row: bytes) -> tuple[str, Any]:
     return kind, fields
 
 
-def _has(value: Any, types: Mapping[str, type]) -> bool:
+def _matches(value: Any, types: Mapping[str, type]) -> bool:
     """Return whether a JSON value is an object with exactly these members, each of its type."""
     if not isinstance(value, dict) or value.keys() != types.keys():
         return False
     return all(type(value[name]) is kind for name, kind in types.items())
 
 
-def _salt(text: str) -> bytes:
+def _read_salt(text: str) -> bytes:
     if not _SALT.fullmatch(text):
         raise NotALine("has no salt of 16 bytes")
     return bytes.fromhex(text)
 
 
-def _base64(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _decoded(text: str) -> bytes:
+def _decode_exact(text: str) -> bytes:
     """Return the bytes of a text in Base64, which must be spelled as `_base64` spells it."""
     raw = decode_base64(text)
-    if _base64(raw) != text:
+    if _encode_base64(raw) != text:
         raise NotALine("has Base64 that is not as it was written")
     return raw

@@ -96,7 +96,7 @@ def read_export(raw: bytes, keys: Keys, *, persons: Persons = NO_PERSONS) -> Exp
         ChainBroken: a line is missing, changed, swapped, added or out of place, or its content is not proved.
     """
     first, _, rest = raw.partition(b"\n")
-    manifest = _manifest(first, keys)
+    manifest = _read_manifest(first, keys)
     # The rest is split only now, after the signature is verified, because it can need much memory.
     rows = rest.split(b"\n")
     if rows.pop():
@@ -106,24 +106,26 @@ def read_export(raw: bytes, keys: Keys, *, persons: Persons = NO_PERSONS) -> Exp
             raise ChainBroken("export", number + 2, "is not the line that the signed manifest has there")
     if len(rows) < len(manifest.lines):
         raise ChainBroken("export", len(rows) + 2, "is missing: the manifest was signed over one more line")
-    given, lines = _GivenKeys(keys), _Lines(rows)
-    streams = _read_runs(lines, manifest.tenant, given)
+    reader_keys, lines = _ReaderKeys(keys), _Lines(rows)
+    streams = _read_runs(lines, manifest.tenant, reader_keys)
     control = _read_control(lines, manifest.tenant)
-    acts = _require_exactly(streams, control, given)
-    decisions = decision_views(streams, manifest.tenant, [(line, one.act) for line, one in acts])
-    _verify_people(streams, control, acts, given, persons)
-    artifacts = _read_artifacts(lines, streams, given)
+    acts = _require_exact_control(streams, control, reader_keys)
+    decisions = decision_views(streams, manifest.tenant, [(line, recorded.act) for line, recorded in acts])
+    _verify_people(streams, control, acts, reader_keys, persons)
+    artifacts = _read_artifacts(lines, streams, reader_keys)
     lines.end()
-    _manifest(first, keys, at_us=max((entries[-1].at_us for entries in streams.values()), default=None))
-    named = (f"`{one.act.kind}` of `{one.act.actor}`" for _, one in acts if one.assertion.token is None)
+    _read_manifest(first, keys, at_us=max((entries[-1].at_us for entries in streams.values()), default=None))
+    unsigned_acts = (
+        f"`{recorded.act.kind}` of `{recorded.act.actor}`" for _, recorded in acts if recorded.assertion.token is None
+    )
     return Export(
         tenant=manifest.tenant,
         streams=streams,
-        acts=tuple(one.act for _, one in acts),
+        acts=tuple(recorded.act for _, recorded in acts),
         decisions=decisions,
         artifacts=artifacts,
-        unproved=given.unproved,
-        unsigned=(*_unsigned_entries(streams), *named),
+        unproved=reader_keys.unproved,
+        unsigned=(*_unsigned_entries(streams), *unsigned_acts),
         signers=tuple(sorted({line.key for line in control if line.kind == PERSON_LISTED})),
     )
 
@@ -136,7 +138,7 @@ def public_keys(keys: Keys) -> dict[str, list[str]]:
     }
 
 
-class _GivenKeys:
+class _ReaderKeys:
     """The keys that a reader has. Where the reader has no key for a purpose of `PROVING`, every signature for it counts
     unchecked. So a caller has to show the reader these purposes (`unproved`).
     """
@@ -162,49 +164,49 @@ class _Lines:
     """The lines of an export after the manifest, read in order."""
 
     def __init__(self, rows: Sequence[bytes]) -> None:
-        self._rows, self._at = rows, 0
+        self._rows, self._row = rows, 0
         self._next: tuple[str, Any] | None = None
 
     @property
     def kind(self) -> str:
         """The kind of the next line, or "" after the last line. Raises `ChainBroken` if the line cannot be read."""
-        if self._at == len(self._rows):
+        if self._row == len(self._rows):
             return ""
         if self._next is None:
             with self.reading():
-                self._next = read_export_line(self._rows[self._at])
+                self._next = read_export_line(self._rows[self._row])
         return self._next[0]
 
-    def take(self, kind: str, read: Callable[[Any], ReadT], *, of: tuple[str, int] | None = None) -> ReadT:
+    def take(self, kind: str, read: Callable[[Any], ReadT], *, entry_place: tuple[str, int] | None = None) -> ReadT:
         """Read the next line, which must be of this kind, and return the result of `read`. Raises `ChainBroken`, which
-        names the entry `of` (stream, number) or else the line.
+        names the entry `entry_place` (stream, number), or else the line.
         """
-        with self.reading(of):
+        with self.reading(entry_place):
             if self.kind != kind:
                 raise NotALine(f"is missing: no line `{kind}` is in its place")
             assert self._next is not None, "the kind was read"
-            found = read(self._next[1])
-        self._at, self._next = self._at + 1, None
-        return found
+            result = read(self._next[1])
+        self._row, self._next = self._row + 1, None
+        return result
 
     def all_of(self, kind: str, read: Callable[[Any], ReadT], place: Callable[[ReadT], Any]) -> Iterator[ReadT]:
-        """Yield the results of `read` for the next lines of this kind. `ChainBroken` unless their `place` increases."""
-        before = None
+        """Yield the result of `read` for each next line of this kind. Raises `ChainBroken` if `place` does not grow."""
+        previous = None
         while self.kind == kind:
-            found = self.take(kind, read)
-            if before is not None and place(found) <= before:
-                raise ChainBroken("export", self._at + 1, f"is out of place: each `{kind}` is there once, and sorted")
-            before = place(found)
-            yield found
+            result = self.take(kind, read)
+            if previous is not None and place(result) <= previous:
+                raise ChainBroken("export", self._row + 1, f"is out of place: each `{kind}` is there once, and sorted")
+            previous = place(result)
+            yield result
 
     def end(self) -> None:
         """Refuse a further line. Raises `ChainBroken`."""
         if self.kind:
-            raise ChainBroken("export", self._at + 2, f"is out of place: no line `{self.kind}` belongs here")
+            raise ChainBroken("export", self._row + 2, f"is out of place: no line `{self.kind}` belongs here")
 
     @contextmanager
-    def reading(self, of: tuple[str, int] | None = None) -> Iterator[None]:
-        stream, seq = of or ("export", self._at + 2)
+    def reading(self, entry_place: tuple[str, int] | None = None) -> Iterator[None]:
+        stream, seq = entry_place or ("export", self._row + 2)
         try:
             yield
         except NotALine as error:
@@ -223,10 +225,10 @@ def _read_runs(lines: _Lines, tenant_id: str, keys: Keys) -> dict[str, tuple[Ent
         entries: list[Entry] = []
         while lines.kind == "entry":
             last = entries[-1] if entries else None
-            of = (last.run, last.seq + 1) if last else None
-            entries.append(lines.take("entry", partial(read_entry, last=last, tenant_id=tenant_id), of=of))
+            place = (last.run, last.seq + 1) if last else None
+            entries.append(lines.take("entry", partial(read_entry, last=last, tenant_id=tenant_id), entry_place=place))
         last = entries[-1]
-        head = lines.take("head", partial(read_head_line, last=last), of=(last.run, last.seq + 1))
+        head = lines.take("head", partial(read_head_line, last=last), entry_place=(last.run, last.seq + 1))
         if not is_signed(head, tenant_id, last.run, keys, at_us=last.at_us):
             detail = "has a signed head whose signature does not verify, or whose key was retired"
             raise ChainBroken(last.run, last.seq, detail)
@@ -243,17 +245,17 @@ def _read_control(lines: _Lines, tenant_id: str) -> list[Entry]:
     control = list[Entry]()
 
     def read(fields: Any) -> Entry:
-        draft, head = read_control(fields), control[-1].hash if control else genesis(tenant_id, CONTROL)
+        draft, last_hash = read_control(fields), control[-1].hash if control else genesis(tenant_id, CONTROL)
         if fault := body_fault(CONTROL, draft.kind, draft.body):
             raise NotALine(f"is nothing that the runtime writes to `control`: {fault}")
-        return link(tenant_id, CONTROL, len(control) + 1, head, draft)
+        return link(tenant_id, CONTROL, len(control) + 1, last_hash, draft)
 
-    for line in lines.all_of("control", read, lambda one: (one.at_us, sealed_line(one))):
+    for line in lines.all_of("control", read, lambda entry: (entry.at_us, sealed_line(entry))):
         control.append(line)
     return control
 
 
-def _require_exactly(
+def _require_exact_control(
     streams: Mapping[str, Sequence[Entry]], control: Sequence[Entry], keys: Keys
 ) -> list[tuple[Entry, RecordedAct]]:
     """Require that the lines of `control` are exactly the lines on which the runs rest; return the acts among them.
@@ -262,12 +264,12 @@ def _require_exactly(
         ChainBroken: a line is missing, surplus or not sealed.
     """
     acts = [(line, read_act(line, keys)) for line in control if line.kind in ACT_ARGUMENTS]
-    stated = [(line, recorded.act) for line, recorded in acts]
-    used = {line for entries in streams.values() for line in matched_acts(needed_acts(entries), stated)}
-    used.update(line for entries in streams.values() for line in acts_on_end(entries, stated))
-    used.update(counting_listings(control, needed_listings(streams.values(), [line for line, _ in acts])))
+    operator_acts = [(line, recorded.act) for line, recorded in acts]
+    needed_lines = {line for entries in streams.values() for line in matched_acts(needed_acts(entries), operator_acts)}
+    needed_lines.update(line for entries in streams.values() for line in acts_on_end(entries, operator_acts))
+    needed_lines.update(counting_listings(control, needed_listings(streams.values(), [line for line, _ in acts])))
     for line in control:
-        if line not in used:
+        if line not in needed_lines:
             raise ChainBroken(CONTROL, line.seq, f"is surplus: no run in the file rests on this `{line.kind}`")
     return acts
 
@@ -290,43 +292,43 @@ def _verify_people(
 
 def _read_artifacts(lines: _Lines, streams: Mapping[str, Sequence[Entry]], keys: Keys) -> dict[str, bytes]:
     """Return the artifacts and adapter definitions by digest. Raises `ChainBroken` unless the runs pin just these."""
-    pinned, signed_only = _pins(streams)
+    pinned, signed_only = _pinned_artifacts(streams)
     artifacts: dict[str, bytes] = {}
-    found = set[tuple[str, str]]()
+    present = set[tuple[str, str]]()
 
     def read(fields: Any) -> tuple[str, bytes]:
         stored = read_artifact_line(fields, keys)
         if not fields["signatures"] and stored.digest in signed_only:
             raise NotALine(f"is the artifact `{stored.ref}`, which nobody signed")
-        found.add((stored.ref, stored.digest))
+        present.add((stored.ref, stored.digest))
         return stored.digest, canonical(fields)
 
     def read_adapter(fields: Any) -> tuple[str, bytes]:
         definition = AdapterDefinition.model_validate(fields)
         pin = content_address(fields)
-        found.add((ADAPTER + definition.adapter_id, pin))
+        present.add((ADAPTER + definition.adapter_id, pin))
         return pin, canonical(fields)
 
     artifacts.update(lines.all_of("artifact", read, itemgetter(0)))
     artifacts.update(lines.all_of("definition", read_adapter, itemgetter(0)))
-    for name, pin in sorted(found - pinned):
+    for name, pin in sorted(present - pinned):
         raise ChainBroken("export", 1, f"has `{name}` as `{pin}`, and no run pins it")
-    for name, pin in sorted(pinned - found):
+    for name, pin in sorted(pinned - present):
         raise ChainBroken("export", 1, f"is without `{name}` as `{pin}`, and a run pins it")
     return artifacts
 
 
-def _pins(streams: Mapping[str, Sequence[Entry]]) -> tuple[set[tuple[str, str]], set[str]]:
+def _pinned_artifacts(streams: Mapping[str, Sequence[Entry]]) -> tuple[set[tuple[str, str]], set[str]]:
     """Return all pins of the runs as (name, digest), and the digests pinned where no unsigned pack is admitted."""
     pinned, signed_only = set[tuple[str, str]](), set[str]()
     for entries in streams.values():
         received = read_body(entries[0])
-        takes_unsigned = received is not None and UNSIGNED_PACKS in received["deployment"]["unsafe"]
+        admits_unsigned = received is not None and UNSIGNED_PACKS in received["deployment"]["unsafe"]
         for entry in entries:
             pins = read_body(entry).get("pins", {}) if entry.kind == "run.pinned" and entry.body else {}
             refs = pinned_refs(pins)
             pinned.update(refs.items(), ((name, pin) for name, pin in pins.items() if name.startswith(ADAPTER)))
-            signed_only.update(() if takes_unsigned else refs.values())
+            signed_only.update(() if admits_unsigned else refs.values())
     return pinned, signed_only
 
 
@@ -347,13 +349,13 @@ async def replay_export(export: Export) -> list[ReplayResult]:
         ReplayMismatch, UnknownSemantics: as `audit.replay`.
         Integrity: an artifact that a run uses is missing, or does not have its digest.
     """
-    return [await _replay_alone(tape, export.artifacts) for tape in export.streams.values()]
+    return [await _replay_run(tape, export.artifacts) for tape in export.streams.values()]
 
 
-async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -> ReplayResult:
+async def _replay_run(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -> ReplayResult:
     run_id = tape[0].run
-    store: Any = _Artifacts(artifacts)
-    catalog = Catalog(store, tenant_id=tape[0].tenant, open_envelope=_opened, runtime_version="")
+    store: Any = _ArtifactStore(artifacts)
+    catalog = Catalog(store, tenant_id=tape[0].tenant, open_envelope=_open_unverified, runtime_version="")
 
     def environment(journal: RunJournal) -> RunEnvironment:
         return RunEnvironment(
@@ -377,7 +379,7 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
         raise ReplayMismatch(len(tape), tape[-1].kind, detail, run_id=run_id) from error
 
 
-class _Artifacts:
+class _ArtifactStore:
     """The only part of a store that a catalog reads in a replay."""
 
     def __init__(self, artifacts: Mapping[str, bytes]) -> None:
@@ -388,7 +390,7 @@ class _Artifacts:
         return [Document(collection, key, 1, self._artifacts[key])] if key in self._artifacts else []
 
 
-def _opened(envelope: Mapping[str, Any]) -> tuple[str, bytes]:
+def _open_unverified(envelope: Mapping[str, Any]) -> tuple[str, bytes]:
     """Return the media type and bytes of an artifact, without checking its signature.
 
     The catalog compares the digest with the digest that the verified journal pins.
@@ -396,21 +398,21 @@ def _opened(envelope: Mapping[str, Any]) -> tuple[str, bytes]:
     return str(envelope["payloadType"]), decode_base64(envelope.get("payload"))
 
 
-def _manifest(row: bytes, keys: Keys, *, at_us: int | None = None) -> ExportManifest:
+def _read_manifest(row: bytes, keys: Keys, *, at_us: int | None = None) -> ExportManifest:
     """Verify the envelope and return its manifest; its key must not be retired before `at_us` (Unix microseconds).
     Raises `SignatureInvalid` or `ChainBroken`, also where the envelope is not spelled as `seal` spells it.
     """
     try:
         sealed = loads(row, max_bytes=MAX_LINE_BYTES)["manifest"]
         (signature,) = sealed["signatures"]
-        again = {**signature, "sig": base64.b64encode(decode_base64(signature["sig"])).decode()}
-        exact = {"payloadType": EXPORT_TYPE, "payload": sealed["payload"], "signatures": [again]}
-        whole = canonical({"manifest": exact}) == row and again.keys() == {"keyid", "sig"}
-        named = signature["keyid"] in keys.kids("export")
+        reencoded = {**signature, "sig": base64.b64encode(decode_base64(signature["sig"])).decode()}
+        envelope = {"payloadType": EXPORT_TYPE, "payload": sealed["payload"], "signatures": [reencoded]}
+        is_exact = canonical({"manifest": envelope}) == row and reencoded.keys() == {"keyid", "sig"}
+        is_known_key = signature["keyid"] in keys.kids("export")
     except (InvalidInput, SignatureInvalid, LookupError, TypeError, ValueError):
         detail = "is not the manifest that an export begins with; name a file that `contextos runs export` wrote"
         raise ChainBroken("export", 1, detail) from None
-    if not (whole and named):
+    if not (is_exact and is_known_key):
         raise ChainBroken("export", 1, "is not the manifest as it was exported")
     try:
         payload = open_sealed(sealed, keys, "export", {EXPORT_TYPE}, at_us=at_us)

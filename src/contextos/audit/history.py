@@ -58,8 +58,8 @@ def verify_history(run_id: str, entries: Sequence[Entry]) -> None:
             who does not write this kind, with a time before the time of the entry before it, with the answer of another
             call than was dispatched, or with a question that is not bound to its content and to the entries before it.
     """
-    sent: dict[str, Any] = {}
-    at_us, head = 0, genesis(entries[0].tenant, run_id) if entries else ""
+    dispatched: dict[str, Any] = {}
+    at_us, last_hash = 0, genesis(entries[0].tenant, run_id) if entries else ""
     for entry in entries:
         if entry.at_us < at_us:
             raise ChainBroken(run_id, entry.seq, "is earlier than the entry before it")
@@ -70,16 +70,16 @@ def verify_history(run_id: str, entries: Sequence[Entry]) -> None:
         if not _may_write(entry, body):
             raise ChainBroken(run_id, entry.seq, f"is by `{entry.by[:64]}`, who writes no `{entry.kind}` here")
         if entry.kind == "tool.dispatching":
-            sent[entry.key] = body and body["envelope"]
-        if fault := _call_fault(entry, body, sent):
+            dispatched[entry.key] = body and body["envelope"]
+        if fault := _call_fault(entry, body, dispatched):
             raise ChainBroken(run_id, entry.seq, fault)
         # So the signature of the person who answers covers the whole run up to the question.
         if entry.kind == "approval.asked" and body:
-            if body["binding"].get("nonce") != head:
+            if body["binding"].get("nonce") != last_hash:
                 raise ChainBroken(run_id, entry.seq, "is a question that is not bound to the entries before it")
             if fault := question_disagreement(body):
                 raise ChainBroken(run_id, entry.seq, f"is a question that nobody can sign: {fault}")
-        head = head if entry.kind == "run.resumed" else entry.hash
+        last_hash = last_hash if entry.kind == "run.resumed" else entry.hash
 
 
 def verify_ledgers(run_id: str, entries: Sequence[Entry]) -> None:
@@ -107,13 +107,13 @@ def _ledger_fault(record: Any, ledgers: LedgerHeads) -> str | None:
 
     A run that was admitted has entries in its context and in its decision ledger; it can have had no effect.
     """
-    stated, there = (record.get("lineage") or {}).get("ledgers") or {}, ledgers.as_json()
-    if missing := [name for name in LEDGERS if name not in stated]:
+    stated_ledgers, actual_ledgers = (record.get("lineage") or {}).get("ledgers") or {}, ledgers.as_json()
+    if missing := [name for name in LEDGERS if name not in stated_ledgers]:
         return f"is a record without the {missing[0]} ledger of its run"
-    if other := [name for name in LEDGERS if stated[name] != there[name]]:
-        entries = stated[other[0]]["entries"], there[other[0]]["entries"]
-        return f"names another {other[0]} ledger ({entries[0]} entries) than the run has before it ({entries[1]})"
-    if record.get("agent_identity") and not there[DECISION]["entries"]:
+    if differing := [name for name in LEDGERS if stated_ledgers[name] != actual_ledgers[name]]:
+        entries = stated_ledgers[differing[0]]["entries"], actual_ledgers[differing[0]]["entries"]
+        return f"names another {differing[0]} ledger ({entries[0]} entries) than the run has before it ({entries[1]})"
+    if record.get("agent_identity") and not actual_ledgers[DECISION]["entries"]:
         return "is the record of an admitted run whose decision ledger is missing"
     return None
 
@@ -130,15 +130,15 @@ def _may_write(entry: Entry, body: Any) -> bool:
     return body is None or entry.by == resolve_pointer(body, author)
 
 
-def _call_fault(entry: Entry, body: Any, sent: dict[str, Any]) -> str | None:
+def _call_fault(entry: Entry, body: Any, dispatched: dict[str, Any]) -> str | None:
     """Return why the call or the answer in an entry is not of this run and this call, or None."""
     if entry.kind not in ("tool.dispatching", "tool.returned") or body is None:
         return None
     envelope = body["envelope"]
     if entry.kind == "tool.dispatching":
         return "holds a call of another run" if envelope["run_id"] != entry.run else None
-    if entry.key not in sent:
+    if entry.key not in dispatched:
         return "is the answer of a call that was not dispatched"
-    call = sent[entry.key]
-    other = [name for name in _SAME_IDS if call and envelope.get(name) != call.get(name)]
-    return f"has another `{other[0]}` than the call that was dispatched" if other else None
+    call = dispatched[entry.key]
+    differing = [name for name in _SAME_IDS if call and envelope.get(name) != call.get(name)]
+    return f"has another `{differing[0]}` than the call that was dispatched" if differing else None

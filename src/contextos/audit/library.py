@@ -34,17 +34,17 @@ async def verify_library(artifacts: ArtifactStore, store: Store, keys: Keys) -> 
     """
     for _ in range(MAX_READS):
         stored = await artifacts.stored()
-        stated = _Stated()
-        await stated.read(stream_pages(store, CONTROL), keys)
-        fault = stated.fault(stored)
+        library = _StatedLibrary()
+        await library.read(stream_pages(store, CONTROL), keys)
+        fault = library.fault(stored)
         if fault is None:
             return
-        if await store.length(CONTROL) == stated.entries and await artifacts.stored() == stored:
-            raise ChainBroken(CONTROL, stated.entries, f"is the last, and {fault}")
+        if await store.length(CONTROL) == library.entries and await artifacts.stored() == stored:
+            raise ChainBroken(CONTROL, library.entries, f"is the last, and {fault}")
 
 
 @dataclass(slots=True)
-class _Stated:
+class _StatedLibrary:
     """The artifacts as the acts of the people who maintain them left them."""
 
     entries: int = 0
@@ -60,73 +60,74 @@ class _Stated:
             for entry in page:
                 if entry.kind.startswith("slots."):
                     act = read_act(entry, keys).act
-                    self._take(entry.kind, dict(act.arguments), act.actor)
+                    self._apply_act(entry.kind, dict(act.arguments), act.actor)
             self.entries = page[-1].seq
 
     def fault(self, stored: StoredLibrary) -> str | None:
         """Return how the rows differ from the acts, or None."""
-        pairs: list[tuple[str, Any, Any]] = [
-            ("the installed types", {one.extension: one for one in stored.extensions}, self.manifests),
-            ("the artifact", {_place(one): one for one, _ in stored.artifacts}, self.artifacts),
+        comparisons: list[tuple[str, Any, Any]] = [
+            ("the installed types", {manifest.extension: manifest for manifest in stored.extensions}, self.manifests),
+            ("the artifact", {_place(artifact): artifact for artifact, _ in stored.artifacts}, self.artifacts),
             (
                 "the tombstone",
-                {_place(one): True for one, gone in stored.artifacts if gone},
+                {_place(artifact): True for artifact, is_deleted in stored.artifacts if is_deleted},
                 dict.fromkeys(self.deleted, True),
             ),
-            ("a revision of", _by_place((one[:2], one[2:]) for one in stored.revisions), _sorted(self.revisions)),
+            ("a revision of", _by_place((row[:2], row[2:]) for row in stored.revisions), _sort_lists(self.revisions)),
             (
                 "a type of",
-                _by_place((_place(one), (one.eligibility, NewAssertion(**_as_new(one)))) for one in stored.assertions),
-                _sorted(self.assertions),
+                _by_place((_place(row), (row.eligibility, NewAssertion(**_fields(row)))) for row in stored.assertions),
+                _sort_lists(self.assertions),
             ),
         ]
-        for what, found, stated in pairs:
-            for name in sorted(found.keys() | stated.keys()):
-                if found.get(name) != stated.get(name):
-                    return f"{what} `{'/'.join(name) if isinstance(name, tuple) else name}` is not as an act left it"
+        for label, rows, stated_rows in comparisons:
+            for name in sorted(rows.keys() | stated_rows.keys()):
+                if rows.get(name) != stated_rows.get(name):
+                    return f"{label} `{'/'.join(name) if isinstance(name, tuple) else name}` is not as an act left it"
         return None
 
-    def _take(self, kind: str, said: dict[str, Any], actor: str) -> None:
+    def _apply_act(self, kind: str, arguments: dict[str, Any], actor: str) -> None:
         if kind == "slots.extension_registered":
-            manifest = parse(ExtensionManifest, said)
+            manifest = parse(ExtensionManifest, arguments)
             self.manifests[manifest.extension] = manifest
             return
-        place = said["org_id"], said["artifact_id"]
+        place = arguments["org_id"], arguments["artifact_id"]
         if kind == "slots.artifact_added":
-            self.artifacts[place] = parse(Artifact, said)
+            self.artifacts[place] = parse(Artifact, arguments)
         elif kind == "slots.artifact_revised":
             number = len(self.revisions[place]) + 1
-            self.revisions[place].append((number, said["digest"], actor, said["created_at_us"]))
+            self.revisions[place].append((number, arguments["digest"], actor, arguments["created_at_us"]))
         elif kind == "slots.artifact_classified":
-            new = parse(NewAssertion, said)
-            self._archive(place, new.extension)
-            self.assertions[place].append(("draft" if new.asserted_by == "matcher" else "eligible", new))
+            assertion = parse(NewAssertion, arguments)
+            self._archive(place, assertion.extension)
+            self.assertions[place].append(("draft" if assertion.asserted_by == "matcher" else "eligible", assertion))
         elif kind == "slots.assertion_archived":
-            self._archive(place, said["extension"])
+            self._archive(place, arguments["extension"])
         elif kind == "slots.artifact_deleted":
             self.deleted.add(place)
             self._archive(place, None)
 
     def _archive(self, place: ArtifactPlace, extension: str | None) -> None:
         self.assertions[place] = [
-            ("archived" if extension in (None, one.extension) else state, one) for state, one in self.assertions[place]
+            ("archived" if extension in (None, item.extension) else state, item)
+            for state, item in self.assertions[place]
         ]
 
 
-def _place(of: Any) -> ArtifactPlace:
-    return of.org_id, of.artifact_id
+def _place(row: Any) -> ArtifactPlace:
+    return row.org_id, row.artifact_id
 
 
-def _as_new(assertion: Any) -> dict[str, Any]:
+def _fields(assertion: Any) -> dict[str, Any]:
     return {name: getattr(assertion, name) for name in NewAssertion.model_fields}
 
 
 def _by_place(rows: Any) -> dict[ArtifactPlace, list[Any]]:
-    found: dict[ArtifactPlace, list[Any]] = defaultdict(list)
+    groups: dict[ArtifactPlace, list[Any]] = defaultdict(list)
     for place, row in rows:
-        found[place].append(row)
-    return _sorted(found)
+        groups[place].append(row)
+    return _sort_lists(groups)
 
 
-def _sorted(rows: dict[ArtifactPlace, list[Any]]) -> dict[ArtifactPlace, list[Any]]:
-    return {place: sorted(found, key=repr) for place, found in rows.items() if found}
+def _sort_lists(groups: dict[ArtifactPlace, list[Any]]) -> dict[ArtifactPlace, list[Any]]:
+    return {place: sorted(rows, key=repr) for place, rows in groups.items() if rows}

@@ -41,8 +41,8 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of a replay that reached the recorded end of the run.
-    `missing` lists entries whose bodies were erased and computed again.
+    """The result of a replay that reached the recorded end of the run. `compared` is the number of its entries, and
+    `missing` lists the entries whose bodies were erased and computed again.
     """
 
     run_id: str
@@ -71,18 +71,18 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
 
     Raises:
         ChainBroken: a body is missing and no signed `entry.erased` accounts for it, which is checked first; or the run
-            in the store is not the one that the index states.
+            in the store differs from what the index states.
         InvalidInput: the run has not ended.
         ReplayMismatch: the first entry that differs, or whose erased body cannot be computed.
         UnknownSemantics: the run has a semantics version that this runtime does not know.
     """
-    tape = await _proved_tape(app, tenant_id, run_id, entries)
+    tape = await _read_proved_tape(app, tenant_id, run_id, entries)
     try:
         result = await replay_tape(tape, partial(app.environment, tenant_id))
     except ReplayMismatch:
-        _tell(app, tenant_id, equal=False)
+        _report_replay(app, tenant_id, equal=False)
         raise
-    _tell(app, tenant_id, equal=True)
+    _report_replay(app, tenant_id, equal=True)
     return result
 
 
@@ -94,23 +94,23 @@ async def derived_context(app: Deployment, tenant_id: str, run_id: str, key: str
         ChainBroken, ReplayMismatch, UnknownSemantics: as `replay`.
         InvalidInput: the run has compiled no such context, or the entry or an entry that it follows from was erased.
     """
-    tape = await _proved_tape(app, tenant_id, run_id, None)
-    wanted = [one for one in tape if one.kind == "context.compiled" and key in (None, one.key)]
-    if not wanted:
+    tape = await _read_proved_tape(app, tenant_id, run_id, None)
+    matches = [entry for entry in tape if entry.kind == "context.compiled" and key in (None, entry.key)]
+    if not matches:
         raise InvalidInput(Problem("", "not_compiled", f"`{run_id}` has compiled no such context"))
-    if wanted[-1].body is None:
+    if matches[-1].body is None:
         raise InvalidInput(Problem("", "erased", "its digests were erased, so no text can be compared with them"))
 
-    def found(at: str, compiled: dict[str, Any]) -> None:
-        if at == wanted[-1].key:
-            raise _Found(_sealed(CompiledContext, wanted[-1].seq, "context.compiled", compiled))
+    def stop_at_context(entry_key: str, compiled: dict[str, Any]) -> None:
+        if entry_key == matches[-1].key:
+            raise _ContextFound(_parse_envelope(CompiledContext, matches[-1].seq, "context.compiled", compiled))
 
     try:
-        await replay_tape(tape, partial(app.environment, tenant_id), found)
-    except _Found as signal:
+        await replay_tape(tape, partial(app.environment, tenant_id), stop_at_context)
+    except _ContextFound as signal:
         return signal.compiled
     except ReplayMismatch as fault:
-        erased = next((one for one in tape[: wanted[-1].seq] if one.body is None), None)
+        erased = next((entry for entry in tape[: matches[-1].seq] if entry.body is None), None)
         if erased is None:
             raise
         detail = f"entry {erased.seq} (`{erased.kind}`) was erased, so the context cannot be derived again ({fault})"
@@ -118,14 +118,14 @@ async def derived_context(app: Deployment, tenant_id: str, run_id: str, key: str
     raise AssertionError("the loop derives every entry of the tape")
 
 
-class _Found(Exception):
+class _ContextFound(Exception):
     """A signal to `derived_context`, not an error."""
 
     def __init__(self, compiled: CompiledContext) -> None:
         self.compiled = compiled
 
 
-async def _proved_tape(
+async def _read_proved_tape(
     app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None
 ) -> tuple[Entry, ...]:
     """Return the entries of a run, with what people and operators did checked."""
@@ -143,7 +143,7 @@ async def _proved_tape(
     return tape
 
 
-def _tell(app: Deployment, tenant_id: str, *, equal: bool) -> None:
+def _report_replay(app: Deployment, tenant_id: str, *, equal: bool) -> None:
     # Telemetry can be foreign code, and no error of it may change the result.
     with suppress(Exception):
         app.ports.telemetry.run_replayed(tenant_id, equal=equal)
@@ -167,7 +167,7 @@ async def replay_tape(
     journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
 
     def validated(_: str, compiled: dict[str, Any]) -> None:
-        _sealed(CompiledContext, len(journal.log()), "context.compiled", compiled)
+        _parse_envelope(CompiledContext, len(journal.log()), "context.compiled", compiled)
 
     environment = replace(
         environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None, at_compiled=at_compiled or validated
@@ -185,19 +185,19 @@ async def replay_tape(
     for entry in journal.log():
         if entry.kind == "record.revised":
             revised = entry.body
-            _sealed(DecisionRecord, entry.seq, entry.kind, revised)
+            _parse_envelope(DecisionRecord, entry.seq, entry.kind, revised)
         elif entry.kind == "replay.packed":
-            _sealed(ReplayPacket, entry.seq, entry.kind, build_packet(revised, request))
+            _parse_envelope(ReplayPacket, entry.seq, entry.kind, build_packet(revised, request))
     verify_history(run_id, tape)
     return ReplayResult(run_id, record["status"], record["record_hash"], len(tape), tuple(journal.missing))
 
 
-def _sealed(contract: type[ModelT], seq: int, kind: str, body: Any) -> ModelT:
+def _parse_envelope(contract: type[ModelT], seq: int, kind: str, body: Any) -> ModelT:
     """Return an envelope of the run. Raises `ReplayMismatch` if it does not follow its contract in full."""
     try:
         return contract.sealed_from(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = pointer(first["loc"])
-        detail = f"it is no valid `{contract.__name__}`: `{where}`: {first['msg']}"
+        first_error = error.errors(include_url=False, include_input=False)[0]
+        place = pointer(first_error["loc"])
+        detail = f"it is no valid `{contract.__name__}`: `{place}`: {first_error['msg']}"
         raise ReplayMismatch(seq, kind, detail) from None

@@ -52,12 +52,12 @@ from contextos.trust.rows.memories import MAX_READS
 from contextos.trust.rows.operations import operation_fault, shown_fault
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
-_ENDS: Final = {"approval.expired": "expired", "approval.reasked": "cancelled", "run.cancel_requested": "cancelled"}
-_KEYED: Final = frozenset(
+_OUTCOMES: Final = {"approval.expired": "expired", "approval.reasked": "cancelled", "run.cancel_requested": "cancelled"}
+_READ_KINDS: Final = frozenset(
     {
         "approval.asked",
         "approval.answered",
-        *_ENDS,
+        *_OUTCOMES,
         "tool.dispatching",
         "history.read",
         "act.looked_up",
@@ -74,55 +74,55 @@ async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Se
         ChainBroken: a row is missing or altered, or an appended entry is not a valid answer; names it.
     """
     verify_answers(run_id, entries)
-    asked_to_cancel = [entry for entry in entries if entry.kind == "run.cancel_requested"]
-    proved = await proved_cancels(store, keys, run_id) if asked_to_cancel else ()
-    for entry in asked_to_cancel:
-        if entry.body is not None and read_body(entry) not in proved:
+    cancel_requests = [entry for entry in entries if entry.kind == "run.cancel_requested"]
+    proved_requests = await proved_cancels(store, keys, run_id) if cancel_requests else ()
+    for entry in cancel_requests:
+        if entry.body is not None and read_body(entry) not in proved_requests:
             raise ChainBroken(run_id, entry.seq, "is a cancel request that no sealed act proves")
     for entry in entries:
-        if entry.kind == "run.pinned" and (why := await _pins_fault(store, read_body(entry) or {})):
-            raise ChainBroken(run_id, entry.seq, why)
-    elsewhere = partial(operation_fault, store, tenant_id, keys)
+        if entry.kind == "run.pinned" and (reason := await _pins_fault(store, read_body(entry) or {})):
+            raise ChainBroken(run_id, entry.seq, reason)
+    fault_elsewhere = partial(operation_fault, store, tenant_id, keys)
     for _ in range(MAX_READS):
-        rows = _Rows(run_id, entries)
-        found = await find_documents(store, *rows.places())
-        fault = rows.fault(found) or await rows.operations_fault(found, elsewhere)
-        for one in shown_denials(entries) if fault is None else ():
-            of = None if one.erased or one.void else one.of
+        rows = _ExpectedRows(run_id, entries)
+        documents = await find_documents(store, *rows.places())
+        fault = rows.fault(documents) or await rows.operations_fault(documents, fault_elsewhere)
+        for denial in shown_denials(entries) if fault is None else ():
+            operation = None if denial.erased or denial.void else denial.of
             # The first denial of several runs is kept.
-            if of and await unproved_denials(store, tenant_id, keys, of) is not None:
-                fault = one.seq, f"is a denial, and no document `{DENIALS.name}/{of}` says so"
+            if operation and await unproved_denials(store, tenant_id, keys, operation) is not None:
+                fault = denial.seq, f"is a denial, and no document `{DENIALS.name}/{operation}` says so"
         if fault is None:
             return
         # A run can go on while it is verified, and its rows with it.
-        again = await store.read(run_id)
-        if len(again) == len(entries) and found.same_as(await find_documents(store, *rows.places())):
+        reread = await store.read(run_id)
+        if len(reread) == len(entries) and documents.same_as(await find_documents(store, *rows.places())):
             raise ChainBroken(run_id, *fault)
-        entries = again
+        entries = reread
 
 
 async def _pins_fault(store: Store, pinned: Mapping[str, Any]) -> str | None:
     """Return why the act that wrote a pinned snapshot, or a pinned adapter definition, is not in the store; or None."""
-    snapshot, line = pinned.get("snapshot", "kg_0"), pinned.get("snapshot_line", 0)
+    snapshot, seq = pinned.get("snapshot", "kg_0"), pinned.get("snapshot_line", 0)
     acts = await store.lines(CONTROL, snapshot)
-    if (snapshot, line) != ("kg_0", 0) and (line, "graph.written") not in [(act.seq, act.kind) for act in acts]:
+    if (snapshot, seq) != ("kg_0", 0) and (seq, "graph.written") not in [(act.seq, act.kind) for act in acts]:
         return f"pins `{snapshot}`, which the entry of `control` that it names did not write"
     pins = [(name, pin) for name, pin in pinned.get("pins", {}).items() if name.startswith(ADAPTER)]
-    found = await find_documents(store, *(ARTIFACTS.place(pin) for _, pin in pins))
-    gone = [name for name, pin in pins if not found.has(ARTIFACTS, pin)]
-    return f"pins `{gone[0]}`, whose artifact is gone" if gone else None
+    artifacts = await find_documents(store, *(ARTIFACTS.place(pin) for _, pin in pins))
+    missing = [name for name, pin in pins if not artifacts.has(ARTIFACTS, pin)]
+    return f"pins `{missing[0]}`, whose artifact is gone" if missing else None
 
 
-class _Rows:
+class _ExpectedRows:
     """The rows that the entries of one run state. An erased entry states no row."""
 
     def __init__(self, run_id: str, entries: Sequence[Entry]) -> None:
-        self._run, self._entries = run_id, entries
-        self._said = [(entry, body) for entry in entries if entry.kind in _KEYED and (body := read_body(entry))]
+        self._run_id, self._entries = run_id, entries
+        self._bodies = [(entry, body) for entry in entries if entry.kind in _READ_KINDS and (body := read_body(entry))]
         self._expected: dict[tuple[str, str], tuple[int, Any, Collection[Any]]] = {}
-        self._sent: dict[str, int] = {}
-        self._claimed: dict[str, int] = {}
-        self._kept: dict[str, tuple[int, str]] = {}
+        self._dispatched: dict[str, int] = {}
+        self._claimed_versions: dict[str, int] = {}
+        self._unvouched_writes: dict[str, tuple[int, str]] = {}
         received = read_body(entries[0])
         if received is not None:
             claim = RequestClaim(run_id, received["fingerprint"])
@@ -131,112 +131,114 @@ class _Rows:
             if hop := received["request"].get("hop"):
                 use = HopUse(received["request"]["request_id"], hop["claim_hash"])
                 self._expect(HOP_CLAIMS, hop_key(hop["issuer"], hop["jti"]), 1, use)
-        self._questions()
-        self._dispatches()
+        self._expect_questions()
+        self._expect_operations()
 
     def places(self) -> Iterator[tuple[str, str]]:
         yield from self._expected
-        yield from map(OPERATIONS.place, self._sent)
-        yield from map(UNVOUCHED_WRITES.place, self._kept)
+        yield from map(OPERATIONS.place, self._dispatched)
+        yield from map(UNVOUCHED_WRITES.place, self._unvouched_writes)
 
-    def fault(self, found: FoundDocuments) -> tuple[int, str] | None:
+    def fault(self, documents: FoundDocuments) -> tuple[int, str] | None:
         """Return the number of the first entry whose row is missing or differs, and the fault; or None."""
         for (_, key), (seq, body, collection) in self._expected.items():
-            stored = found.one(collection, key)
-            if stored is None or (stored.body, stored.version) != (body, _version(body)):
-                return seq, _wrong(collection, key, stored)
-        for key, (seq, digest) in self._kept.items():
-            kept = found.one(UNVOUCHED_WRITES, key)
+            stored = documents.one(collection, key)
+            if stored is None or (stored.body, stored.version) != (body, _written_version(body)):
+                return seq, _contradiction(collection, key, stored)
+        for key, (seq, digest) in self._unvouched_writes.items():
+            write = documents.one(UNVOUCHED_WRITES, key)
             # None: the digests were erased. Then more values are untrusted, and only the runtime could sign that.
-            if kept is None or (kept.body.digests is not None and kept_digest(kept.body.digests) != digest):
-                return seq, _wrong(UNVOUCHED_WRITES, key, kept)
+            if write is None or (write.body.digests is not None and kept_digest(write.body.digests) != digest):
+                return seq, _contradiction(UNVOUCHED_WRITES, key, write)
         return None
 
-    async def operations_fault(self, found: FoundDocuments, proved_elsewhere: Any) -> tuple[int, str] | None:
+    async def operations_fault(self, documents: FoundDocuments, fault_elsewhere: Any) -> tuple[int, str] | None:
         """As `fault`, for the rows of the idempotency table. Another run can have taken the operation up since."""
-        for place, seq in self._sent.items():
-            row = found.one(OPERATIONS, place)
+        for key, seq in self._dispatched.items():
+            row = documents.one(OPERATIONS, key)
             if row is None:
-                return seq, _wrong(OPERATIONS, place, row)
-            own = row.body.run_id == self._run
-            fault = shown_fault(self._entries, place, row) if own else await proved_elsewhere(place, row)
-            if not own and row.version <= self._claimed.get(place, 0):
+                return seq, _contradiction(OPERATIONS, key, row)
+            is_own = row.body.run_id == self._run_id
+            fault = shown_fault(self._entries, key, row) if is_own else await fault_elsewhere(key, row)
+            if not is_own and row.version <= self._claimed_versions.get(key, 0):
                 fault = "it is as it was before this run took the operation up"
             if fault:
-                return seq, f"{_wrong(OPERATIONS, place, row)}: {fault}"
+                return seq, f"{_contradiction(OPERATIONS, key, row)}: {fault}"
         return None
 
-    def _is_erased(self, call: str) -> bool:
+    def _is_erased(self, call_key: str) -> bool:
         """Return whether an entry of this call was erased."""
-        return any(one.body is None and f"{one.key}/".startswith(f"{call}/") for one in self._entries)
+        return any(entry.body is None and f"{entry.key}/".startswith(f"{call_key}/") for entry in self._entries)
 
     def _expect(self, collection: Collection[Any], key: str, seq: int, body: Any) -> None:
         self._expected[collection.place(key)] = seq, body, collection
 
-    def _questions(self) -> None:
-        asked: dict[str, dict[str, Any]] = {}
-        for entry, body in self._said:
+    def _expect_questions(self) -> None:
+        questions: dict[str, dict[str, Any]] = {}
+        for entry, body in self._bodies:
             if entry.kind == "approval.asked":
-                asked[entry.key] = body
+                questions[entry.key] = body
                 names = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
-                document = ApprovalDocument(**{name: body[name] for name in names}, run_id=self._run, state="open")
+                document = ApprovalDocument(**{name: body[name] for name in names}, run_id=self._run_id, state="open")
                 self._expect(APPROVALS, body["approval_id"], entry.seq, document)
             elif entry.kind == "tool.dispatching" and body.get("approval_id"):
-                self._change(body["approval_id"], "consumed")
-            elif entry.key in asked and (entry.kind in _ENDS or entry.kind == "approval.answered"):
-                question = asked[entry.key]
+                self._set_state(body["approval_id"], "consumed")
+            elif entry.key in questions and (entry.kind in _OUTCOMES or entry.kind == "approval.answered"):
+                question = questions[entry.key]
                 verdict, approver = body.get("verdict"), body.get("approver")
                 # A run that was answered can still find a cancel request, which ends the run and not the question.
-                self._change(question["approval_id"], verdict or _ENDS[entry.kind], approver, of_open=True)
-        for key, question in asked.items():
+                self._set_state(question["approval_id"], verdict or _OUTCOMES[entry.kind], approver, only_open=True)
+        for key, question in questions.items():
             if self._is_erased(key):
                 # An entry about the question was erased, so its state is no longer known.
                 self._expected.pop(APPROVALS.place(question["approval_id"]), None)
 
-    def _change(self, approval_id: str, state: Any, approver: str | None = None, *, of_open: bool = False) -> None:
+    def _set_state(self, approval_id: str, state: Any, approver: str | None = None, *, only_open: bool = False) -> None:
         place = APPROVALS.place(approval_id)
         if place in self._expected:
             seq, before, collection = self._expected[place]
-            if of_open and before.state != "open":
+            if only_open and before.state != "open":
                 return
             after = replace(before, state=state, approver=approver or before.approver)
             self._expected[place] = seq, after, collection
 
-    def _dispatches(self) -> None:
-        ends: dict[str, dict[str, Any]] = {}
-        free: dict[str, int] = {}
-        kept: dict[str, str] = {}
-        for entry, body in self._said:
+    def _expect_operations(self) -> None:
+        history_reads: dict[str, dict[str, Any]] = {}
+        free_versions: dict[str, int] = {}
+        kept_digests: dict[str, str] = {}
+        for entry, body in self._bodies:
             if entry.kind == "act.looked_up" and not entry.key.startswith("again/"):
-                free[entry.key.partition("/")[2]] = body["version"]
+                free_versions[entry.key.partition("/")[2]] = body["version"]
             elif entry.kind == "arguments.traced" and "kept" in body:
-                kept[entry.key] = body["kept"]
+                kept_digests[entry.key] = body["kept"]
             elif entry.kind == "history.read" and entry.key.startswith("dispatch/"):
-                ends[entry.key.removeprefix("dispatch/")] = body
+                history_reads[entry.key.removeprefix("dispatch/")] = body
             elif entry.kind == "tool.dispatching" and (key := body["envelope"].get("idempotency_key")) is None:
-                self._counted(entry, body, ends, body["envelope"]["tool_call_id"])
+                self._expect_counted_effects(entry, body, history_reads, body["envelope"]["tool_call_id"])
             elif entry.kind == "tool.dispatching":
-                place = operation_key(body["envelope"]["capability_id"], key)
-                call = entry.key.rpartition("/")[0]
-                if digest := kept.get(call):
+                operation = operation_key(body["envelope"]["capability_id"], key)
+                call_key = entry.key.rpartition("/")[0]
+                if digest := kept_digests.get(call_key):
                     adapter_id = body["envelope"]["capability_id"].partition(".")[0]
-                    self._kept[unvouched_key(adapter_id, self._run, call)] = entry.seq, digest
+                    self._unvouched_writes[unvouched_key(adapter_id, self._run_id, call_key)] = entry.seq, digest
                 if not self._is_erased(entry.key.rpartition("/")[0]):
-                    self._sent.setdefault(place, entry.seq)
-                    self._claimed[place] = free.get(entry.key.rpartition("/")[0], -1) + 1
-                self._counted(entry, body, ends, key)
+                    self._dispatched.setdefault(operation, entry.seq)
+                    self._claimed_versions[operation] = free_versions.get(entry.key.rpartition("/")[0], -1) + 1
+                self._expect_counted_effects(entry, body, history_reads, key)
 
-    def _counted(self, entry: Entry, body: Mapping[str, Any], ends: dict[str, dict[str, Any]], key: str) -> None:
+    def _expect_counted_effects(
+        self, entry: Entry, body: Mapping[str, Any], history_reads: dict[str, dict[str, Any]], key: str
+    ) -> None:
         """Expect one counted effect of a dispatch in each bucket that its call's last `history.read` names. `key` is
         the idempotency key; a counted read has no such key, and its call id is used.
         """
-        counted = ends.pop(entry.key.rpartition("/")[0], None)
-        place = operation_key(body["envelope"]["capability_id"], key)
-        for bucket, end in (counted["buckets"] if counted else {}).items():
+        history = history_reads.pop(entry.key.rpartition("/")[0], None)
+        operation = operation_key(body["envelope"]["capability_id"], key)
+        for bucket, end in (history["buckets"] if history else {}).items():
             before = BucketEnd(**end)
-            at_us = max(counted["at_us"] if counted else 0, before.at_us)
+            at_us = max(history["at_us"] if history else 0, before.at_us)
             numbers = counted_numbers(body["envelope"]["args"])
-            effect = CountedEffect(place, at_us, numbers, before.number + 1, before)
+            effect = CountedEffect(operation, at_us, numbers, before.number + 1, before)
             self._expect(COUNTED_EFFECTS, counted_key(bucket, effect), entry.seq, effect)
 
 
@@ -248,7 +250,7 @@ async def verify_tenant_rows(store: Store, tenant_id: str, upto: int, keys: Keys
         ChainBroken: a row is missing, made up or altered; names it.
     """
     fault = await _counted_fault(store, SignedCounter(store, tenant_id, keys))
-    fault = fault or await _kept_fault(store, SignedWrites(store, tenant_id, keys))
+    fault = fault or await _unvouched_writes_fault(store, SignedWrites(store, tenant_id, keys))
     fault = fault or await _denials_fault(store, keys) or await _requests_fault(store) or await _acts_fault(store, keys)
     if fault:
         raise ChainBroken(CONTROL, upto, f"is the last, and {fault}")
@@ -256,36 +258,36 @@ async def verify_tenant_rows(store: Store, tenant_id: str, upto: int, keys: Keys
 
 async def _counted_fault(store: Store, counter: SignedCounter) -> str | None:
     """Follow the chain of each history bucket from its first effect to its signed end."""
-    ends = {one.key: one async for one in _rows_of(HISTORY_BUCKETS, store)}
-    reached: dict[str, BucketEnd] = {}
-    async for row in _rows_of(COUNTED_EFFECTS, store):
+    signed_ends = {row.key: row async for row in _all_rows(HISTORY_BUCKETS, store)}
+    chain_ends: dict[str, BucketEnd] = {}
+    async for row in _all_rows(COUNTED_EFFECTS, store):
         bucket = row.key.rsplit("/", 2)[0]
-        if row.key != counted_key(bucket, row.body) or row.body.before != reached.get(bucket, BucketEnd()):
+        if row.key != counted_key(bucket, row.body) or row.body.before != chain_ends.get(bucket, BucketEnd()):
             return f"the counted effect `{row.key}` does not follow the one before it"
-        reached[bucket] = row.body.end()
-    for bucket in sorted(ends.keys() | reached):
+        chain_ends[bucket] = row.body.end()
+    for bucket in sorted(signed_ends.keys() | chain_ends):
         for _ in range(MAX_READS):
-            stored, end = ends.get(bucket), reached.get(bucket, BucketEnd())
-            fault = counter.end_fault(bucket, stored)
-            if fault is None and (stored.body.end if stored else BucketEnd()) == end:
+            signed_end, end = signed_ends.get(bucket), chain_ends.get(bucket, BucketEnd())
+            fault = counter.end_fault(bucket, signed_end)
+            if fault is None and (signed_end.body.end if signed_end else BucketEnd()) == end:
                 break
             # More can have been counted since, by runs that are driven meanwhile.
-            now = await HISTORY_BUCKETS.one(store, bucket)
-            if now == stored or now is None:
+            reread = await HISTORY_BUCKETS.one(store, bucket)
+            if reread == signed_end or reread is None:
                 return f"the history bucket `{bucket}` {fault or 'has another effect than those up to its signed end'}"
-            ends[bucket] = now
+            signed_ends[bucket] = reread
             after = f"{bucket}/{end.at_us:020d}/{end.number:012d}"
             for row in await COUNTED_EFFECTS.page(store, prefix=f"{bucket}/", after=after):
-                if row.body.before != reached.get(bucket, BucketEnd()):
+                if row.body.before != chain_ends.get(bucket, BucketEnd()):
                     return f"the counted effect `{row.key}` does not follow the one before it"
-                reached[bucket] = row.body.end()
+                chain_ends[bucket] = row.body.end()
     return None
 
 
-async def _kept_fault(store: Store, written: SignedWrites) -> str | None:
+async def _unvouched_writes_fault(store: Store, signed_writes: SignedWrites) -> str | None:
     """Return the fault of the first row of `UNVOUCHED_WRITES` that the runtime did not sign, or None."""
-    async for row in _rows_of(UNVOUCHED_WRITES, store):
-        if fault := written.fault(row):
+    async for row in _all_rows(UNVOUCHED_WRITES, store):
+        if fault := signed_writes.fault(row):
             return fault
     return None
 
@@ -294,14 +296,14 @@ async def _denials_fault(store: Store, keys: Keys) -> str | None:
     """Return why a denial is not proved, or None. The run that it names must show a person's denial that proves no
     other row. A denial that the run later finds void is kept, but counts for nothing.
     """
-    taken = set[tuple[str, ShownDenial]]()
-    async for row in _rows_of(DENIALS, store):
+    used = set[tuple[str, ShownDenial]]()
+    async for row in _all_rows(DENIALS, store):
         run_id, entries = row.body.run_id, await store.read(row.body.run_id)
-        left = [one for one in shown_denials(entries) if (run_id, one) not in taken]
-        proof = await proving_denial(store, keys, entries, row, left)
+        remaining = [denial for denial in shown_denials(entries) if (run_id, denial) not in used]
+        proof = await proving_denial(store, keys, entries, row, remaining)
         if proof is None:
             return f"the denial `{row.key}` is not what `{run_id[:64]}` shows"
-        taken.add((run_id, proof))
+        used.add((run_id, proof))
     return None
 
 
@@ -314,23 +316,23 @@ async def _requests_fault(store: Store) -> str | None:
 
 async def _acts_fault(store: Store, keys: Keys) -> str | None:
     """Compare the published artifacts and the epoch with the acts in `control`."""
-    stored_pins = {row.key: row.body async for row in _rows_of(PINS, store)}
+    stored_pins = {row.key: row.body async for row in _all_rows(PINS, store)}
     epoch = await EPOCHS.one(store, EPOCH_KEY)
     stated: dict[str, PublishedPin] = {}
     restored: Epoch | None = None
     async for page in stream_pages(store, CONTROL):
         for entry in page:
             if entry.kind == "artifact.published":
-                said = read_act(entry, keys).act.arguments
-                stated[said["ref"]] = PublishedPin(said["digest"], said["kind"])
+                arguments = read_act(entry, keys).act.arguments
+                stated[arguments["ref"]] = PublishedPin(arguments["digest"], arguments["kind"])
             elif entry.kind == "store.restored":
                 act = read_act(entry, keys).act
                 restored = Epoch(str(act.arguments["epoch"]), int(act.arguments["at_us"]), act.actor)
     for ref in sorted(stated.keys() | stored_pins):
         # What is published meanwhile can be in the acts alone.
         if stated.get(ref) != stored_pins.get(ref) and (await PINS.one(store, ref), ref in stated) != (None, False):
-            now = await PINS.one(store, ref)
-            if now is None or now.body != stated.get(ref):
+            reread = await PINS.one(store, ref)
+            if reread is None or reread.body != stated.get(ref):
                 return f"the pin `{ref}` is not what an act published"
     if (epoch.body if epoch else None) != restored:
         return "the epoch of the store is not the one that the last restore began"
@@ -338,17 +340,17 @@ async def _acts_fault(store: Store, keys: Keys) -> str | None:
 
 
 async def _artifacts_fault(store: Store, stated: dict[str, PublishedPin]) -> str | None:
-    """Compare each stored artifact with its digest, and find those that are gone."""
-    found = set[str]()
-    async for row in _rows_of(ARTIFACTS, store):
-        if _digest_of(row.body) != row.key:
+    """Return the fault of a stored artifact that differs from its digest, or of a pinned artifact that is gone."""
+    digests = set[str]()
+    async for row in _all_rows(ARTIFACTS, store):
+        if _artifact_digest(row.body) != row.key:
             return f"the artifact `{row.key}` has another content"
-        found.add(row.key)
-    gone = {ref for ref, pin in stated.items() if pin.digest not in found}
-    return f"the artifact of `{min(gone)}` is gone" if gone else None
+        digests.add(row.key)
+    missing = {ref for ref, pin in stated.items() if pin.digest not in digests}
+    return f"the artifact of `{min(missing)}` is gone" if missing else None
 
 
-def _digest_of(body: dict[str, Any]) -> str | None:
+def _artifact_digest(body: dict[str, Any]) -> str | None:
     """Return the content address of an artifact in its envelope, or of an adapter definition; None if it is neither."""
     if "payloadType" not in body:
         return content_address(body)
@@ -358,7 +360,7 @@ def _digest_of(body: dict[str, Any]) -> str | None:
         return None
 
 
-async def _rows_of(collection: Collection[Any], store: Store) -> AsyncIterator[StoredDocument[Any]]:
+async def _all_rows(collection: Collection[Any], store: Store) -> AsyncIterator[StoredDocument[Any]]:
     after = ""
     while page := await collection.page(store, after=after):
         for row in page:
@@ -366,12 +368,12 @@ async def _rows_of(collection: Collection[Any], store: Store) -> AsyncIterator[S
         after = page[-1].key
 
 
-def _version(body: Any) -> int:
+def _written_version(body: Any) -> int:
     """Return how often a row that is now `body` was written. Only the row of a question is written more than once."""
     states = {"open": 1, "consumed": 3}
     return states.get(body.state, 2) if isinstance(body, ApprovalDocument) else 1
 
 
-def _wrong(collection: Collection[Any], key: str, stored: StoredDocument[Any] | None) -> str:
-    what = "is gone" if stored is None else "says something else"
-    return f"contradicts the document `{collection.name}/{key}`, which {what}"
+def _contradiction(collection: Collection[Any], key: str, stored: StoredDocument[Any] | None) -> str:
+    difference = "is gone" if stored is None else "says something else"
+    return f"contradicts the document `{collection.name}/{key}`, which {difference}"

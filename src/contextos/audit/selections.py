@@ -23,30 +23,30 @@ async def verify_selections(store: Store, run_id: str, entries: Sequence[Entry])
         ChainBroken: an act of the journal is missing or altered in the audit, or the audit has a further act.
     """
     try:
-        stored = {one.selection_id: one for one in await store.selections(run_id)}
-    except Integrity as altered:
-        raise ChainBroken(run_id, len(entries), f"is not what the audit of its slots holds: {altered}") from None
-    made = _made(entries)
-    if stored.keys() - made.keys():
+        stored = {act.selection_id: act for act in await store.selections(run_id)}
+    except Integrity as error:
+        raise ChainBroken(run_id, len(entries), f"is not what the audit of its slots holds: {error}") from None
+    selected = _selected_acts(entries)
+    if stored.keys() - selected.keys():
         # The run can have gone on since its entries were read.
         entries = await store.read(run_id)
-        made = _made(entries)
+        selected = _selected_acts(entries)
     pinned = {
-        one.key for one in entries if one.kind == "slot.pinned" and (read_body(one) or {}).get("pinned") is not None
+        item.key for item in entries if item.kind == "slot.pinned" and (read_body(item) or {}).get("pinned") is not None
     }
-    for selection_id, (entry, act) in made.items():
-        found = stored.pop(selection_id, None)
-        if found is None and entry.key in pinned:
+    for selection_id, (entry, act) in selected.items():
+        stored_act = stored.pop(selection_id, None)
+        if stored_act is None and entry.key in pinned:
             raise ChainBroken(run_id, entry.seq, "selected for a slot, and the audit of slots does not hold that")
-        if found is not None and found != act:
+        if stored_act is not None and stored_act != act:
             raise ChainBroken(run_id, entry.seq, "selected something else for a slot than the audit of slots holds")
-    if len(stored) > sum(one.kind == "slot.selected" and one.body is None for one in entries):
+    if len(stored) > sum(item.kind == "slot.selected" and item.body is None for item in entries):
         detail = f"made no such selection as `{min(stored)}`, which is in the audit of slots"
         raise ChainBroken(run_id, len(entries), detail)
 
 
-def _made(entries: Sequence[Entry]) -> dict[str, tuple[Entry, SelectionAct]]:
+def _selected_acts(entries: Sequence[Entry]) -> dict[str, tuple[Entry, SelectionAct]]:
     """Return the acts in a journal by selection id. The body of an entry can be erased; then its act is unknown."""
-    found = ((one, read_body(one)) for one in entries if one.kind == "slot.selected")
-    acts = [(one, SelectionAct.model_validate(body["act"])) for one, body in found if body and body.get("act")]
-    return {act.selection_id: (one, act) for one, act in acts}
+    bodies = ((entry, read_body(entry)) for entry in entries if entry.kind == "slot.selected")
+    acts = [(entry, SelectionAct.model_validate(body["act"])) for entry, body in bodies if body and body.get("act")]
+    return {act.selection_id: (entry, act) for entry, act in acts}

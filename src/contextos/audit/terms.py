@@ -22,18 +22,18 @@ async def verify_terms(store: Store, run_id: str, number: int, entries: Sequence
     Raises:
         ChainBroken: a term is missing or surplus, or states another time; names the run.
     """
-    seen: object = None
+    previous: object = None
     while True:
         rows = await store.terms(number, number)
-        wanted = {(number, term, entries[0].at_us) for term in await run_terms(store, entries, keys)}
-        missing, surplus = wanted - {*rows}, {*rows} - wanted
+        expected = {(number, term, entries[0].at_us) for term in await run_terms(store, entries, keys)}
+        missing, surplus = expected - {*rows}, {*rows} - expected
         if not missing and not surplus:
             return
-        if seen == (len(entries), missing, surplus):
+        if previous == (len(entries), missing, surplus):
             detail = f"is the last, and a search finds the run by other terms than its entries state ({len(missing)}"
             raise ChainBroken(run_id, len(entries), f"{detail} are missing, {len(surplus)} are surplus)")
         # A run can go on while it is verified, and its terms with it.
-        seen, entries = (len(entries), missing, surplus), await store.read(run_id)
+        previous, entries = (len(entries), missing, surplus), await store.read(run_id)
 
 
 async def refuse_other_terms(store: Store, first: int, last: int, numbers: Collection[int]) -> None:

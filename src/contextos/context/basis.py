@@ -42,7 +42,7 @@ def basis_of(inputs: CompileInput) -> Basis:
     """Make the basis of a compile."""
     task, pack, count = inputs.task, inputs.pack.pack, inputs.estimator.count
     intent, template = task.intent, task.template
-    written = {
+    prompt_texts = {
         "system": prompt.system(pack.tone_and_comms),
         "developer": prompt.developer(pack, inputs.pack.pack_ref),
         "task": prompt.task(intent, template),
@@ -50,16 +50,16 @@ def basis_of(inputs: CompileInput) -> Basis:
     texts: JsonObject = {
         "intent": [intent.intent_id, intent.version, intent.risk_class],
         "template": [template.template_id, template.version],
-        **written,
+        **prompt_texts,
     }
-    business, policy, tools = business_blocks(pack), _policy(inputs), _tools(inputs)
+    business, policy, tools = business_blocks(pack), _policy_product(inputs), _tools_product(inputs)
     digests, shelves = {"tool_surfacing": content_address(tools)}, dict[Bucket, Shelf]()
-    shelves["business"] = Shelf.of(business, frozenset(one["block_id"] for one in business), count)
+    shelves["business"] = Shelf.of(business, frozenset(block["block_id"] for block in business), count)
     if not isinstance(policy, Failure):
         digests["policy_resolution"] = content_address(policy)
         shelves["policy"] = Shelf.of(policy["blocks"], frozenset(policy["required"]), count)
     shelves["tool"] = Shelf.of(tools["blocks"], (), count)
-    return Basis(texts, sum(map(count, written.values())), policy, tools, shelves, digests)
+    return Basis(texts, sum(map(count, prompt_texts.values())), policy, tools, shelves, digests)
 
 
 def basis_key(inputs: CompileInput) -> Hashable:
@@ -70,17 +70,17 @@ def basis_key(inputs: CompileInput) -> Hashable:
         (task.run.safety_mode, inputs.estimator.name),
         tuple(
             [
-                (one.capability_id, one.definition_digest, one.granted, one.withheld, one.lifecycle)
-                for one in surface.capabilities
+                (tool.capability_id, tool.definition_digest, tool.granted, tool.withheld, tool.lifecycle)
+                for tool in surface.capabilities
             ]
         ),
-        tuple([_bounds(one.constraints) for one in surface.capabilities]),
-        tuple([(name, _said(one), _bounds(one.arg_constraints)) for name, one in surface.decisions.items()]),
-        tuple([_said(one) for one in surface.announced]),
+        tuple([_bounds(tool.constraints) for tool in surface.capabilities]),
+        tuple([(name, _facts(item), _bounds(item.arg_constraints)) for name, item in surface.decisions.items()]),
+        tuple([_facts(item) for item in surface.announced]),
     )
 
 
-def _said(decision: PolicyDecision) -> Hashable:
+def _facts(decision: PolicyDecision) -> Hashable:
     """Return the parts of a decision that a basis depends on, apart from its bounds on arguments."""
     return (
         *(decision.capability_id, decision.point, decision.allowed, decision.gates, decision.bundle_ids),
@@ -92,29 +92,29 @@ def _bounds(constraints: Mapping[str, Sequence[ArgConstraint]]) -> bytes:
     """Return bounds on arguments as canonical JSON, in which values differ that are equal in Python (1 and true)."""
     if not constraints:
         return b""
-    return canonical({name: [one.to_json() for one in bounds] for name, bounds in constraints.items()})
+    return canonical({name: [constraint.to_json() for constraint in bounds] for name, bounds in constraints.items()})
 
 
-def _policy(inputs: CompileInput) -> JsonObject | Failure:
+def _policy_product(inputs: CompileInput) -> JsonObject | Failure:
     decisions, bundles, pack = inputs.surface.decisions_in_order, inputs.pack.bundles_in_force, inputs.pack.pack
     matched = matched_rules(decisions, bundles)
     if isinstance(matched, Failure):
         return matched
     controls = runtime_controls(decisions, pack.policy_layer.guardrails)
-    active = control_blocks(controls, pack)
+    active_blocks = control_blocks(controls, pack)
     return {
         "manifest": policy_manifest(decisions, bundles, matched),
         "controls": controls,
-        "blocks": [*active, *rule_blocks(matched, pack)],
-        "required": [item["block_id"] for item in active],
+        "blocks": [*active_blocks, *rule_blocks(matched, pack)],
+        "required": [item["block_id"] for item in active_blocks],
     }
 
 
-def _tools(inputs: CompileInput) -> JsonObject:
+def _tools_product(inputs: CompileInput) -> JsonObject:
     report, surfaced, blocks = [], [], []
     constraints: dict[str, JsonObject] = {}
     planned: Collection[str] = {step.tool for step in inputs.task.template.steps}
-    for capability in sorted(inputs.surface.capabilities, key=lambda one: one.capability_id):
+    for capability in sorted(inputs.surface.capabilities, key=lambda item: item.capability_id):
         capability_id = capability.capability_id
         decision = inputs.surface.decisions.get(capability_id)
         exposure = surface_reason(capability, decision, inputs.task.run.safety_mode)

@@ -48,12 +48,12 @@ def escape_misleading(text: str) -> str:
     """
     if text.isascii() and "<" not in text and ">" not in text and "\x7f" not in text:
         return text
-    return _MISLEADING.sub(_escaped, text)
+    return _MISLEADING.sub(_escape_match, text)
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     units = match.group().encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def block(
@@ -116,22 +116,22 @@ def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, Ev
 
     The id is `prefix` and the item's name, or the first 16 hex digits of its digest.
     """
-    seen: set[str] = set()
+    used_ids: set[str] = set()
     ordinals: dict[str, int] = {}
-    found: list[tuple[str, EvidenceItem]] = []
+    result: list[tuple[str, EvidenceItem]] = []
     last: tuple[Any, ...] = ()
-    for identity, at in sorted([(_identity(item), at) for at, item in enumerate(items)]):
+    for identity, index in sorted([(_identity(item), index) for index, item in enumerate(items)]):
         if identity == last:
             continue
-        last, item = identity, items[at]
+        last, item = identity, items[index]
         name = item.name
         block_id = stem = f"{prefix}{name if name and len(name) <= _MAX_STEM_CHARS else item.digest[7:23]}"
-        while block_id in seen:
+        while block_id in used_ids:
             ordinals[stem] = ordinals.get(stem, 1) + 1
             block_id = f"{stem}.{ordinals[stem]}"
-        seen.add(block_id)
-        found.append((block_id, item))
-    return found
+        used_ids.add(block_id)
+        result.append((block_id, item))
+    return result
 
 
 def _identity(item: EvidenceItem) -> tuple[Any, ...]:

@@ -39,10 +39,10 @@ class Shelf(NamedTuple):
             return EMPTY
         contents = [block["content"] for block in blocks]
         tokens = list(map(count, contents))
-        order = sorted([(-block["priority"], block["block_id"], at) for at, block in enumerate(blocks)])
-        needed = sum([tokens[at] for _, block_id, at in order if block_id in required]) if required else 0
+        order = sorted([(-block["priority"], block["block_id"], index) for index, block in enumerate(blocks)])
+        needed = sum([tokens[index] for _, block_id, index in order if block_id in required]) if required else 0
         is_long = max(map(len, contents)) > MAX_TEXT_CHARS
-        return cls(blocks, tokens, required, [at for _, _, at in order], needed, sum(tokens), is_long)
+        return cls(blocks, tokens, required, [index for _, _, index in order], needed, sum(tokens), is_long)
 
 
 EMPTY: Final = Shelf((), (), (), (), 0, 0, False)
@@ -77,32 +77,34 @@ def pack_blocks(
 
     Returns a `budget_exhausted` failure if the required blocks do not fit.
     """
-    first, behind = dict[Bucket, int](), 0
+    offsets, block_count = dict[Bucket, int](), 0
     for bucket, shelf in shelves.items():
-        first[bucket] = behind
-        behind += len(shelf.blocks)
+        offsets[bucket] = block_count
+        block_count += len(shelf.blocks)
         for block in shelf.blocks if shelf.is_long else ():
             if block["block_id"] in shelf.required and len(block["content"]) > MAX_TEXT_CHARS:
-                return _exhausted(f"required block `{block['block_id']}` is longer than {MAX_TEXT_CHARS} characters")
+                return _exhausted_failure(
+                    f"required block `{block['block_id']}` is longer than {MAX_TEXT_CHARS} characters"
+                )
     kept, dropped, used = list[int](), list[int](), dict[Bucket, int]()
     for bucket in BUCKETS:
-        shelf, limit, offset, before = shelves[bucket], allocated[bucket], first[bucket], reserved.get(bucket, 0)
-        if before + shelf.total <= limit and not shelf.is_long:
-            kept += [offset + at for at in shelf.order]
-            used[bucket] = before + shelf.total
+        shelf, limit, offset, base_tokens = shelves[bucket], allocated[bucket], offsets[bucket], reserved.get(bucket, 0)
+        if base_tokens + shelf.total <= limit and not shelf.is_long:
+            kept += [offset + index for index in shelf.order]
+            used[bucket] = base_tokens + shelf.total
             continue
-        total = before + shelf.needed
+        total = base_tokens + shelf.needed
         if total > limit:
             detail = f"bucket `{bucket}` has {limit} tokens and its required blocks need {total}"
-            return _exhausted(f"{detail}; raise the run budget or require less")
-        for at in shelf.order:
-            block, tokens = shelf.blocks[at], shelf.tokens[at]
+            return _exhausted_failure(f"{detail}; raise the run budget or require less")
+        for index in shelf.order:
+            block, tokens = shelf.blocks[index], shelf.tokens[index]
             if block["block_id"] not in shelf.required:
                 if total + tokens > limit or len(block["content"]) > MAX_TEXT_CHARS:
-                    dropped.append(offset + at)
+                    dropped.append(offset + index)
                     continue
                 total += tokens
-            kept.append(offset + at)
+            kept.append(offset + index)
         used[bucket] = total
     return Packing(kept, dropped, used)
 
@@ -114,11 +116,10 @@ def budget_report(
 
     A bucket that dropped a block (one item of the context) is also listed under `bucket_truncations` and
     `dropped_block_ids`; other buckets are not.
-
     """
     dropped: dict[Bucket, list[str]] = {}
-    for at in packing.dropped:
-        dropped.setdefault(blocks[at]["bucket"], []).append(blocks[at]["block_id"])
+    for index in packing.dropped:
+        dropped.setdefault(blocks[index]["bucket"], []).append(blocks[index]["block_id"])
     return {
         "tokens_allocated": dict(allocated),
         "tokens_used_at_compile": sum(packing.used.values()),
@@ -133,13 +134,13 @@ def omissions(blocks: Sequence[Mapping[str, Any]], tokens: Sequence[int], packin
     """Build the list of dropped blocks (`Omission`) as JSON, each with the reason."""
     return [
         {
-            "block_id": blocks[at]["block_id"],
-            "bucket": blocks[at]["bucket"],
+            "block_id": blocks[index]["block_id"],
+            "bucket": blocks[index]["bucket"],
             "reason": "over_budget",
-            "estimated_tokens": tokens[at],
-            "priority": blocks[at]["priority"],
+            "estimated_tokens": tokens[index],
+            "priority": blocks[index]["priority"],
         }
-        for at in packing.dropped
+        for index in packing.dropped
     ]
 
 
@@ -147,5 +148,5 @@ def _warning(bucket: str, count: int) -> str:
     return f"{bucket} bucket exceeded budget; dropped {count} low-priority block{'s' if count > 1 else ''}"
 
 
-def _exhausted(detail: str) -> Failure:
+def _exhausted_failure(detail: str) -> Failure:
     return Failure(code="budget_exhausted", detail=detail)

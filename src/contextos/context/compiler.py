@@ -58,10 +58,10 @@ class Compile:
 
     def blocks(self) -> list[JsonObject]:
         """Return the blocks of the first five stages, in stage order."""
-        found: list[JsonObject] = []
+        result: list[JsonObject] = []
         for bucket in IN_STAGE_ORDER:
-            found += self.shelves[bucket].blocks
-        return found
+            result += self.shelves[bucket].blocks
+        return result
 
 
 CompileStage = Callable[[Compile], JsonObject | Failure]
@@ -77,13 +77,13 @@ def compile_context(inputs: CompileInput, kept: RecentlyUsed[Basis] | None = Non
     kept, key = kept or RecentlyUsed(), basis_key(inputs)
     basis = kept.get(key) or kept.keep(key, basis_of(inputs))
     compile, digests = Compile(inputs, basis), dict[str, str]()
-    products, made = compile.products, basis.digests
+    products, shared_digests = compile.products, basis.digests
     for name, stage in STAGES:
         product = stage(compile)
         if isinstance(product, Failure):
             return product
         products[name] = product
-        digests[name] = made[name] if name in made else content_address(product)
+        digests[name] = shared_digests[name] if name in shared_digests else content_address(product)
     body = products["manifests_and_controls"]
     manifests = {**body["manifests"], "trace_context": _trace(inputs)}
     ledger = _ledger(body, products["memory_recall"]["blocks"], digests, inputs)
@@ -119,8 +119,8 @@ def intent_classification(compile: Compile) -> JsonObject | Failure:
 
 
 def policy_resolution(compile: Compile) -> JsonObject | Failure:
-    """Stage 2: list the policy bundles and rules behind the policy decisions, and the controls that
-    follow from them.
+    """Stage 2: list the policy bundles and rules that made the policy decisions, and the controls that follow from
+    these decisions.
     """
     if not isinstance(compile.basis.policy, Failure):
         compile.shelves["policy"] = compile.basis.shelves["policy"]
@@ -142,16 +142,16 @@ def evidence_retrieval(compile: Compile) -> JsonObject | Failure:
     if len(knowledge.evidence) + len(knowledge.memory) > MAX_FACTS:
         detail = f"more than {MAX_FACTS} facts were retrieved and recalled; lower the pack's limits"
         return Failure(code="budget_exhausted", detail=detail)
-    needed, digests = list[str](), knowledge.required_digests
+    required_ids, digests = list[str](), knowledge.required_digests
     blocks, manifest = list[JsonObject](), list[JsonObject]()
     for block_id, item in identified(knowledge.evidence, "ev_"):
         is_required = item.name in required
         blocks.append(fact_block(block_id, "evidence", item, evidence_priority(item, is_required)))
         manifest.append(evidence_entry(item))
         if is_required or item.digest in digests:
-            needed.append(block_id)
-    compile.shelves["evidence"] = Shelf.of(blocks, frozenset(needed), compile.inputs.estimator.count)
-    return {"blocks": blocks, "manifest": manifest, "required": needed}
+            required_ids.append(block_id)
+    compile.shelves["evidence"] = Shelf.of(blocks, frozenset(required_ids), compile.inputs.estimator.count)
+    return {"blocks": blocks, "manifest": manifest, "required": required_ids}
 
 
 def memory_recall(compile: Compile) -> JsonObject | Failure:
@@ -196,27 +196,27 @@ def manifests_and_controls(compile: Compile) -> JsonObject | Failure:
     products, inputs = compile.products, compile.inputs
     texts, assembly = products["intent_classification"], products["bucket_assembly"]
     blocks = compile.blocks()
-    kept = [blocks[index] for index in assembly["kept"]]
-    facts, lost = products["evidence_retrieval"], assembly["budget_report"]["dropped_block_ids"].get("evidence", ())
-    attached = {one["evidence_ref"] for one in texts["attachments"]}
-    admitted = facts["manifest"]
-    if lost or attached:
-        admitted = [
+    kept_blocks = [blocks[index] for index in assembly["kept"]]
+    facts, dropped = products["evidence_retrieval"], assembly["budget_report"]["dropped_block_ids"].get("evidence", ())
+    attached_refs = {entry["evidence_ref"] for entry in texts["attachments"]}
+    evidence_entries = facts["manifest"]
+    if dropped or attached_refs:
+        evidence_entries = [
             entry
-            for item, entry in zip(facts["blocks"], admitted, strict=True)
-            if item["block_id"] not in lost and entry["evidence_ref"] not in attached
+            for item, entry in zip(facts["blocks"], evidence_entries, strict=True)
+            if item["block_id"] not in dropped and entry["evidence_ref"] not in attached_refs
         ]
     return {
         "compiled_prompt": {
             "system": texts["system"],
             "developer": texts["developer"],
             "task": texts["task"],
-            "context_blocks": kept,
+            "context_blocks": kept_blocks,
         },
         "manifests": {
             "policy_manifest": products["policy_resolution"]["manifest"],
             "tool_manifest": products["tool_surfacing"]["manifest"],
-            "evidence_manifest": [*admitted, *texts["attachments"]],
+            "evidence_manifest": [*evidence_entries, *texts["attachments"]],
             "omissions": assembly["omissions"],
             "surface_report": products["tool_surfacing"]["report"],
             "redactions": _redactions(inputs),
@@ -235,11 +235,11 @@ def _redactions(inputs: CompileInput) -> list[JsonObject]:
         return []
     return [
         {
-            "place": f"{where}:{place}",
+            "place": f"{source}:{place}",
             "kinds": kinds,
             "rules": [rule for rule in active if REDACTION_TARGETS.get(rule) in kinds],
         }
-        for where, value in values
+        for source, value in values
         for place, kinds in redacted_places(value).items()
     ]
 
@@ -249,8 +249,8 @@ def _trace(inputs: CompileInput) -> JsonObject:
     trace, run = inputs.task.request.trace, inputs.task.run
     # A run is named after the last decision of its template.
     decisions = [point.decision_id for point in inputs.task.template.decision_checkpoints]
-    named = {"session_id": run.session_id, "decision_id": decisions[-1] if decisions else None}
-    baggage = {name: one for name, one in named.items() if one} | {"run_id": run.run_id}
+    identifiers = {"session_id": run.session_id, "decision_id": decisions[-1] if decisions else None}
+    baggage = {name: value for name, value in identifiers.items() if value} | {"run_id": run.run_id}
     return manifest_headers(trace, {"tenant": run.tenant_id, "ctxpack": inputs.pack.pack_ref}, baggage)
 
 
@@ -271,19 +271,19 @@ def recorded_context(compiled: JsonObject) -> JsonObject:
     `RecordedContext`.
     """
     manifests = compiled["manifests"]
-    stated = {
+    recorded_manifests = {
         "policy_manifest": manifests["policy_manifest"],
         "omissions": manifests["omissions"],
-        "surface_report": [one for one in manifests["surface_report"] if not one["surfaced"]],
+        "surface_report": [tool for tool in manifests["surface_report"] if not tool["surfaced"]],
         "redactions": manifests["redactions"],
     }
     report, ledger = compiled["budget_report"], compiled["context_ledger"]
-    recorded = {name: one for name, one in ledger.items() if name in RecordedLedger.model_fields}
-    digests = {name: one for name, one in ledger["stage_digests"].items() if name != "manifests_and_controls"}
+    recorded = {name: value for name, value in ledger.items() if name in RecordedLedger.model_fields}
+    digests = {name: value for name, value in ledger["stage_digests"].items() if name != "manifests_and_controls"}
     return {
-        "manifests": {name: entries for name, entries in stated.items() if entries},
+        "manifests": {name: entries for name, entries in recorded_manifests.items() if entries},
         "runtime_controls": compiled["runtime_controls"],
-        "budget_report": {name: one for name, one in report.items() if name != "tokens_allocated"},
+        "budget_report": {name: value for name, value in report.items() if name != "tokens_allocated"},
         "context_ledger": recorded | {"stage_digests": digests},
     }
 
@@ -300,7 +300,7 @@ def _ledger(
         "policy_bundles": [entry["bundle_id"] for entry in manifests["policy_manifest"]],
         "tools": [entry["capability_id"] for entry in manifests["surface_report"] if entry["surfaced"]],
         "evidence_refs": sorted({entry["evidence_ref"] for entry in manifests["evidence_manifest"]}),
-        "memory_refs": sorted({one["provenance_refs"][0] for one in memory if one["block_id"] not in dropped}),
+        "memory_refs": sorted({block["provenance_refs"][0] for block in memory if block["block_id"] not in dropped}),
         "budget": {
             "tokens_used_at_compile": report["tokens_used_at_compile"],
             "truncated_buckets": list(report["bucket_truncations"]),

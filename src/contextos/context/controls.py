@@ -43,21 +43,21 @@ def matched_rules(decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyB
 
     Guardrail conditions belong to no bundle and are left out here; the runtime controls list them.
     """
-    matched: set[str] = set()
-    guards: set[str] = set()
+    rule_ids: set[str] = set()
+    guardrail_ids: set[str] = set()
     for decision in decisions:
-        matched.update(decision.matched_rule_ids, decision.denying_rule_ids)
-        guards.update(decision.must_refuse, decision.must_escalate)
-    found: MatchedRules = {}
+        rule_ids.update(decision.matched_rule_ids, decision.denying_rule_ids)
+        guardrail_ids.update(decision.must_refuse, decision.must_escalate)
+    rules: MatchedRules = {}
     for bundle in bundles:
         for rule in bundle.policy_dsl.rules:
-            if rule.rule_id in matched:
-                found.setdefault(rule.rule_id, (rule, []))[1].append(bundle.bundle_id)
-    unknown = sorted(matched - found.keys() - guards)
+            if rule.rule_id in rule_ids:
+                rules.setdefault(rule.rule_id, (rule, []))[1].append(bundle.bundle_id)
+    unknown = sorted(rule_ids - rules.keys() - guardrail_ids)
     if unknown:
         detail = f"matched rule `{unknown[0]}` is in no bundle in force; pass its bundle to the compiler"
         return Failure(code="policy_eval_error", detail=detail, rule_ids=tuple(unknown))
-    return found
+    return rules
 
 
 def policy_manifest(

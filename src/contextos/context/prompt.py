@@ -22,7 +22,7 @@ READING_RULES: Final = (
 def system(tone: ToneAndComms) -> str:
     """Return the first text of the prompt: how to read its blocks, and the tone to use."""
     return "\n".join(
-        [*READING_RULES, f"Voice: {tone.voice}", *_listed("Do:", tone.do), *_listed("Do not:", tone.do_not)]
+        [*READING_RULES, f"Voice: {tone.voice}", *_titled_list("Do:", tone.do), *_titled_list("Do not:", tone.do_not)]
     )
 
 
@@ -32,34 +32,34 @@ def developer(pack: ContextPack, pack_ref: str) -> str:
     if pack.business_context.non_negotiables:
         lines.append("The blocks named non_negotiable are never up for discussion.")
     uses = pack.decision_layer.models
-    lines += [one.prompt_fragment for one in uses if one.operation == "judge.plan" and one.prompt_fragment]
+    lines += [use.prompt_fragment for use in uses if use.operation == "judge.plan" and use.prompt_fragment]
     return "\n".join(lines)
 
 
 def task(intent: Intent, template: TaskTemplate) -> str:
     """Return the third text of the prompt: the task, written from the intent and the task template alone."""
-    about = f": {intent.description}" if intent.description else ""
+    description = f": {intent.description}" if intent.description else ""
     checkpoints = (
         f"{point.decision_id} after {point.after_step}" if point.after_step else f"{point.decision_id} before each step"
         for point in template.decision_checkpoints
     )
     return "\n".join(
         [
-            f"Intent: {intent.intent_id} {intent.version}, risk {intent.risk_class}{about}",
+            f"Intent: {intent.intent_id} {intent.version}, risk {intent.risk_class}{description}",
             f"Task template: {template.template_id} {template.version}",
-            *_listed("Steps:", map(_step, template.steps)),
-            *_listed("Decision checkpoints:", checkpoints),
+            *_titled_list("Steps:", map(_step_line, template.steps)),
+            *_titled_list("Decision checkpoints:", checkpoints),
             "The request stands in the block request_message.",
         ]
     )
 
 
-def _step(step: PlanStep) -> str:
-    after = f", after {' and '.join(step.depends_on)}" if step.depends_on else ""
+def _step_line(step: PlanStep) -> str:
+    dependencies = f", after {' and '.join(step.depends_on)}" if step.depends_on else ""
     gates = f", requires {' and '.join(step.requires)}" if step.requires else ""
-    return f"{step.id}: {step.tool}, {step.approval_mode}{after}{gates}"
+    return f"{step.id}: {step.tool}, {step.approval_mode}{dependencies}{gates}"
 
 
-def _listed(title: str, items: Iterable[str]) -> list[str]:
+def _titled_list(title: str, items: Iterable[str]) -> list[str]:
     lines = [f"- {item}" for item in items]
     return [title, *lines] if lines else []

@@ -37,12 +37,12 @@ def session_blocks(request: InvokeRequest, session_id: str | None, pack: Context
     Without `session_id` the blocks name no session as their source.
     """
     refs = (f"session:{session_id}",) if session_id else ()
-    attached = sorted([item.artifact_id, item.media_type, item.sha256] for item in request.attachments)
+    attachments = sorted([item.artifact_id, item.media_type, item.sha256] for item in request.attachments)
     message = {"message": request.input.message, "channel": request.input.channel, "locale": request.input.locale}
     contents: tuple[tuple[str, int, Any], ...] = (
         ("request_message", PRIORITY_REQUIRED, message),
         ("request_context", PRIORITY_NAMED, request.input.context),
-        ("request_attachments", PRIORITY_DEFAULT, attached),
+        ("request_attachments", PRIORITY_DEFAULT, attachments),
     )
     source = ("request", "untrusted", _classification(pack))
     return [
@@ -70,13 +70,13 @@ def control_blocks(controls: Mapping[str, Any], pack: ContextPack) -> list[JsonO
 
 def rule_blocks(matched: MatchedRules, pack: ContextPack) -> list[JsonObject]:
     """Build one prompt block for each policy rule that matched, with its rationale."""
-    found = []
+    blocks = []
     for rule_id, (rule, bundle_ids) in sorted(matched.items()):
         content = {"rule_id": rule_id, "allow": rule.then.allow, "rationale": rule.rationale}
         refs = [f"policy:{bundle_id}#{rule_id}" for bundle_id in sorted(bundle_ids)]
         source = ("policy", "trusted", _classification(pack))
-        found.append(block(f"rule_{rule_id}", "policy", one_line(content), PRIORITY_DEFAULT, source, refs))
-    return found
+        blocks.append(block(f"rule_{rule_id}", "policy", one_line(content), PRIORITY_DEFAULT, source, refs))
+    return blocks
 
 
 def tool_block(

@@ -76,13 +76,13 @@ def united_constraints(capability: SurfaceCapability, decision: PolicyDecision) 
     """Return, for each argument, the constraints of the permission and of policy together. All of them apply."""
     from_policy = decision.arg_constraints
     return {
-        name: _unique((*capability.constraints.get(name, ()), *from_policy.get(name, ())))
+        name: _unique_constraints((*capability.constraints.get(name, ()), *from_policy.get(name, ())))
         for name in sorted({*capability.constraints, *from_policy})
     }
 
 
-def _unique(constraints: tuple[ArgConstraint, ...]) -> list[Any]:
+def _unique_constraints(constraints: tuple[ArgConstraint, ...]) -> list[Any]:
     if len(constraints) == 1:
         return [constraints[0].to_json()]
-    by_text = {canonical(wire): wire for wire in (constraint.to_json() for constraint in constraints)}
+    by_text = {canonical(value): value for value in (constraint.to_json() for constraint in constraints)}
     return [by_text[text] for text in sorted(by_text)]

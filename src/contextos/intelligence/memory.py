@@ -80,16 +80,16 @@ class StoreMemory:
     async def recall(self, subject_ids: Sequence[str], *, limit: int) -> tuple[EvidenceItem, ...]:
         """Return at most `limit` accepted memories about these subjects, in the order of the subjects, then by key.
 
-        Raises `Integrity` if a memory differs from the one that a reviewer promoted.
+        Raises `Integrity` if a memory differs from what a reviewer promoted.
         """
-        now_us, found = self._now_us(), list[StoredDocument[PromotedMemory]]()
+        now_us, memories = self._now_us(), list[StoredDocument[PromotedMemory]]()
         prefixes = [subject_prefix(subject) for subject in dict.fromkeys(subject_ids)]
         pages = [(*PROMOTED.place(prefix), MAX_MEMORIES_PER_SUBJECT) for prefix in prefixes]
-        looked = await find_documents(self._store, prefixes=pages)
+        stored = await find_documents(self._store, prefixes=pages)
         for prefix in prefixes:
-            documents = looked.below(PROMOTED, prefix)
-            found += [one for one in documents if one.body.expires_at_us is None or now_us < one.body.expires_at_us]
-        return tuple(_recalled(one.body) for one in await self._reviewed(found[: max(limit, 0)]))
+            documents = stored.below(PROMOTED, prefix)
+            memories += [row for row in documents if row.body.expires_at_us is None or now_us < row.body.expires_at_us]
+        return tuple(_evidence_item(row.body) for row in await self._reviewed(memories[: max(limit, 0)]))
 
 
 def propose_memories(
@@ -110,7 +110,7 @@ def propose_memories(
     `consent_given` is false, the proposal is marked as lacking consent and cannot be accepted.
     """
     return tuple(
-        _proposal(ordinal, memory, run_id, layer, recalled, classification, consent_given, at_us)
+        _build_proposal(ordinal, memory, run_id, layer, recalled, classification, consent_given, at_us)
         for ordinal, memory in enumerate(bound)
         if memory.template.write_class in layer.write_classes and memory.evidence_refs and CEID.fits(memory.entity_ceid)
     )
@@ -177,8 +177,8 @@ async def review_proposal(
     promoted = await PROMOTED.one(store, _promoted_key(stored.proposal))
     rejected = await REJECTED.one(store, _digest_of(stored.proposal))
     current = promoted.body if promoted else None
-    if refused := _refusal(stored, verdict, current, rejected is not None, supersede):
-        return refused
+    if refusal := _refusal(stored, verdict, current, rejected is not None, supersede):
+        return refusal
     replaced = current.proposal.proposal_id if current and verdict == "promote" else None
     review = MemoryReview(
         proposal_id=proposal_id,
@@ -193,10 +193,10 @@ async def review_proposal(
     )
     writes = (
         CANDIDATES.write(proposal_id, candidate.version, ReviewedProposal(proposal=stored.proposal, review=review)),
-        *_verdict_writes(stored.proposal, review, _version(promoted), _version(rejected)),
+        *_verdict_writes(stored.proposal, review, _stored_version(promoted), _stored_version(rejected)),
     )
-    about = review_key(stored.proposal.candidate.entity_ceid, stored.proposal.candidate.predicate)
-    return ProposedAct("memory.reviewed", about, review.to_json(), candidate.version, writes)
+    target = review_key(stored.proposal.candidate.entity_ceid, stored.proposal.candidate.predicate)
+    return ProposedAct("memory.reviewed", target, review.to_json(), candidate.version, writes)
 
 
 def _refusal(
@@ -223,7 +223,7 @@ def _refusal(
     return None
 
 
-def _proposal(
+def _build_proposal(
     ordinal: int,
     bound: BoundMemory,
     run_id: str,
@@ -252,7 +252,7 @@ def _proposal(
             "tier_target": template.tier_target,
             "classification": classification,
             "consent_check": consent,
-            "contradiction_check": _contradictions(bound, recalled),
+            "contradiction_check": _contradiction_check(bound, recalled),
             "auto_promote_eligible": False,
             "ttl_s": layer.tier_ttls.get(template.tier_target),
             "proposed_at_us": at_us,
@@ -260,11 +260,11 @@ def _proposal(
     )
 
 
-def _contradictions(bound: BoundMemory, recalled: Sequence[EvidenceItem]) -> ContradictionCheck:
+def _contradiction_check(bound: BoundMemory, recalled: Sequence[EvidenceItem]) -> ContradictionCheck:
     about = (bound.entity_ceid, bound.template.predicate)
     same = [item for item in recalled if (item.subject, item.predicate) == about]
     digest = fact_digest(*about, bound.value)
-    verdict = "no_conflict" if not same else "duplicate" if all(i.digest == digest for i in same) else "conflict"
+    verdict = "no_conflict" if not same else "duplicate" if all(fact.digest == digest for fact in same) else "conflict"
     return ContradictionCheck.construct_trusted(
         {"existing": tuple(item.evidence_ref for item in same), "verdict": verdict}
     )
@@ -277,7 +277,7 @@ async def _is_decided(store: Store, proposal: MemoryProposal) -> bool:
     return promoted is not None and _digest_of(promoted.body.proposal) == _digest_of(proposal)
 
 
-def _recalled(memory: PromotedMemory) -> EvidenceItem:
+def _evidence_item(memory: PromotedMemory) -> EvidenceItem:
     candidate = memory.proposal.candidate
     return EvidenceItem(
         evidence_ref=memory_ref(memory.proposal.proposal_id),
@@ -314,5 +314,5 @@ def _promoted_key(proposal: MemoryProposal) -> str:
     return promoted_key(proposal.candidate.entity_ceid, proposal.candidate.predicate)
 
 
-def _version(document: StoredDocument[Any] | None) -> int:
+def _stored_version(document: StoredDocument[Any] | None) -> int:
     return document.version if document else 0

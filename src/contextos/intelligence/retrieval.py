@@ -44,7 +44,7 @@ GraphEdges = Sequence[GraphEdge]
 MAX_STEP_EDGES: Final = 10_000
 """The most edges that are read for one step of a path. A path with more edges in a step answers no requirement."""
 
-_FOUND: Final[RecentlyUsed[tuple[EvidenceItem, ...]]] = RecentlyUsed(KEPT_BYTES)
+_RESULTS: Final[RecentlyUsed[tuple[EvidenceItem, ...]]] = RecentlyUsed(KEPT_BYTES)
 """The items of earlier queries, by query and the exact edges around its seeds. Only where no other edges were read."""
 _ITEM_BYTES: Final = 4
 """The bytes that an item takes in memory, roughly, for each byte of its edge."""
@@ -81,15 +81,15 @@ class GraphKnowledge:
             self._newest = await self._graph.head()
         if not 0 <= commit <= self._newest:
             raise NotFound(f"there is no snapshot `{query.snapshot}` of this graph; pin one that `snapshot` returned")
-        around = await self._graph.neighbourhood(
+        nearby = await self._graph.neighbourhood(
             query.seeds, at=commit, hops=query.hops, fan_out=query.fan_out, limit=query.limit
         )
         # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
-        asked = query.model_dump_json(), (content := orjson.dumps(around))
-        if (known := _FOUND.get(asked)) is not None:
-            return known
-        paths = _Paths(self._graph, commit, around, query)
-        answers = await _answers(paths, query)
+        cache_key = query.model_dump_json(), (content := orjson.dumps(nearby))
+        if (cached := _RESULTS.get(cache_key)) is not None:
+            return cached
+        paths = _PathEdges(self._graph, commit, nearby, query)
+        answers = await _answer_requirements(paths, query)
         # One edge can answer several requirements, and each item has one name.
         names: dict[str, list[str | None]] = defaultdict(list)
         edges: dict[str, GraphEdge] = {}
@@ -97,7 +97,7 @@ class GraphKnowledge:
             if answer is not None:
                 edges[str(answer["edge_id"])] = answer
                 names[str(answer["edge_id"])].append(name)
-        for edge in around:
+        for edge in nearby:
             if len(edges) >= query.limit:
                 break
             edges.setdefault(str(edge["edge_id"]), edge)
@@ -107,53 +107,53 @@ class GraphKnowledge:
             for edge_id, edge in edges.items()
             for name in names.get(edge_id) or [None]
         ]
-        found = tuple(sorted(items, key=_order))
-        if not paths.went_on:
-            _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
-        return found
+        result = tuple(sorted(items, key=_sort_key))
+        if not paths.read_more:
+            _RESULTS.keep(cache_key, result, ASKED_BYTES + len(cache_key[0]) + len(content) * _ITEM_BYTES)
+        return result
 
 
 def drop_stale_names(
     items: Sequence[EvidenceItem], named: Sequence[EvidencePath], now_us: int
 ) -> tuple[EvidenceItem, ...]:
-    """Return the items; one that is older at `now_us` (Unix microseconds) than its requirement allows loses its name.
+    """Return the items. An item that is older at `now_us` (Unix µs) than its requirement allows loses its name.
 
     An item without a name satisfies no requirement. An item that was observed after `now_us` also loses its name. The
     maximum age is inclusive.
     """
-    allowed = {path.name: path.max_age_s for path in named}
-    if not any(allowed.values()):
+    max_ages = {path.name: path.max_age_s for path in named}
+    if not any(max_ages.values()):
         return tuple(items)
     return tuple(
-        item.model_copy(update={"name": None}) if _stale(item, allowed.get(item.name or ""), now_us) else item
+        item.model_copy(update={"name": None}) if _is_stale(item, max_ages.get(item.name or ""), now_us) else item
         for item in items
     )
 
 
-def _stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
+def _is_stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
     return max_age_s is not None and not 0 <= now_us - item.observed_at_us <= max_age_s * 1_000_000
 
 
-class _Paths:
+class _PathEdges:
     """The edges by which paths continue from a set of nodes: all of them, even if a limit of the query hid some."""
 
-    def __init__(self, graph: Graph, commit: int, around: GraphEdges, query: RetrievalQuery) -> None:
-        self._graph, self._commit, self._around, self.went_on = graph, commit, around, False
+    def __init__(self, graph: Graph, commit: int, nearby: GraphEdges, query: RetrievalQuery) -> None:
+        self._graph, self._commit, self._nearby, self.read_more = graph, commit, nearby, False
         # A limit that is reached counts as exceeded, because one more edge would not be visible.
-        crowded = crowded_nodes(around, query.fan_out)
-        self._is_cut = bool(crowded) or len(around) >= query.limit
+        crowded_ids = crowded_nodes(nearby, query.fan_out)
+        self._is_cut = bool(crowded_ids) or len(nearby) >= query.limit
         if self._is_cut:
-            self._distances = _distances(around, query.seeds)
-            near = {node for node, distance in self._distances.items() if distance < query.hops}
-            self._whole = near - crowded if len(around) < query.limit else set()
+            self._distances = _distances(nearby, query.seeds)
+            inner_nodes = {node for node, distance in self._distances.items() if distance < query.hops}
+            self._complete_nodes = inner_nodes - crowded_ids if len(nearby) < query.limit else set()
 
-    async def step(self, reached: Set[str], predicate: str) -> GraphEdges | None:
+    async def step(self, nodes: Set[str], predicate: str) -> GraphEdges | None:
         """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""
         # No path is longer than the hops of the walk, so a walk that no limit cut has all edges of the path.
-        if not self._is_cut or reached <= self._whole:
-            return [edge for edge in self._around if edge["src"] in reached and edge["predicate"] == predicate]
-        self.went_on = True
-        edges = await self._graph.step(sorted(reached), predicate, at=self._commit, limit=MAX_STEP_EDGES + 1)
+        if not self._is_cut or nodes <= self._complete_nodes:
+            return [edge for edge in self._nearby if edge["src"] in nodes and edge["predicate"] == predicate]
+        self.read_more = True
+        edges = await self._graph.step(sorted(nodes), predicate, at=self._commit, limit=MAX_STEP_EDGES + 1)
         for edge in edges:
             self._distances.setdefault(edge["dst"], self._distances[edge["src"]] + 1)
         return edges if len(edges) <= MAX_STEP_EDGES else None
@@ -163,43 +163,43 @@ class _Paths:
         return 1 + min(self._distances[edge["src"]], self._distances[edge["dst"]]) if self._is_cut else edge["hop"]
 
 
-async def _answers(paths: _Paths, query: RetrievalQuery) -> dict[str, GraphEdge | None]:
+async def _answer_requirements(paths: _PathEdges, query: RetrievalQuery) -> dict[str, GraphEdge | None]:
     """Return, for each name, the edge that answers it, or None.
 
     Two requirements with the same name must both be met by the same value; otherwise they conflict.
     """
     answers: dict[str, GraphEdge | None] = {}
     for requirement in query.named:
-        answer, name = await _answer(paths, query, requirement), requirement.name
+        answer, name = await _answer_requirement(paths, query, requirement), requirement.name
         if name in answers and _value_of(answers[name]) != _value_of(answer):
             answer = None
         answers[name] = answer
     return answers
 
 
-async def _answer(paths: _Paths, query: RetrievalQuery, requirement: EvidencePath) -> GraphEdge | None:
+async def _answer_requirement(paths: _PathEdges, query: RetrievalQuery, requirement: EvidencePath) -> GraphEdge | None:
     if len(requirement.path) > query.hops or requirement.seed >= len(query.seeds):
         return None
-    reached, trusted = {query.seeds[requirement.seed]}, list[GraphEdge]()
+    nodes, trusted = {query.seeds[requirement.seed]}, list[GraphEdge]()
     for predicate in requirement.path:
-        step = await paths.step(reached, predicate)
+        step = await paths.step(nodes, predicate)
         if step is None:
             return None
         trusted = [edge for edge in step if edge["integrity"] == "trusted"]
-        reached = {str(edge["dst"]) for edge in trusted}
+        nodes = {str(edge["dst"]) for edge in trusted}
     if len(trusted) < 2:
         return trusted[0] if trusted else None
-    if len({_digest(edge, value_only=True) for edge in trusted}) > 1:
+    if len({_edge_digest(edge, value_only=True) for edge in trusted}) > 1:
         return None
     return min(trusted, key=_newest_first)
 
 
 def _newest_first(edge: GraphEdge) -> tuple[int, str, str]:
-    return -_observed_at_us(edge), _digest(edge), str(edge["evidence_ref"])
+    return -_observed_at_us(edge), _edge_digest(edge), str(edge["evidence_ref"])
 
 
 def _value_of(answer: GraphEdge | None) -> str | None:
-    return None if answer is None else _digest(answer, value_only=True)
+    return None if answer is None else _edge_digest(answer, value_only=True)
 
 
 def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
@@ -211,7 +211,7 @@ def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
     distances, frontier, distance = dict.fromkeys(seeds, 0), set(seeds), 0
     while frontier:
         distance += 1
-        frontier = {end for node in frontier for end in neighbours[node]} - distances.keys()
+        frontier = {neighbour for node in frontier for neighbour in neighbours[node]} - distances.keys()
         distances.update(dict.fromkeys(frontier, distance))
     return distances
 
@@ -238,7 +238,7 @@ def _item(edge: GraphEdge, refs: dict[str, str], snapshot: str, hop: int, name: 
         raise Integrity(detail) from None
 
 
-def _order(item: EvidenceItem) -> tuple[Any, ...]:
+def _sort_key(item: EvidenceItem) -> tuple[Any, ...]:
     """Return the sort key of an item. Among equal statements, named items come first."""
     return (
         item.hop,
@@ -253,7 +253,7 @@ def _order(item: EvidenceItem) -> tuple[Any, ...]:
     )
 
 
-def _digest(edge: Mapping[str, JsonValue], *, value_only: bool = False) -> str:
+def _edge_digest(edge: Mapping[str, JsonValue], *, value_only: bool = False) -> str:
     return (
         content_address([value_of_edge(edge)])
         if value_only

@@ -1,4 +1,4 @@
-"""Returns the time that counts for a tenant: the clock's, or the latest on record if the clock went back behind it.
+"""Returns the time that counts for a tenant: the clock's time, or the latest time on record if that is later.
 
 So putting a clock back extends nothing that has a deadline. The step is recorded once in `control`.
 Source: docs/design/journal.md, "Signed heads".
@@ -33,7 +33,7 @@ async def behind_us(ports: TimePorts, tenant_id: str) -> int:
     """Return how far the clock is behind the latest time on record, in microseconds; 0 within `CLOCK_MARGIN_US`, by
     which clocks can differ. Raises as `recorded_now_us`.
     """
-    clock_us, latest_us = await _compared(ports, tenant_id)
+    clock_us, latest_us = await _clock_and_latest_us(ports, tenant_id)
     return latest_us - clock_us if latest_us - clock_us > CLOCK_MARGIN_US else 0
 
 
@@ -43,19 +43,19 @@ async def recorded_now_us(ports: TimePorts, tenant_id: str) -> int:
     Raises:
         Conflict, Unavailable: the store did not take the entry; call again.
     """
-    return max(await _compared(ports, tenant_id))
+    return max(await _clock_and_latest_us(ports, tenant_id))
 
 
-async def _compared(ports: TimePorts, tenant_id: str) -> tuple[int, int]:
+async def _clock_and_latest_us(ports: TimePorts, tenant_id: str) -> tuple[int, int]:
     """Return the time of the clock, and the latest on record. Records a clock that is more than `CLOCK_MARGIN_US`
-    behind, and again when the latest time on record is as much later: runs go on meanwhile and add to the record.
+    behind, and records it again when the latest time on record has grown by as much, because runs add to the record.
     """
     store = ports.stores.tenant(tenant_id)
     clock_us, latest_us = ports.clock.now_us(), await store.latest_us()
     if latest_us - clock_us <= CLOCK_MARGIN_US:
         return clock_us, latest_us
-    known = await store.lines(CONTROL, "clock.went_back")
-    if not known or _stated_us(known[-1]) + CLOCK_MARGIN_US < latest_us:
+    recorded_steps = await store.lines(CONTROL, "clock.went_back")
+    if not recorded_steps or _recorded_latest_us(recorded_steps[-1]) + CLOCK_MARGIN_US < latest_us:
         body = canonical({"clock_us": clock_us, "latest_us": latest_us})
         salt = ports.entropy.take(SALT_BYTES)
         draft = Draft("clock.went_back", "clock.went_back", latest_us, "runtime", body, salt)
@@ -63,7 +63,7 @@ async def _compared(ports: TimePorts, tenant_id: str) -> tuple[int, int]:
     return clock_us, latest_us
 
 
-def _stated_us(line: Entry) -> int:
+def _recorded_latest_us(line: Entry) -> int:
     """Return the latest time that a recorded step states; 0 for a line that states none. No seal covers the line, so it
     can be any bytes.
     """

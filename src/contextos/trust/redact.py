@@ -58,8 +58,8 @@ _SEPARATORS: Final = (
 _DIGITS: Final = rf"\p{{Nd}}(?:{_SEPARATORS}\p{{Nd}}){{12,}}"
 _BREAK: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029]")
 # Three characters without a digit or line break: as much as between columns of numbers.
-_WIDE: Final = re.compile(r"[^\d\r\n\v\f\x85\u2028\u2029]{3}")
-_MARKED: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029][ \t\xa0\u3000]*[|*+\u2022\u2023\u25e6\xb7\u2013\u2014-]")
+_WIDE_GAP: Final = re.compile(r"[^\d\r\n\v\f\x85\u2028\u2029]{3}")
+_MARKED_LINE: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029][ \t\xa0\u3000]*[|*+\u2022\u2023\u25e6\xb7\u2013\u2014-]")
 
 _CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9a\x9c-\x9f"
 _HIDDEN: Final = {
@@ -84,16 +84,16 @@ def redact(value: JsonValue, rules: Collection[str]) -> tuple[JsonValue, tuple[s
     Raises:
         InvalidArtifact: a rule is unknown; nothing was redacted.
     """
-    kinds = _kinds(frozenset(rules))
+    kinds = _ordered_kinds(frozenset(rules))
     if not kinds or not _perhaps_contains(value, kinds):
         return value, ()
-    found: set[str] = set()
-    redacted = _redact_value(value, kinds, found)
-    return redacted, tuple(sorted(rule for rule in set(rules) if REDACTION_TARGETS[rule] in found))
+    matched_kinds: set[str] = set()
+    redacted = _redact_value(value, kinds, matched_kinds)
+    return redacted, tuple(sorted(rule for rule in set(rules) if REDACTION_TARGETS[rule] in matched_kinds))
 
 
 @cache
-def _kinds(rules: frozenset[str]) -> tuple[str, ...]:
+def _ordered_kinds(rules: frozenset[str]) -> tuple[str, ...]:
     """Return the kinds that `rules` redact, in the order in which they are redacted. Raises as `redact`."""
     refuse_unknown_rules(rules)
     targets = {REDACTION_TARGETS[rule] for rule in rules}
@@ -102,7 +102,7 @@ def _kinds(rules: frozenset[str]) -> tuple[str, ...]:
 
 def is_plain(value: JsonValue, rules: Collection[str]) -> bool:
     """Return whether one look shows that `redact` by `rules` and `scan_unsafe` find nothing. False: it is not known."""
-    return not _perhaps_contains(value, _kinds(frozenset((*rules, "secret"))))
+    return not _perhaps_contains(value, _ordered_kinds(frozenset((*rules, "secret"))))
 
 
 def refuse_unknown_rules(rules: Collection[str]) -> None:
@@ -119,13 +119,13 @@ def refuse_unknown_rules(rules: Collection[str]) -> None:
 
 
 def find_secrets(value: JsonValue, remedy: str) -> tuple[Problem, ...]:
-    """Return a problem for each text of `value` that looks like a secret, with this remedy. None shows the text."""
-    found = scan_unsafe(value, declared_text=True)
-    return tuple(replace(one, remedy=remedy) for one in found if one.code == "secret")
+    """Return a problem for each text of `value` that looks like a secret, with this remedy. No problem shows it."""
+    problems = scan_unsafe(value, declared_text=True)
+    return tuple(replace(problem, remedy=remedy) for problem in problems if problem.code == "secret")
 
 
 _RULES: Final = r"(?:/policy_layer/policy_bundles/[0-9]+|/bundle)/policy_dsl/rules/[0-9]+"
-_LOOKED_FOR: Final = re.compile(
+_SEARCH_TEXT: Final = re.compile(
     rf"{_RULES}/(?:if|then/arg_constraints)/|/tooling_layer/permissions/[0-9]+/arg_constraints/"
     r"|/policy_layer/guardrails/must_(?:refuse|escalate)/[0-9]+/"
 )
@@ -138,9 +138,13 @@ def find_unsafe_texts(value: JsonValue) -> tuple[Problem, ...]:
     """
     if not _perhaps_contains(value, ("secret",)):
         return ()
-    shown = (one for one in _unsafe(value, (), True) if one.code == "secret" or not _LOOKED_FOR.match(one.pointer))
-    found = islice(shown, MAX_UNSAFE_FINDINGS)
-    return tuple(replace(one, remedy=SECRET_REMEDY) if one.code == "secret" else one for one in found)
+    reported = (
+        item
+        for item in _unsafe_problems(value, (), True)
+        if item.code == "secret" or not _SEARCH_TEXT.match(item.pointer)
+    )
+    problems = islice(reported, MAX_UNSAFE_FINDINGS)
+    return tuple(replace(item, remedy=SECRET_REMEDY) if item.code == "secret" else item for item in problems)
 
 
 def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]:
@@ -151,7 +155,7 @@ def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]
     """
     if not _perhaps_contains(value, ("secret",)):
         return ()
-    return tuple(islice(_unsafe(value, (), declared_text), MAX_UNSAFE_FINDINGS))
+    return tuple(islice(_unsafe_problems(value, (), declared_text), MAX_UNSAFE_FINDINGS))
 
 
 def _perhaps_contains(value: JsonValue, kinds: tuple[str, ...]) -> bool:
@@ -165,78 +169,78 @@ def _perhaps_contains(value: JsonValue, kinds: tuple[str, ...]) -> bool:
         return True
     # A large float can be a card number too, and JSON writes it with an exponent instead of all its digits.
     readable = raw.isascii() and b"\\" not in raw and b"\x7f" not in raw and b"e+" not in raw
-    return not readable or _signs(kinds).search(raw) is not None
+    return not readable or _sign_pattern(kinds).search(raw) is not None
 
 
 @cache
-def _signs(kinds: tuple[str, ...]) -> Any:
+def _sign_pattern(kinds: tuple[str, ...]) -> Any:
     """Return the pattern that an ASCII text, or the JSON of a value, matches if something of these kinds is in it."""
     return linear_pattern("|".join(_SIGNS[kind] for kind in kinds).encode())
 
 
-def _redact_value(value: JsonValue, kinds: tuple[str, ...], found: set[str]) -> JsonValue:
+def _redact_value(value: JsonValue, kinds: tuple[str, ...], matched_kinds: set[str]) -> JsonValue:
     if isinstance(value, str):
-        return _redact_text(value, kinds, found)
+        return _redact_text(value, kinds, matched_kinds)
     if isinstance(value, dict):
         redacted: dict[str, JsonValue] = {}
         numbers: dict[str, int] = {}
         for key, child in value.items():
-            new_key = unused_name(_redact_text(key, kinds, found), redacted, value, numbers)
+            new_key = unused_name(_redact_text(key, kinds, matched_kinds), redacted, value, numbers)
             if "secret" in kinds and isinstance(child, str) and is_secret_member(key, child):
                 redacted[new_key] = SECRET_MARK
-                found.add("secret")
+                matched_kinds.add("secret")
                 continue
-            redacted[new_key] = _redact_value(child, kinds, found)
+            redacted[new_key] = _redact_value(child, kinds, matched_kinds)
         return redacted
     if isinstance(value, list | tuple):
-        return [_redact_value(child, kinds, found) for child in value]
+        return [_redact_value(child, kinds, matched_kinds) for child in value]
     if isinstance(value, int | float) and "pan" in kinds and _is_card_number(value):
-        found.add("pan")
+        matched_kinds.add("pan")
         return "[redacted:pan]"
     return value
 
 
-def _redact_text(text: str, kinds: tuple[str, ...], found: set[str]) -> str:
-    if text.isascii() and _signs(kinds).search(text.encode()) is None:
+def _redact_text(text: str, kinds: tuple[str, ...], matched_kinds: set[str]) -> str:
+    if text.isascii() and _sign_pattern(kinds).search(text.encode()) is None:
         return text
     for kind in kinds:
         redacted = _REDACTIONS[kind](text)
         if redacted != text:
-            found.add(kind)
+            matched_kinds.add(kind)
             text = redacted
     return text
 
 
-def _without_pans(text: str) -> str:
-    return linear_pattern(_DIGITS).sub(lambda match: _without_cards(match.group()), text) if len(text) >= 13 else text
+def _redact_pans(text: str) -> str:
+    return linear_pattern(_DIGITS).sub(lambda match: _redact_cards(match.group()), text) if len(text) >= 13 else text
 
 
-def _without_cards(run: str) -> str:
+def _redact_cards(run: str) -> str:
     """Replace the card numbers in a run of digits and separators.
 
     A card number is a sequence of whole digit groups with 13 to 19 digits in all that passes the Luhn check.
     """
     groups = [match.span() for match in re.finditer(r"\d+", run)]
-    digits = "".join(str(int(one)) for start, end in groups for one in run[start:end])
+    digits = "".join(str(int(digit)) for start, end in groups for digit in run[start:end])
     sums = _luhn_sums(digits)
     # The number of digits before each group; the last element is the number of all digits.
-    before = list(accumulate((end - start for start, end in groups), initial=0))
+    digits_before = list(accumulate((end - start for start, end in groups), initial=0))
     parts: list[str] = []
-    kept, first = 0, 0
+    copied_to, first = 0, 0
     while first < len(groups):
         shortest, too_long = (
-            bisect_left(before, before[first] + count) for count in (PAN_DIGITS.start, PAN_DIGITS.stop)
+            bisect_left(digits_before, digits_before[first] + count) for count in (PAN_DIGITS.start, PAN_DIGITS.stop)
         )
-        passing = [
+        passing_ends = [
             end
             for end in range(shortest, too_long)
-            if _passes_luhn(sums, before[first], before[end]) and _is_one_number(run, groups, first, end)
+            if _passes_luhn(sums, digits_before[first], digits_before[end]) and _is_one_number(run, groups, first, end)
         ]
-        if passing:
-            parts += run[kept : groups[first][0]], "[redacted:pan]"
-            kept = groups[passing[-1] - 1][1]
-        first = passing[-1] if passing else first + 1
-    return "".join([*parts, run[kept:]])
+        if passing_ends:
+            parts += run[copied_to : groups[first][0]], "[redacted:pan]"
+            copied_to = groups[passing_ends[-1] - 1][1]
+        first = passing_ends[-1] if passing_ends else first + 1
+    return "".join([*parts, run[copied_to:]])
 
 
 def _is_one_number(run: str, groups: Sequence[tuple[int, int]], first: int, end: int) -> bool:
@@ -246,18 +250,18 @@ def _is_one_number(run: str, groups: Sequence[tuple[int, int]], first: int, end:
     begin as a card number does. In a list or table they must also be 15 or 16 with one line break alone, and be whole
     lines or groups of four.
     """
-    here = (groups[first][0], groups[end - 1][1])
-    if not (_BREAK.search(run, *here) or _WIDE.search(run, *here)):
+    span = (groups[first][0], groups[end - 1][1])
+    if not (_BREAK.search(run, *span) or _WIDE_GAP.search(run, *span)):
         return True
-    digits = "".join(str(int(one)) for start, stop in groups[first:end] for one in run[start:stop])
-    marks = len(_MARKED.findall(run, *here))
+    digits = "".join(str(int(digit)) for start, stop in groups[first:end] for digit in run[start:stop])
+    marks = len(_MARKED_LINE.findall(run, *span))
     if not marks or not _is_issued(digits):
         return _is_issued(digits)
     if marks > 1 or len(digits) not in (15, 16):
         return False
-    begins = first == 0 or _BREAK.search(run, groups[first - 1][1], here[0])
-    ends = end == len(groups) or _BREAK.search(run, here[1], groups[end][0])
-    return bool(begins and ends) or all(stop - start == 4 for start, stop in groups[first:end])
+    starts_line = first == 0 or _BREAK.search(run, groups[first - 1][1], span[0])
+    ends_line = end == len(groups) or _BREAK.search(run, span[1], groups[end][0])
+    return bool(starts_line and ends_line) or all(stop - start == 4 for start, stop in groups[first:end])
 
 
 def _luhn_sums(digits: str) -> tuple[list[int], list[int]]:
@@ -267,14 +271,14 @@ def _luhn_sums(digits: str) -> tuple[list[int], list[int]]:
     """
     numbers = [int(digit) for digit in digits]
     doubled = [2 * number - 9 if number > 4 else 2 * number for number in numbers]
-    even = accumulate((numbers[at] if at % 2 else doubled[at] for at in range(len(numbers))), initial=0)
-    odd = accumulate((doubled[at] if at % 2 else numbers[at] for at in range(len(numbers))), initial=0)
+    even = accumulate((numbers[index] if index % 2 else doubled[index] for index in range(len(numbers))), initial=0)
+    odd = accumulate((doubled[index] if index % 2 else numbers[index] for index in range(len(numbers))), initial=0)
     return list(even), list(odd)
 
 
 def _passes_luhn(sums: tuple[list[int], list[int]], start: int, end: int) -> bool:
-    running = sums[end % 2]
-    return (running[end] - running[start]) % 10 == 0
+    prefix_sums = sums[end % 2]
+    return (prefix_sums[end] - prefix_sums[start]) % 10 == 0
 
 
 def _is_card_number(number: int | float) -> bool:
@@ -290,7 +294,7 @@ def _is_issued(digits: str) -> bool:
     return digits[0] in "3456" or "2221" <= digits[:4] <= "2720"
 
 
-def _without_emails(text: str) -> str:
+def _redact_emails(text: str) -> str:
     return linear_pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
 
 
@@ -299,41 +303,41 @@ _SIGNS: Final = {"secret": SECRET_SIGN, "pan": _DIGITS, "email": "@"}
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
     "secret": without_secrets,
-    "pan": _without_pans,
-    "email": _without_emails,
+    "pan": _redact_pans,
+    "email": _redact_emails,
 }
 
 
-def _unsafe(value: JsonValue, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
+def _unsafe_problems(value: JsonValue, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
     if isinstance(value, str):
-        yield from _unsafe_text(value, path, declared_text)
+        yield from _unsafe_text_problems(value, path, declared_text)
     elif isinstance(value, dict):
         for key, child in value.items():
-            yield from _unsafe_text(key, path, False)
+            yield from _unsafe_text_problems(key, path, False)
             member = (*path, escape_for_display(without_secrets(key)))
             if isinstance(child, str) and is_secret_member(key, child):
-                yield _secret(member)
-            yield from _unsafe(child, member, declared_text)
+                yield _secret_problem(member)
+            yield from _unsafe_problems(child, member, declared_text)
     elif isinstance(value, list | tuple):
-        for at, child in enumerate(value):
-            yield from _unsafe(child, (*path, at), declared_text)
+        for index, child in enumerate(value):
+            yield from _unsafe_problems(child, (*path, index), declared_text)
 
 
-def _secret(path: tuple[str | int, ...]) -> Problem:
+def _secret_problem(path: tuple[str | int, ...]) -> Problem:
     detail = "the text contains what looks like a secret"
     return Problem(pointer(path), "secret", detail, "send a reference to it")
 
 
-def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
-    where = pointer(path)
+def _unsafe_text_problems(text: str, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
+    place = pointer(path)
     if without_secrets(text) != text:
-        yield _secret(path)
+        yield _secret_problem(path)
     if not declared_text and _LAYOUT.search(text):
-        yield Problem(where, "control_character", "the text contains a line break or tab", "send one line")
+        yield Problem(place, "control_character", "the text contains a line break or tab", "send one line")
     if text.isascii() and text.isprintable():
         return
     scanned = without_ordinary(text, MAX_UNSEEN) if declared_text else text
     for code, (pattern, description) in _HIDDEN.items():
-        if found := pattern.search(scanned):
-            detail = f"the text contains {description}, U+{ord(found[0]):04X}"
-            yield Problem(where, code, detail, "send the text without it")
+        if match := pattern.search(scanned):
+            detail = f"the text contains {description}, U+{ord(match[0]):04X}"
+            yield Problem(place, code, detail, "send the text without it")

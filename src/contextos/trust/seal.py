@@ -108,11 +108,11 @@ class KeyRing:
         self._signing: dict[str, tuple[str, Ed25519PrivateKey]] = {}
         self._trusted: dict[str, dict[str, Ed25519PublicKey]] = {purpose: {} for purpose in PURPOSES}
         for purpose, key in signing.items():
-            private = _private(purpose, key)
+            private = _private_key(purpose, key)
             self._signing[purpose] = (self._trust(purpose, private.public_key()), private)
         for purpose, keys in also_trusted.items():
             for public in keys:
-                self._trust(purpose, _public(purpose, public))
+                self._trust(purpose, _public_key(purpose, public))
         for purpose, (kid, _) in self._signing.items():
             if kid in self._retired:
                 raise _invalid_key(purpose, "retired_key", f"`{kid}` is retired and cannot sign", "rotate the key")
@@ -157,7 +157,7 @@ class KeyRing:
         key = self._trusted.get(purpose, {}).get(kid)
         if key is None or (at_us is not None and at_us > self._retired.get(kid, at_us)):
             return False
-        return _verifies(key, payload, signature)
+        return _is_valid_signature(key, payload, signature)
 
     def discloses(self, text: str) -> bool:
         """Return whether a text, or the JSON of a value, contains a private key of the ring: hex, Base64, numbers."""
@@ -169,7 +169,7 @@ class KeyRing:
         return any(
             private.hex() in hexadecimal
             or ",".join(map(str, private)) in numbers
-            or any(one in plain for one in _base64_within(private))
+            or any(encoded in plain for encoded in _base64_within(private))
             for _, key in self._signing.values()
             for private in [key.private_bytes_raw()]
         )
@@ -188,21 +188,21 @@ class KeyRing:
 
 def _base64_within(raw: bytes) -> Iterator[str]:
     """Yield the characters of `raw` within the Base64 of a longer text, for each offset in a group of three bytes."""
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + raw).decode()
-        yield encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + raw).decode()
+        yield encoded[-(-8 * offset // 6) : 8 * (offset + len(raw)) // 6]
 
 
 def verify_signature(public_key: bytes, payload: bytes, signature: bytes) -> bool:
     """Return whether this raw Ed25519 public key made this signature; False for bytes that are not a key.
 
-    False also for a key of small order. For the keys of people, which come from the directory and not from a ring.
+    Also False for a key of small order. Used for the keys of people, which come from the directory, not from a ring.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     if len(public_key) != KEY_BYTES or is_small_order(public_key):
         return False
-    return _verifies(Ed25519PublicKey.from_public_bytes(public_key), payload, signature)
+    return _is_valid_signature(Ed25519PublicKey.from_public_bytes(public_key), payload, signature)
 
 
 @lru_cache(maxsize=1024)
@@ -228,8 +228,8 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     >>> pae("http://example.com/HelloWorld", b"hello world")
     b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
     """
-    kind = payload_type.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    type_bytes = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(type_bytes), type_bytes, len(payload), payload)
 
 
 def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dict[str, JsonValue]:
@@ -255,20 +255,20 @@ def open_sealed(
             16 signatures, or Base64 is malformed.
     """
     fields = envelope if isinstance(envelope, Mapping) else {}
-    kind, signatures = fields.get("payloadType"), fields.get("signatures")
-    if not isinstance(kind, str) or kind not in payload_types:
+    payload_type, signatures = fields.get("payloadType"), fields.get("signatures")
+    if not isinstance(payload_type, str) or payload_type not in payload_types:
         raise SignatureInvalid(
-            f"payload type `{str(kind)[:80]}` is not expected here; send one of {sorted(payload_types)}"
+            f"payload type `{str(payload_type)[:80]}` is not expected here; send one of {sorted(payload_types)}"
         )
     if not isinstance(signatures, list | tuple) or not 1 <= len(signatures) <= MAX_SIGNATURES:
         raise SignatureInvalid(f"an envelope has 1 to {MAX_SIGNATURES} signatures; seal it again")
     payload = decode_base64(fields.get("payload"))
-    message = pae(kind, payload)
+    message = pae(payload_type, payload)
     trusted = keys.kids(purpose)
     for entry in signatures:
         hint = entry.get("keyid") if isinstance(entry, Mapping) else None
         signature = decode_base64(entry.get("sig") if isinstance(entry, Mapping) else None)
-        for kid in sorted(trusted, key=lambda known: known != hint):
+        for kid in sorted(trusted, key=lambda candidate: candidate != hint):
             if keys.verify(purpose, kid, message, signature, at_us=at_us):
                 return payload
     raise SignatureInvalid(f"no key that is trusted for `{purpose}` signed this envelope; check who sealed it")
@@ -294,8 +294,8 @@ def decode_base64(text: JsonValue) -> bytes:
     """
     if not isinstance(text, str) or not (_STANDARD.fullmatch(text) or _URL_SAFE.fullmatch(text)):
         raise SignatureInvalid("this is not Base64; encode the bytes as RFC 4648 says")
-    bare = text.rstrip("=").replace("-", "+").replace("_", "/")
-    padded = bare + "=" * (-len(bare) % 4)
+    unpadded = text.rstrip("=").replace("-", "+").replace("_", "/")
+    padded = unpadded + "=" * (-len(unpadded) % 4)
     if "=" in text and len(text) != len(padded):
         raise SignatureInvalid("the padding of this Base64 is wrong; encode the bytes as RFC 4648 says")
     try:
@@ -307,7 +307,7 @@ def decode_base64(text: JsonValue) -> bytes:
     return raw
 
 
-def _private(purpose: str, key: PrivateKey) -> Ed25519PrivateKey:
+def _private_key(purpose: str, key: PrivateKey) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     if isinstance(key, Ed25519PrivateKey):
@@ -317,7 +317,7 @@ def _private(purpose: str, key: PrivateKey) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(key)
 
 
-def _public(purpose: str, key: PublicKey) -> Ed25519PublicKey:
+def _public_key(purpose: str, key: PublicKey) -> Ed25519PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     raw = key.public_bytes_raw() if isinstance(key, Ed25519PublicKey) else key
@@ -328,7 +328,7 @@ def _public(purpose: str, key: PublicKey) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
-def _verifies(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:
+def _is_valid_signature(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     if len(signature) != SIGNATURE_BYTES:

@@ -37,32 +37,32 @@ class DeclaredSlots:
 
 def declared_slots(document: JsonValue, at: DocumentPath = ()) -> DeclaredSlots:
     """Return the context slots that a document, or its component at the path `at`, declares. Never raises."""
-    listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
-    if listed is None:
+    slot_values = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
+    if slot_values is None:
         return DeclaredSlots()
     place = (*at, *SLOTS)
-    if not isinstance(listed, list):
+    if not isinstance(slot_values, list):
         return DeclaredSlots(
             problems=(Problem(pointer(place), "not_a_list", "`contextSlots` is not a list", "write a list"),)
         )
-    if len(listed) > MAX_SLOTS:
+    if len(slot_values) > MAX_SLOTS:
         detail = f"the agent declares more than {MAX_SLOTS} slots"
         return DeclaredSlots(problems=(Problem(pointer(place), "too_many_slots", detail, "declare fewer"),))
     slots: list[tuple[AgentContextSlot, DocumentPath]] = []
     names: set[str] = set()
     problems: list[Problem] = []
-    for index, one in enumerate(listed):
-        here = (*place, index)
-        name = _text(one.get("slotId")) if isinstance(one, dict) else ""
+    for index, slot_value in enumerate(slot_values):
+        path = (*place, index)
+        name = _text(slot_value.get("slotId")) if isinstance(slot_value, dict) else ""
         if name and name in names:
             detail = f"slot `{name[:64]}` is declared twice"
-            problems.append(Problem(pointer((*here, "slotId")), "duplicate_slot", detail, "give each slot its own id"))
+            problems.append(Problem(pointer((*path, "slotId")), "duplicate_slot", detail, "give each slot its own id"))
             continue
         names |= {name} if name else set()
-        found = list(_faults(one, here))
-        problems += found
-        if not found:
-            slots.append((AgentContextSlot.model_validate(one), here))
+        slot_problems = list(_slot_problems(slot_value, path))
+        problems += slot_problems
+        if not slot_problems:
+            slots.append((AgentContextSlot.model_validate(slot_value), path))
     return DeclaredSlots(tuple(slots), frozenset(names), tuple(problems))
 
 
@@ -73,25 +73,29 @@ def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:
         InvalidInput: there is no such slot, there are two, or it is invalid.
     """
     declared = declared_slots(document)
-    named = [one for one in declared.problems if one.code == "duplicate_slot" and f"`{slot_id[:64]}`" in one.detail]
-    if named:
-        raise InvalidInput(*named)
+    duplicates = [
+        problem
+        for problem in declared.problems
+        if problem.code == "duplicate_slot" and f"`{slot_id[:64]}`" in problem.detail
+    ]
+    if duplicates:
+        raise InvalidInput(*duplicates)
     for slot, _ in declared.slots:
         if slot.slot_id == slot_id:
             return slot
     if slot_id in declared.names or (declared.problems and not declared.names):
-        mine = [one for one in declared.problems if one.detail.startswith(_of_slot(slot_id))]
-        raise InvalidInput(*(mine or declared.problems))
-    listed = ", ".join(f"`{name[:64]}`" for name in sorted(declared.names)) or "none"
-    detail = f"there is no slot `{slot_id[:64]}`; the agent declares {listed}"
+        slot_problems = [problem for problem in declared.problems if problem.detail.startswith(_prefix(slot_id))]
+        raise InvalidInput(*(slot_problems or declared.problems))
+    declared_ids = ", ".join(f"`{name[:64]}`" for name in sorted(declared.names)) or "none"
+    detail = f"there is no slot `{slot_id[:64]}`; the agent declares {declared_ids}"
     raise InvalidInput(Problem(pointer(SLOTS), "unknown_slot", detail, "name one of them"))
 
 
 def require_package(document: JsonValue, package: str) -> None:
     """Refuse a package that is not the document's own: the audit pins it. Raises `InvalidInput`."""
-    own = _text(cinatra(document).get("packageName")) if isinstance(document, dict) else ""
-    if own != package:
-        detail = f"the package is `{package[:64]}`, and the document states {f'`{own[:64]}`' if own else 'none'}"
+    stated = _text(cinatra(document).get("packageName")) if isinstance(document, dict) else ""
+    if stated != package:
+        detail = f"the package is `{package[:64]}`, and the document states {f'`{stated[:64]}`' if stated else 'none'}"
         place = pointer(("metadata", "cinatra", "packageName"))
         raise InvalidInput(Problem(place, "package_name_differs", detail, "name the package of the document"))
 
@@ -103,16 +107,16 @@ def cinatra(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     return inner if isinstance(inner, dict) else {}
 
 
-def _faults(value: JsonValue, at: DocumentPath) -> Iterator[Problem]:
+def _slot_problems(value: JsonValue, path: DocumentPath) -> Iterator[Problem]:
     try:
         AgentContextSlot.model_validate(value).sealed()
     except ValidationError as error:
-        named = _of_slot(_text(value.get("slotId"))) if isinstance(value, dict) and value.get("slotId") else ""
-        for one in problems_of(error, value, AgentContextSlot):
-            yield Problem(pointer(at) + one.pointer, one.code, named + one.detail, one.remedy)
+        prefix = _prefix(_text(value.get("slotId"))) if isinstance(value, dict) and value.get("slotId") else ""
+        for problem in problems_of(error, value, AgentContextSlot):
+            yield Problem(pointer(path) + problem.pointer, problem.code, prefix + problem.detail, problem.remedy)
 
 
-def _of_slot(slot_id: str) -> str:
+def _prefix(slot_id: str) -> str:
     return f"slot `{slot_id[:64]}`: "
 
 

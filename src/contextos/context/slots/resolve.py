@@ -39,12 +39,12 @@ async def resolve_context_slot(
     adds artifacts without a project after the project's own. `installed_extensions` must come from the server.
 
     Raises:
-        InvalidInput: the actor belongs to no organisation.
+        InvalidInput: the actor belongs to no organisation, or `project_id` is not an id.
     """
     require_organisation(actor)
     require_project_id(project_id)
     if is_foreign(actor, project_id):
-        return _resolution(slot, [], more=False)
+        return _resolution(slot, [], has_more=False)
     query = CandidateQuery(
         actor=actor,
         extensions=expand_extensions(slot.accepted_artifact_extensions, installed_extensions),
@@ -52,14 +52,14 @@ async def resolve_context_slot(
         include_broader=include_broader,
         limit=MAX_CANDIDATES + 1,
     )
-    found = await artifacts.candidates(query)
-    more, found = len(found) > MAX_CANDIDATES, found[:MAX_CANDIDATES]
+    matches = await artifacts.candidates(query)
+    has_more, matches = len(matches) > MAX_CANDIDATES, matches[:MAX_CANDIDATES]
     if slot.resolution_mode == "override":
-        narrowest = [candidate for candidate in found if candidate.ref.source_scope == found[0].ref.source_scope]
-        more, found = more and len(narrowest) == len(found), narrowest
+        narrowest = [candidate for candidate in matches if candidate.ref.source_scope == matches[0].ref.source_scope]
+        has_more, matches = has_more and len(narrowest) == len(matches), narrowest
     if slot.selection_mode == "autonomous":
-        found = found[: slot.max_items]
-    return _resolution(slot, found, more=more)
+        matches = matches[: slot.max_items]
+    return _resolution(slot, matches, has_more=has_more)
 
 
 async def resolve_installed(
@@ -76,7 +76,7 @@ async def resolve_installed(
     For a project that is not the actor's, nothing is read.
 
     Raises:
-        InvalidInput: the actor belongs to no organisation.
+        InvalidInput: the actor belongs to no organisation, or `project_id` is not an id.
     """
     require_organisation(actor)
     require_project_id(project_id)
@@ -116,22 +116,22 @@ def expand_extensions(accepted: Collection[str], installed: Sequence[ExtensionMa
     ('a', 'b')
     """
     direct = frozenset(accepted)
-    return tuple(sorted(direct | {one.extension for one in installed if not direct.isdisjoint(one.satisfies)}))
+    return tuple(sorted(direct | {item.extension for item in installed if not direct.isdisjoint(item.satisfies)}))
 
 
-def _resolution(slot: AgentContextSlot, found: Sequence[Candidate], *, more: bool) -> SlotResolution:
+def _resolution(slot: AgentContextSlot, candidates: Sequence[Candidate], *, has_more: bool) -> SlotResolution:
     return SlotResolution(
         slotId=slot.slot_id,
         resolutionMode=slot.resolution_mode,
-        refs=tuple(candidate.ref for candidate in found),
-        manifest=tuple(manifest_line(candidate) for candidate in found),
-        more=more,
+        refs=tuple(candidate.ref for candidate in candidates),
+        manifest=tuple(manifest_line(candidate) for candidate in candidates),
+        more=has_more,
     )
 
 
 def manifest_of(pinned: Sequence[PinnedContent]) -> tuple[ManifestLine, ...]:
     """Return one line for each pinned artifact: its reference, type, scope and title."""
-    return tuple(manifest_line(Candidate(ref=one.ref, title=one.title)) for one in pinned)
+    return tuple(manifest_line(Candidate(ref=content.ref, title=content.title)) for content in pinned)
 
 
 def manifest_line(candidate: Candidate) -> ManifestLine:

@@ -35,7 +35,7 @@ from contextos.errors import IncoherentSelection, InvalidEnvelope, MalformedJson
 MAX_NAMED: Final = 20
 """Largest number of artifacts that a refusal lists."""
 
-_UNKNOWN: Final[dict[PickFault, str]] = {
+_UNKNOWN_REF_DETAILS: Final[dict[PickFault, str]] = {
     "duplicate_ref": "the ref is picked twice; pick it once",
     "stale_ref": "the artifact has a new revision or classification; look at it and pick again",
     "foreign_ref": "the ref cannot be picked here, or no longer; pick from what is shown",
@@ -50,8 +50,8 @@ async def choose_autonomously(
 
     Refuses fewer artifacts than `minItems`, and more than a selection can pin.
     """
-    taken = resolution.refs[: 1 if slot.resolution_mode == "override" else slot.max_items]
-    return _too_few(slot, len(taken)) or await _chosen(slot, taken, origin, at_us=at_us, artifacts=artifacts)
+    refs = resolution.refs[: 1 if slot.resolution_mode == "override" else slot.max_items]
+    return _too_few_refusal(slot, len(refs)) or await _selection(slot, refs, origin, at_us=at_us, artifacts=artifacts)
 
 
 async def choose_interactively(
@@ -71,7 +71,7 @@ async def choose_interactively(
     picked = check_pick(slot, resolution, answer)
     if isinstance(picked, PickRefused):
         return picked
-    return await _chosen(slot, picked, origin, at_us=at_us, artifacts=artifacts)
+    return await _selection(slot, picked, origin, at_us=at_us, artifacts=artifacts)
 
 
 async def select_autonomously(
@@ -84,7 +84,7 @@ async def select_autonomously(
         InvalidInput: the origin is a governed run, which records its own selections.
     """
     act = await choose_autonomously(slot, resolution, origin, at_us=at_us, artifacts=artifacts)
-    return act if isinstance(act, PickRefused) else await _selected(act, resolution, artifacts)
+    return act if isinstance(act, PickRefused) else await _record(act, resolution, artifacts)
 
 
 async def select_interactively(
@@ -98,7 +98,7 @@ async def select_interactively(
 ) -> Selected | PickRefused:
     """Record the selection of `choose_interactively`. Raises as `select_autonomously`."""
     act = await choose_interactively(slot, resolution, answer, origin, at_us=at_us, artifacts=artifacts)
-    return act if isinstance(act, PickRefused) else await _selected(act, resolution, artifacts)
+    return act if isinstance(act, PickRefused) else await _record(act, resolution, artifacts)
 
 
 def check_pick(
@@ -111,9 +111,9 @@ def check_pick(
     if isinstance(response, PickRefused):
         return response
     return (
-        _unknown_ref(resolution, response.selected_refs)
-        or _wrong_number(slot, len(response.selected_refs))
-        or _in_order(resolution, response.selected_refs)
+        _unknown_ref_refusal(resolution, response.selected_refs)
+        or _count_refusal(slot, len(response.selected_refs))
+        or _picked_in_order(resolution, response.selected_refs)
     )
 
 
@@ -122,16 +122,16 @@ def read_answer(slot: AgentContextSlot, answer: bytes | str | Mapping[str, Any])
     try:
         response = parse(UserResponse, answer if isinstance(answer, bytes | str) else dict(answer))
     except (MalformedJson, InvalidEnvelope) as refused:
-        first = refused.problems[0]
+        problem = refused.problems[0]
         return PickRefused(
-            code="bad_envelope", detail=f"the answer is malformed: {first.detail}", pointer=first.pointer
+            code="bad_envelope", detail=f"the answer is malformed: {problem.detail}", pointer=problem.pointer
         )
     if response.slot_id != slot.slot_id:
         detail = f"the answer is for a different slot than `{slot.slot_id}`"
         return PickRefused(code="slot_mismatch", detail=detail, pointer="/slotId")
     if response.resolution_mode != slot.resolution_mode:
-        stated = "" if "resolution_mode" in response.model_fields_set else ", and an answer without one is `accumulate`"
-        detail = f"the slot's resolution mode is `{slot.resolution_mode}`{stated}"
+        note = "" if "resolution_mode" in response.model_fields_set else ", and an answer without one is `accumulate`"
+        detail = f"the slot's resolution mode is `{slot.resolution_mode}`{note}"
         return PickRefused(code="resolution_mode_mismatch", detail=detail, pointer="/resolutionMode")
     return response
 
@@ -141,31 +141,31 @@ def picks_same(response: UserResponse, selection: SelectionAct) -> bool:
     return sorted(ref.triple for ref in response.selected_refs) == sorted(ref.triple for ref in selection.refs)
 
 
-def _unknown_ref(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickRefused | None:
+def _unknown_ref_refusal(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickRefused | None:
     offered = {ref.triple for ref in resolution.refs}
-    artifacts = {ref.artifact_id for ref in resolution.refs}
+    offered_ids = {ref.artifact_id for ref in resolution.refs}
     seen: set[tuple[str, str, str]] = set()
-    found: dict[PickFault, list[int]] = {}
-    for at, ref in enumerate(picked):
+    faults: dict[PickFault, list[int]] = {}
+    for index, ref in enumerate(picked):
         if ref.triple in seen:
-            found.setdefault("duplicate_ref", []).append(at)
+            faults.setdefault("duplicate_ref", []).append(index)
         elif ref.triple not in offered:
-            found.setdefault("stale_ref" if ref.artifact_id in artifacts else "foreign_ref", []).append(at)
+            faults.setdefault("stale_ref" if ref.artifact_id in offered_ids else "foreign_ref", []).append(index)
         seen.add(ref.triple)
-    for code, places in found.items():
-        detail = f"{_named([picked[at].artifact_id for at in places])}: {_UNKNOWN[code]}"
-        return PickRefused(code=code, detail=detail, pointer=f"/selectedRefs/{places[0]}")
+    for code, indexes in faults.items():
+        detail = f"{_list_ids([picked[index].artifact_id for index in indexes])}: {_UNKNOWN_REF_DETAILS[code]}"
+        return PickRefused(code=code, detail=detail, pointer=f"/selectedRefs/{indexes[0]}")
     return None
 
 
-def _named(artifacts: Sequence[str]) -> str:
+def _list_ids(ids: Sequence[str]) -> str:
     """List the artifact ids, each once. Text that is not an id is not repeated, because it comes from the answer."""
-    listed = [f"`{name}`" if ARTIFACT.fits(name) else "an invalid artifact id" for name in dict.fromkeys(artifacts)]
-    more = [f"{len(listed) - MAX_NAMED} more"] if len(listed) > MAX_NAMED else []
-    return ", ".join([*listed[:MAX_NAMED], *more])
+    quoted = [f"`{text}`" if ARTIFACT.fits(text) else "an invalid artifact id" for text in dict.fromkeys(ids)]
+    rest = [f"{len(quoted) - MAX_NAMED} more"] if len(quoted) > MAX_NAMED else []
+    return ", ".join([*quoted[:MAX_NAMED], *rest])
 
 
-def _wrong_number(slot: AgentContextSlot, count: int) -> PickRefused | None:
+def _count_refusal(slot: AgentContextSlot, count: int) -> PickRefused | None:
     if slot.resolution_mode == "override" and count > 1:
         return PickRefused(
             code="override_multi_select", detail="the slot takes one artifact; pick one", pointer="/selectedRefs"
@@ -173,17 +173,17 @@ def _wrong_number(slot: AgentContextSlot, count: int) -> PickRefused | None:
     if slot.max_items is not None and count > slot.max_items:
         detail = f"the slot takes at most {slot.max_items}; pick fewer"
         return PickRefused(code="above_max_items", detail=detail, pointer="/selectedRefs")
-    return _too_few(slot, count)
+    return _too_few_refusal(slot, count)
 
 
-def _too_few(slot: AgentContextSlot, count: int) -> PickRefused | None:
+def _too_few_refusal(slot: AgentContextSlot, count: int) -> PickRefused | None:
     if count >= slot.min_items:
         return None
     detail = f"the slot needs at least {slot.min_items} artifacts, and {count} would be selected"
     return PickRefused(code="below_min_items", detail=detail, pointer="/selectedRefs")
 
 
-async def _too_much(
+async def _size_refusal(
     slot: AgentContextSlot, refs: Sequence[ArtifactRef], org_id: str, artifacts: Artifacts
 ) -> PickRefused | None:
     """Return why the references are too many or too large to pin, or None. No content is read."""
@@ -202,16 +202,16 @@ async def _too_much(
     return None
 
 
-def _in_order(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> tuple[ArtifactRef, ...]:
+def _picked_in_order(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> tuple[ArtifactRef, ...]:
     triples = {ref.triple for ref in picked}
     return tuple(ref for ref in resolution.refs if ref.triple in triples)
 
 
-async def _chosen(
+async def _selection(
     slot: AgentContextSlot, refs: tuple[ArtifactRef, ...], origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
 ) -> SelectionAct | PickRefused:
-    if too_much := await _too_much(slot, refs, origin.org_id, artifacts):
-        return too_much
+    if refusal := await _size_refusal(slot, refs, origin.org_id, artifacts):
+        return refusal
     return SelectionAct(
         selection_id=selection_id(slot.slot_id, origin),
         origin=origin,
@@ -237,19 +237,19 @@ async def record_selection(act: SelectionAct, *, artifacts: Artifacts) -> bool |
         return await artifacts.insert_selection(act)
     except IncoherentSelection as refused:
         # A picked artifact was archived, reclassified or hidden after the resolution.
-        gone = [int(problem.pointer.rpartition("/")[2]) for problem in refused.problems]
-        named = _named([act.refs[at].artifact_id for at in gone])
-        detail = f"{named}: {refused.problems[0].detail}; look and pick again"
+        indexes = [int(problem.pointer.rpartition("/")[2]) for problem in refused.problems]
+        ids = _list_ids([act.refs[index].artifact_id for index in indexes])
+        detail = f"{ids}: {refused.problems[0].detail}; look and pick again"
         return PickRefused(code="selection_incoherent", detail=detail, pointer="/selectedRefs")
 
 
-async def _selected(act: SelectionAct, resolution: SlotResolution, artifacts: Artifacts) -> Selected | PickRefused:
+async def _record(act: SelectionAct, resolution: SlotResolution, artifacts: Artifacts) -> Selected | PickRefused:
     wrote = await record_selection(act, artifacts=artifacts)
     if isinstance(wrote, PickRefused):
         return wrote
-    selected = {ref.triple for ref in act.refs}
+    triples = {ref.triple for ref in act.refs}
     manifest = tuple(
-        line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in selected
+        line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in triples
     )
     return Selected(act=act, manifest=manifest, wrote=wrote)
 
@@ -257,8 +257,8 @@ async def _selected(act: SelectionAct, resolution: SlotResolution, artifacts: Ar
 def selection_fits(selection: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:
     """Return whether a selection is of this slot, as it is declared, and of this origin."""
     declared = (selection_id(slot.slot_id, origin), slot.slot_id, slot.selection_mode, slot.resolution_mode)
-    made = (selection.selection_id, selection.slot_id, selection.selection_mode, selection.resolution_mode)
-    return selection.origin == origin and made == declared
+    actual = (selection.selection_id, selection.slot_id, selection.selection_mode, selection.resolution_mode)
+    return selection.origin == origin and actual == declared
 
 
 def bind_selection(selected: Selected) -> SlotBinding:

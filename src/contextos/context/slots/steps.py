@@ -56,7 +56,7 @@ class ArtifactSlots:
         """Return the artifacts that the slot can take now. Nothing is written.
 
         Raises:
-            InvalidInput: the actor belongs to no organisation.
+            InvalidInput: the actor belongs to no organisation, or `project_id` is not an id.
         """
         return await resolve_installed(
             actor,
@@ -78,7 +78,7 @@ class ArtifactSlots:
         """Return the selection for a slot: automatic, or by a person's answer if one is given. Nothing is written.
 
         Raises:
-            InvalidInput: the actor belongs to no organisation.
+            InvalidInput: the actor belongs to no organisation, or `project_id` is not an id.
         """
         resolution, at_us = await self.offer(slot, actor, project_id), self.clock.now_us()
         if answer is None:
@@ -87,27 +87,30 @@ class ArtifactSlots:
         return await choose_interactively(slot, resolution, answer, origin, at_us=at_us, artifacts=self.artifacts)
 
     async def record(self, selection: SelectionAct) -> PickRefused | None:
-        """Record a selection that is in the journal of its run. Recording it again changes nothing.
+        """Write a selection, which the journal of its run holds, to the audit. Writing it again changes nothing.
+
+        Returns why the selection is refused, or None.
 
         Raises:
             InvalidInput: the journal of the run does not hold the selection.
             RepeatedAct: the audit has a different selection under the same act key.
         """
-        refused = await record_selection(selection, artifacts=self.artifacts)
-        return refused if isinstance(refused, PickRefused) else None
+        result = await record_selection(selection, artifacts=self.artifacts)
+        return result if isinstance(result, PickRefused) else None
 
     async def take(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | PickRefused:
-        """Select artifacts for a slot that needs no person, and record the selection.
+        """Select artifacts for an autonomous slot and record the selection. A selection that was recorded under the
+        same act key before is returned instead.
 
         Raises:
-            InvalidInput: the actor belongs to no organisation, or the origin is a governed run.
+            InvalidInput: as `offer`; also if the origin is a governed run, which records its own selections.
             RepeatedAct: the act key belongs to a different selection.
         """
         assert slot.selection_mode == "autonomous", "a person selects for an interactive slot"
-        if (before := await self._recorded_before(slot, actor, project_id, origin)) is not None:
-            return before
+        if (recorded := await self._find_recorded(slot, actor, project_id, origin)) is not None:
+            return recorded
         resolution = await self.offer(slot, actor, project_id)
         try:
             return await select_autonomously(
@@ -115,9 +118,9 @@ class ArtifactSlots:
             )
         except RepeatedAct:
             # Another process recorded this selection after it was looked up.
-            if (winner := await self._recorded_before(slot, actor, project_id, origin)) is None:
+            if (recorded_since := await self._find_recorded(slot, actor, project_id, origin)) is None:
                 raise
-            return winner
+            return recorded_since
 
     async def answer(
         self,
@@ -127,19 +130,20 @@ class ArtifactSlots:
         origin: SelectionOrigin,
         response: bytes | str,
     ) -> Selected | PickRefused:
-        """Check a person's answer against what the slot can take now, and record the selection.
+        """Check a person's answer against what the slot can take now, and record the selection. If the same selection
+        was recorded under this act key before, it is returned and nothing is written.
 
         Raises:
-            InvalidInput: the actor belongs to no organisation, or the origin is a governed run.
+            InvalidInput: as `offer`; also if the origin is a governed run, which records its own selections.
             RepeatedAct: the act key belongs to a different selection, or to a different answer.
         """
         parsed = read_answer(slot, response)
         if isinstance(parsed, PickRefused):
             return parsed
-        if (before := await self._recorded_before(slot, actor, project_id, origin)) is not None:
-            if not picks_same(parsed, before.act):
-                raise _repeated(before.act)
-            return before
+        if (recorded := await self._find_recorded(slot, actor, project_id, origin)) is not None:
+            if not picks_same(parsed, recorded.act):
+                raise _repeated_act(recorded.act)
+            return recorded
         resolution = await self.offer(slot, actor, project_id)
         return await select_interactively(
             slot, resolution, response, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
@@ -158,16 +162,17 @@ class ArtifactSlots:
     ) -> Sequence[str]:
         """Return the ids of the selected artifacts that the actor is no longer allowed to take.
 
-        A newer revision does not count. An artifact beyond the size limit of a resolution counts as withdrawn.
+        An artifact that only has a newer revision is not withdrawn. An artifact after the first `MAX_CANDIDATES` that
+        the slot could take counts as withdrawn. Raises as `offer`.
         """
         # Resolve without `override`, so that a narrower scope that appeared since hides nothing.
-        every = slot.model_copy(update={"selection_mode": "interactive", "resolution_mode": "accumulate"})
+        unrestricted = slot.model_copy(update={"selection_mode": "interactive", "resolution_mode": "accumulate"})
         available: set[str] = set()
         if selection.refs:
-            available = {ref.artifact_id for ref in (await self.offer(every, actor, project_id)).refs}
+            available = {ref.artifact_id for ref in (await self.offer(unrestricted, actor, project_id)).refs}
         return [ref.artifact_id for ref in selection.refs if ref.artifact_id not in available]
 
-    async def _recorded_before(
+    async def _find_recorded(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | None:
         """Return the selection recorded under the act key, or None. What the actor can select now does not matter.
@@ -177,12 +182,12 @@ class ArtifactSlots:
         if is_foreign(actor, project_id):
             return None
         selections = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
-        found = {one.selection_id: one for one in selections}.get(selection_id(slot.slot_id, origin))
-        if found is None:
+        recorded = {act.selection_id: act for act in selections}.get(selection_id(slot.slot_id, origin))
+        if recorded is None:
             return None
-        if not selection_fits(found, slot, origin):
-            raise _repeated(found)
-        return Selected(act=found, manifest=manifest_of(await self.contents(found)), wrote=False)
+        if not selection_fits(recorded, slot, origin):
+            raise _repeated_act(recorded)
+        return Selected(act=recorded, manifest=manifest_of(await self.contents(recorded)), wrote=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,6 @@ class _UnrecordedArtifacts:
         return await self.stored.pinned(org_id, refs)
 
 
-def _repeated(selection: SelectionAct) -> RepeatedAct:
+def _repeated_act(selection: SelectionAct) -> RepeatedAct:
     detail = f"`{selection.selection_id}` is already recorded with a different pick; nothing was written"
     return RepeatedAct(Problem("/origin/act_key", "repeated_act", detail, "use a new act key for every selection"))

@@ -28,10 +28,10 @@ from contextos.trust.identity.jws import sign_compact, verify_compact
 
 SealedT = TypeVar("SealedT", RecordedAct, ListedPerson, UsedDirectory)
 
-_READ: Final[RecentlyUsed[tuple[Any, bytes, str | None]]] = RecentlyUsed(KEPT_BYTES)
+_PARSED: Final[RecentlyUsed[tuple[Any, bytes, str | None]]] = RecentlyUsed(KEPT_BYTES)
 """The results of `_read` by contract and exact entry. The seal is verified with the trusted keys each time."""
-_SIGNATURE: Final = re.compile(r"[0-9a-f]{128}").fullmatch
-_SEALED_BYTES: Final = 8
+_is_signature: Final = re.compile(r"[0-9a-f]{128}").fullmatch
+_MEMORY_PER_BYTE: Final = 8
 """The bytes of memory that a parsed body takes, about, for each byte of its text."""
 
 ACT_TYP: Final = "contextos-act+jws"
@@ -105,8 +105,8 @@ def act_fault(
             return ApprovalRefused(
                 "not_allowed", f"`{act.actor}` does not hold the role `{role}`; ask somebody who does"
             )
-        if refused := grant_fault(person, role):
-            return refused
+        if fault := grant_fault(person, role):
+            return fault
     if assertion.token is None and not unsafe_local:
         detail = f"`{act.actor}` is only named; sign with their key, or allow `{UNSAFE_LOCAL_OPERATORS}`"
         return ApprovalRefused("unsafe_not_allowed", detail)
@@ -136,8 +136,8 @@ def slot_answer_fault(
     """
     if not same_json(act.to_json(), expected.to_json()):
         return "it answers another question, or somebody else answered"
-    refused = act_fault(person, act, None, assertion, unsafe_local=unsafe_local)
-    return str(refused) if refused else None
+    fault = act_fault(person, act, None, assertion, unsafe_local=unsafe_local)
+    return str(fault) if fault else None
 
 
 def act_key(person: Approver | None, act: OperatorAct, assertion: SignerAssertion) -> ApproverKey | None:
@@ -145,7 +145,7 @@ def act_key(person: Approver | None, act: OperatorAct, assertion: SignerAssertio
     if person is None or person.approver_id != act.actor:
         return None
     return next(
-        (key for key in person.keys if assertion.token is not None and _signed(key, act, assertion.token)), None
+        (key for key in person.keys if assertion.token is not None and _is_signed_by(key, act, assertion.token)), None
     )
 
 
@@ -155,7 +155,7 @@ def sealed_act(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any], keys: 
 
     The salt of `draft` is random, so every seal differs.
     """
-    kid, signature = keys.sign("act", _payload(tenant_id, draft, unsealed))
+    kid, signature = keys.sign("act", _seal_payload(tenant_id, draft, unsealed))
     return draft._replace(body=canonical({**unsealed, "seal": {"kid": kid, "signature": signature.hex()}}))
 
 
@@ -183,14 +183,14 @@ def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
         ChainBroken: the entry is not the entry that the runtime wrote there, or does not fit `contract`.
     """
     key = (contract, entry)
-    read, payload, fault = _READ.get(key) or _READ.keep(key, *_read(entry, contract))
-    if fault := _seal_fault(read.seal, payload, entry.at_us, keys) or fault:
+    sealed, payload, fault = _PARSED.get(key) or _PARSED.keep(key, *_parse_sealed(entry, contract))
+    if fault := _seal_fault(sealed.seal, payload, entry.at_us, keys) or fault:
         raise ChainBroken(CONTROL, entry.seq, f"is a `{entry.kind}` that does not count: {fault}")
-    found: SealedT = read
-    return found
+    body: SealedT = sealed
+    return body
 
 
-def _read(entry: Entry, contract: type[SealedT]) -> tuple[tuple[SealedT, bytes, str | None], int]:
+def _parse_sealed(entry: Entry, contract: type[SealedT]) -> tuple[tuple[SealedT, bytes, str | None], int]:
     """Return (body, bytes that the seal covers, why it counts under no seal or None), and the size in memory."""
     if entry.body is None or entry.salt is None or header_hash(entry) != entry.hash:
         raise ChainBroken(CONTROL, entry.seq, "is not the entry that was written there")
@@ -198,13 +198,13 @@ def _read(entry: Entry, contract: type[SealedT]) -> tuple[tuple[SealedT, bytes, 
         raise ChainBroken(CONTROL, entry.seq, "has a body that its digest does not cover")
     try:
         body = orjson.loads(entry.body)
-        read = parse(contract, body)
+        sealed = parse(contract, body)
     except (InvalidInput, orjson.JSONDecodeError) as error:
         raise ChainBroken(CONTROL, entry.seq, f"is not a `{entry.kind}` as the runtime writes it: {error}") from None
     draft = Draft(entry.kind, entry.key, entry.at_us, entry.by, entry.body, entry.salt)
-    payload = _payload(entry.tenant, draft, {name: value for name, value in body.items() if name != "seal"})
-    fault = _act_fault(entry, read) if isinstance(read, RecordedAct) else None
-    return (read, payload, fault), ASKED_BYTES + _SEALED_BYTES * len(entry.body)
+    payload = _seal_payload(entry.tenant, draft, {name: value for name, value in body.items() if name != "seal"})
+    fault = _act_fault(entry, sealed) if isinstance(sealed, RecordedAct) else None
+    return (sealed, payload, fault), ASKED_BYTES + _MEMORY_PER_BYTE * len(entry.body)
 
 
 def _act_fault(entry: Entry, recorded: RecordedAct) -> str | None:
@@ -213,25 +213,25 @@ def _act_fault(entry: Entry, recorded: RecordedAct) -> str | None:
         return "it holds the act of somebody else, of another kind or of another tenant"
     if recorded.role != ACT_ROLES.get(entry.kind, "") and not (entry.kind in OWN_RUN_ACTS and recorded.role is None):
         return "its actor had no role for it"
-    if assertion.token is not None and (recorded.key is None or not _signed(recorded.key, act, assertion.token)):
+    if assertion.token is not None and (recorded.key is None or not _is_signed_by(recorded.key, act, assertion.token)):
         return "its actor did not sign this act"
     return None
 
 
 def _seal_fault(seal: ActSeal, payload: bytes, at_us: int, keys: Keys) -> str | None:
-    if not _SIGNATURE(seal.signature):
+    if not _is_signature(seal.signature):
         return "its seal is no signature"
     if not keys.verify("act", seal.kid, payload, bytes.fromhex(seal.signature), at_us=at_us):
         return "the runtime did not seal it"
     return None
 
 
-def _payload(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any]) -> bytes:
+def _seal_payload(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any]) -> bytes:
     """Return the bytes that the seal covers: the place of the entry and all of its body but the seal."""
     place = {"tenant": tenant_id, "kind": draft.kind, "key": draft.key, "at_us": draft.at_us, "by": draft.by}
     return canonical({**place, "salt": draft.salt.hex(), "body": dict(unsealed)})
 
 
-def _signed(key: ApproverKey, act: OperatorAct, token: str) -> bool:
-    signed = verify_compact(token, {key.kid: bytes.fromhex(key.public_key)}, ACT_TYP)
-    return signed is not None and canonical(signed) == canonical(act.to_json())
+def _is_signed_by(key: ApproverKey, act: OperatorAct, token: str) -> bool:
+    statement = verify_compact(token, {key.kid: bytes.fromhex(key.public_key)}, ACT_TYP)
+    return statement is not None and canonical(statement) == canonical(act.to_json())

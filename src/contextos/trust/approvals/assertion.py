@@ -59,8 +59,8 @@ def read_answer_assertion(value: Any) -> AnswerAssertion:
 
 def recorded_assertion(assertion: AnswerAssertion, statement: Mapping[str, Any]) -> dict[str, Any]:
     """Return the form of a proof for the journal: a token is detached from the statement, in our spelling of it."""
-    said = assertion.to_json()
-    return said | {"token": detached(assertion.token, statement)} if assertion.token is not None else said
+    fields = assertion.to_json()
+    return fields | {"token": detached(assertion.token, statement)} if assertion.token is not None else fields
 
 
 def grant_fault(approver: Approver, role: str) -> ApprovalRefused | None:
@@ -135,16 +135,16 @@ def login_assertion(
     nonce = content_address(dict(statement))
     try:
         with logged_refusal(token):
-            found = verify_oidc_token(token, issuer, jwks, now_us=now_us, nonce=nonce, max_auth_age_s=max_auth_age_s)
+            verified = verify_oidc_token(token, issuer, jwks, now_us=now_us, nonce=nonce, max_auth_age_s=max_auth_age_s)
     except SignatureInvalid as error:
         raise ApprovalRefused("assertion_invalid", str(error)) from None
-    assert found.auth_time_s is not None, "a token with a recent login states its time"
+    assert verified.auth_time_s is not None, "a token with a recent login states its time"
     proof = LoginProof(
-        issuer=found.issuer,
-        subject=found.subject,
-        auth_time_s=int(found.auth_time_s),
+        issuer=verified.issuer,
+        subject=verified.subject,
+        auth_time_s=int(verified.auth_time_s),
         statement_digest=nonce,
-        token_digest=found.token_digest,
+        token_digest=verified.token_digest,
     )
     return AnswerAssertion(kind="oidc", login=proof)
 
@@ -154,7 +154,7 @@ def _login_fault(approver: Approver, login: LoginProof, statement: Mapping[str, 
 
     That the runtime verified it is proved by the signed head over the entry (`signed_heads.is_unsigned`).
     """
-    if all((one.issuer, one.subject) != (login.issuer, login.subject) for one in approver.logins):
+    if all((known.issuer, known.subject) != (login.issuer, login.subject) for known in approver.logins):
         detail = f"the directory does not know this login as one of `{approver.approver_id}`"
         return ApprovalRefused("assertion_invalid", detail)
     if login.statement_digest != content_address(dict(statement)):

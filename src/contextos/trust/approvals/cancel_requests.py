@@ -24,8 +24,8 @@ async def proved_cancels(store: Store, keys: Keys, run_id: str) -> Sequence[dict
     """Return the cancel requests of a run that a sealed act proves (`by`, `reason`). An act that is not sealed proves
     nothing.
     """
-    found = requests_in(await store.lines(CONTROL, run_id), keys)
-    return [{"by": request.by, "reason": request.reason} for _, request in found]
+    requests = requests_in(await store.lines(CONTROL, run_id), keys)
+    return [{"by": request.by, "reason": request.reason} for _, request in requests]
 
 
 async def is_unproved(journal: Journal, key: str, said: Any, proved: ProvedCancels) -> bool:
@@ -40,7 +40,7 @@ async def is_unproved(journal: Journal, key: str, said: Any, proved: ProvedCance
 
 
 async def verify_cancels(store: Store, upto: int, keys: Keys) -> None:
-    """Check that the stored cancel requests are those of the acts, and that none is gone.
+    """Check that an act states each stored cancel request, and that the request of each act is stored.
 
     `upto` is the number of entries that `control` had before the call. Acts that are added meanwhile prove
     stored requests, but their own requests need not be stored yet.
@@ -52,23 +52,23 @@ async def verify_cancels(store: Store, upto: int, keys: Keys) -> None:
     stored = list[StoredDocument[CancelRequest]]()
     while page := await CANCELS.page(store, after=stored[-1].key if stored else ""):
         stored += page
-    stated = set[tuple[str, CancelRequest]]()
+    proved = set[tuple[str, CancelRequest]]()
     async for entries in stream_pages(store, CONTROL, upto=upto):
-        stated.update(requests_in(entries, keys))
-    known = stated.union(requests_in(await store.read(CONTROL, after=upto), keys))
-    for one in stored:
-        if (one.key, one.body) not in known:
-            detail = f"is the last, and no sealed act states the stored cancel request of `{one.key[:64]}`"
+        proved.update(requests_in(entries, keys))
+    all_proved = proved.union(requests_in(await store.read(CONTROL, after=upto), keys))
+    for document in stored:
+        if (document.key, document.body) not in all_proved:
+            detail = f"is the last, and no sealed act states the stored cancel request of `{document.key[:64]}`"
             raise ChainBroken(CONTROL, upto, detail)
-    for run_id in sorted({run_id for run_id, _ in stated} - {one.key for one in stored}):
+    for run_id in sorted({run_id for run_id, _ in proved} - {document.key for document in stored}):
         raise ChainBroken(CONTROL, upto, f"is the last, and the cancel request of `{run_id[:64]}` is gone")
 
 
 def requests_in(control: Iterable[Entry], keys: Keys) -> list[tuple[str, CancelRequest]]:
     """Return the runs that sealed acts in these entries of `control` cancel, each with the request."""
-    found = []
+    requests = []
     for entry in control:
         act = counted_act(entry, keys) if entry.kind == "run.cancelled" else None
         if act is not None and act.arguments.get("run") == entry.key:
-            found.append((entry.key, CancelRequest(act.actor, str(act.arguments.get("reason", "")))))
-    return found
+            requests.append((entry.key, CancelRequest(act.actor, str(act.arguments.get("reason", "")))))
+    return requests

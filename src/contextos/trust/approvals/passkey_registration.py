@@ -1,7 +1,7 @@
 """A new passkey of an approver: the options with which a page asks a browser, and the directory's entry from the reply.
 
-The entry counts for nothing until the keeper of the directory writes it there. The library `fido2` makes the steps of
-the specification; the person has to be present and verified. Attestation is neither asked for nor believed:
+The entry counts for nothing until the keeper of the directory writes it there. The library `fido2` performs the steps
+of the specification; the person has to be present and verified. Attestation is neither asked for nor believed:
 somebody who looks at the person decides.
 Source: W3C, "Web Authentication", section 7.1.
 """
@@ -35,7 +35,7 @@ def relying_party_of(origin: str) -> str:
         ip_address(host)
     except ValueError:
         return host
-    raise _refused("browsers make passkeys for a host name and not for an address; use `localhost` instead")
+    raise _refusal("browsers make passkeys for a host name and not for an address; use `localhost` instead")
 
 
 def creation_options(tenant_id: str, approver: Approver, origin: str, challenge: str) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def creation_options(tenant_id: str, approver: Approver, origin: str, challenge:
             "displayName": approver.approver_id,
         },
         "challenge": challenge,
-        "pubKeyCredParams": [{"type": "public-key", "alg": one} for one in PASSKEY_ALGORITHMS],
+        "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in PASSKEY_ALGORITHMS],
         "timeout": REGISTRATION_TIMEOUT_MS,
-        "excludeCredentials": [{"type": "public-key", "id": one.credential_id} for one in approver.passkeys],
+        "excludeCredentials": [{"type": "public-key", "id": passkey.credential_id} for passkey in approver.passkeys],
         "authenticatorSelection": {"residentKey": "preferred", "userVerification": "required"},
         "attestation": "none",
     }
@@ -72,7 +72,7 @@ def registered_passkey(
             verifying the person or with an algorithm that does not count, or `response` is not such an answer.
     """
     rp_id = relying_party_of(origin)
-    credential_id, public_key = _verified(response, rp_id, origin, challenge)
+    credential_id, public_key = _verify_registration(response, rp_id, origin, challenge)
     try:
         return ApproverPasskey(
             credential_id=encode_base64url(credential_id),
@@ -82,7 +82,7 @@ def registered_passkey(
             user_handle=_user_handle(tenant_id, approver_id),
         )
     except ValidationError:
-        raise _refused("the passkey is larger than the directory takes") from None
+        raise _refusal("the passkey is larger than the directory takes") from None
 
 
 def registration_digest(approver_id: str, passkey: ApproverPasskey) -> str:
@@ -90,7 +90,7 @@ def registration_digest(approver_id: str, passkey: ApproverPasskey) -> str:
     return content_address({"approver_id": approver_id, "passkey": passkey.to_json()})
 
 
-def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: str) -> tuple[bytes, bytes]:
+def _verify_registration(response: Mapping[str, Any], rp_id: str, origin: str, challenge: str) -> tuple[bytes, bytes]:
     """Return the id and COSE key of a new credential, verified as the specification says. Raises `ApprovalRefused`."""
     # Imported here, because importing `fido2` takes 130 ms.
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -100,28 +100,28 @@ def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: s
 
     parts = response.get("response")
     if not isinstance(parts, Mapping) or response.get("type") != "public-key":
-        raise _refused("the answer of the browser is no new passkey; send `credential.toJSON()`")
-    said = {
+        raise _refusal("the answer of the browser is no new passkey; send `credential.toJSON()`")
+    fields = {
         "id": response.get("id"),
         "rawId": response.get("rawId"),
         "type": "public-key",
         "response": {name: parts.get(name) for name in ("clientDataJSON", "attestationObject")},
     }
     try:
-        made = RegistrationResponse.from_dict(said)
-        if made.response.client_data.cross_origin is not False:
-            raise _refused("the passkey was asked for by a page within another one")
-        relying = PublicKeyCredentialRpEntity(id=rp_id, name=rp_id)
-        server = Fido2Server(relying, verify_origin=lambda stated: stated == origin)
-        data = server.register_complete({"challenge": challenge, "user_verification": "required"}, made)
+        registration = RegistrationResponse.from_dict(fields)
+        if registration.response.client_data.cross_origin is not False:
+            raise _refusal("the passkey was asked for by a page within another one")
+        relying_party = PublicKeyCredentialRpEntity(id=rp_id, name=rp_id)
+        server = Fido2Server(relying_party, verify_origin=lambda page_origin: page_origin == origin)
+        data = server.register_complete({"challenge": challenge, "user_verification": "required"}, registration)
         credential = data.credential_data
-        if credential is None or credential.credential_id != made.raw_id:
-            raise _refused("the passkey has another id than its authenticator says")
+        if credential is None or credential.credential_id != registration.raw_id:
+            raise _refusal("the passkey has another id than its authenticator says")
         if credential.public_key.get(3) not in PASSKEY_ALGORITHMS:
-            raise _refused("the algorithm of the passkey is none of ES256, EdDSA and RS256")
+            raise _refusal("the algorithm of the passkey is none of ES256, EdDSA and RS256")
         key = credential.public_key
         if key.get(3) == RS256 and int.from_bytes(key[-1]).bit_length() < MIN_RSA_BITS:
-            raise _refused(f"the RSA key of the passkey has less than {MIN_RSA_BITS} bits")
+            raise _refusal(f"the RSA key of the passkey has less than {MIN_RSA_BITS} bits")
         with suppress(InvalidSignature):
             # What is not a key, such as a point that is not on the curve, is refused before it verifies anything.
             key.verify(b"", bytes(64))
@@ -138,12 +138,12 @@ def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: s
         struct.error,
     ):
         detail = "its challenge, origin, relying party, flags or key are not those that this registration needs"
-        raise _refused(f"the passkey does not count; {detail}") from None
+        raise _refusal(f"the passkey does not count; {detail}") from None
 
 
 def _user_handle(tenant_id: str, approver_id: str) -> str:
     return encode_base64url(bytes.fromhex(digest(canonical([tenant_id, approver_id])).removeprefix("sha256:")))
 
 
-def _refused(detail: str) -> ApprovalRefused:
+def _refusal(detail: str) -> ApprovalRefused:
     return ApprovalRefused("assertion_invalid", detail)

@@ -3,7 +3,7 @@
 The challenge covers the question, the person, the verdict and the reason, so an assertion fits no other. The directory
 says for which relying party and origin a passkey counts, and the proof is kept with the answer: a reader of the
 journal and the directory's entry, such as a replay of an export, verifies it again without a network. The library
-`fido2` makes the steps of the specification; the person has to be present and verified (PIN, finger, face).
+`fido2` performs the steps of the specification; the person has to be present and verified (PIN, finger, face).
 A passkey that counts its signatures has to count up; many do not count, because they are on several devices, and say 0
 each time.
 Source: W3C, "Web Authentication", section 7.2.
@@ -27,7 +27,7 @@ from contextos.trust.seal import decode_base64, encode_base64url
 
 PASSKEY_ALGORITHMS: Final = (-7, -8, -257)
 """The COSE algorithms that count: ES256, EdDSA and RS256."""
-_COUNT: Final = slice(33, 37)
+_COUNT_BYTES: Final = slice(33, 37)
 _NO_MODEL: Final = bytes(16)
 
 
@@ -44,7 +44,7 @@ def passkey_assertion(response: Any) -> AnswerAssertion:
     """
     parts = response.get("response") if isinstance(response, Mapping) else None
     if not isinstance(parts, Mapping) or response.get("type") != "public-key":
-        raise _refused("the answer of the browser is no assertion of a passkey; send `credential.toJSON()`")
+        raise _refusal("the answer of the browser is no assertion of a passkey; send `credential.toJSON()`")
     try:
         proof = PasskeyProof.model_validate(
             {
@@ -56,27 +56,27 @@ def passkey_assertion(response: Any) -> AnswerAssertion:
             }
         )
     except ValidationError:
-        raise _refused("a part of the passkey's assertion is missing or is no Base64url") from None
+        raise _refusal("a part of the passkey's assertion is missing or is no Base64url") from None
     return AnswerAssertion(kind="webauthn", passkey=proof)
 
 
 def passkey_fault(approver: Approver, proof: PasskeyProof, statement: Mapping[str, Any]) -> ApprovalRefused | None:
     """Return why a passkey's assertion does not prove this answer, or None."""
-    known = next((one for one in approver.passkeys if one.credential_id == proof.credential_id), None)
-    if known is None:
-        return _refused(f"the directory does not know this passkey as one of `{approver.approver_id}`")
-    if proof.user_handle is not None and proof.user_handle != known.user_handle:
-        return _refused("the passkey is of another user")
+    passkey = next((known for known in approver.passkeys if known.credential_id == proof.credential_id), None)
+    if passkey is None:
+        return _refusal(f"the directory does not know this passkey as one of `{approver.approver_id}`")
+    if proof.user_handle is not None and proof.user_handle != passkey.user_handle:
+        return _refusal("the passkey is of another user")
     try:
-        _verify(known, proof, challenge_of(statement))
+        _verify_assertion(passkey, proof, challenge_of(statement))
     except SignatureInvalid as error:
-        return _refused(f"the passkey does not prove this answer to this question; {error}")
+        return _refusal(f"the passkey does not prove this answer to this question; {error}")
     return None
 
 
 def sign_count(proof: PasskeyProof) -> int:
     """Return how many signatures the passkey says that it has made; 0 for a passkey that does not count."""
-    (count,) = struct.unpack(">I", decode_base64(proof.authenticator_data)[_COUNT])
+    (count,) = struct.unpack(">I", decode_base64(proof.authenticator_data)[_COUNT_BYTES])
     return int(count)
 
 
@@ -90,13 +90,13 @@ async def count_writes(store: Store, approver_id: str, assertion: AnswerAssertio
         return ()
     # A person who registers the id of somebody else's passkey must not raise that person's count.
     key = content_address([approver_id, assertion.passkey.credential_id])
-    count, found = sign_count(assertion.passkey), await PASSKEY_COUNTS.one(store, key)
-    if found is None and count == 0:
+    count, stored = sign_count(assertion.passkey), await PASSKEY_COUNTS.one(store, key)
+    if stored is None and count == 0:
         return ()
-    if found is not None and count <= found.body.count:
+    if stored is not None and count <= stored.body.count:
         detail = "the passkey counted further before, so this can be a copy of it; have its owner register another"
-        raise _refused(detail)
-    return (PASSKEY_COUNTS.write(key, found.version if found else 0, PasskeyCount(count)),)
+        raise _refusal(detail)
+    return (PASSKEY_COUNTS.write(key, stored.version if stored else 0, PasskeyCount(count)),)
 
 
 def request_options(approver: Approver, origin: str, statement: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,19 +107,19 @@ def request_options(approver: Approver, origin: str, statement: Mapping[str, Any
         ApprovalRefused: `assertion_invalid`; the directory has no passkey of the approver for this origin, or has some
             for several relying parties.
     """
-    usable = [one for one in approver.passkeys if one.origin == origin]
-    parties = {one.rp_id for one in usable}
+    usable = [passkey for passkey in approver.passkeys if passkey.origin == origin]
+    parties = {passkey.rp_id for passkey in usable}
     if len(parties) != 1:
-        raise _refused(f"the directory has no passkeys of `{approver.approver_id}` for one relying party here")
+        raise _refusal(f"the directory has no passkeys of `{approver.approver_id}` for one relying party here")
     return {
         "challenge": challenge_of(statement),
         "rpId": parties.pop(),
-        "allowCredentials": [{"type": "public-key", "id": one.credential_id} for one in usable],
+        "allowCredentials": [{"type": "public-key", "id": passkey.credential_id} for passkey in usable],
         "userVerification": "required",
     }
 
 
-def _verify(known: ApproverPasskey, proof: PasskeyProof, challenge: str) -> None:
+def _verify_assertion(passkey: ApproverPasskey, proof: PasskeyProof, challenge: str) -> None:
     """Verify an assertion as the specification says. Raises `SignatureInvalid`."""
     # Imported here, because importing `fido2` takes 130 ms.
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -136,11 +136,11 @@ def _verify(known: ApproverPasskey, proof: PasskeyProof, challenge: str) -> None
     )
 
     try:
-        members = cbor.decode(decode_base64(known.public_key))
-        if not isinstance(members, Mapping):
+        key_members = cbor.decode(decode_base64(passkey.public_key))
+        if not isinstance(key_members, Mapping):
             raise TypeError
-        key = CoseKey.parse(members)
-        credential_id = decode_base64(known.credential_id)
+        key = CoseKey.parse(key_members)
+        credential_id = decode_base64(passkey.credential_id)
         client = CollectedClientData(decode_base64(proof.client_data))
         answer = AuthenticationResponse(
             raw_id=decode_base64(proof.credential_id),
@@ -154,10 +154,10 @@ def _verify(known: ApproverPasskey, proof: PasskeyProof, challenge: str) -> None
             raise SignatureInvalid("its algorithm is none of ES256, EdDSA and RS256")
         if client.cross_origin is not False:
             raise SignatureInvalid("it was asked for by a page within another one")
-        relying = PublicKeyCredentialRpEntity(id=known.rp_id, name=known.rp_id)
-        server = Fido2Server(relying, verify_origin=lambda origin: origin == known.origin)
-        registered = AttestedCredentialData.create(_NO_MODEL, credential_id, key)
-        server.authenticate_complete({"challenge": challenge, "user_verification": "required"}, [registered], answer)
+        relying_party = PublicKeyCredentialRpEntity(id=passkey.rp_id, name=passkey.rp_id)
+        server = Fido2Server(relying_party, verify_origin=lambda origin: origin == passkey.origin)
+        credential = AttestedCredentialData.create(_NO_MODEL, credential_id, key)
+        server.authenticate_complete({"challenge": challenge, "user_verification": "required"}, [credential], answer)
     except SignatureInvalid:
         raise
     except (
@@ -175,5 +175,5 @@ def _verify(known: ApproverPasskey, proof: PasskeyProof, challenge: str) -> None
         raise SignatureInvalid(detail) from None
 
 
-def _refused(detail: str) -> ApprovalRefused:
+def _refusal(detail: str) -> ApprovalRefused:
     return ApprovalRefused("assertion_invalid", detail)

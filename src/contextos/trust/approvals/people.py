@@ -38,7 +38,7 @@ ReadLines = Callable[..., Awaitable[Sequence[Entry]]]
 """Reads as `Store.lines`."""
 
 
-class _Stated(NamedTuple):
+class _UnsealedLine(NamedTuple):
     """A line of `control` to be written, without its seal."""
 
     kind: str
@@ -67,8 +67,8 @@ class PeoplePorts(SealingPorts, Protocol):
 async def signer(
     ports: PeoplePorts, tenant_id: str, person_id: str, looked: ReadLines | None = None
 ) -> Approver | None:
-    """Return the person as the directory lists them now, or None. `control` states this listing before this returns: a
-    line is written unless the last line, as `looked` reads it, says so already.
+    """Return the person as the directory lists them now, or None. Before the return, `control` states this listing: a
+    line is written unless the last line about the person, read with `looked`, states the same.
 
     Raises:
         Unavailable: the directory or the store did not answer; nothing rests on the person yet.
@@ -90,9 +90,9 @@ async def unstated_person(
 ) -> tuple[Draft, ...]:
     """Return the line of `control` that states how the directory lists `person`; empty if its last line says so."""
     lines = await (looked or ports.stores.tenant(tenant_id).lines)(CONTROL, person_id)
-    if _newest(lines, ports.keys) == person:
+    if _newest_person(lines, ports.keys) == person:
         return ()
-    return await _sealed(ports, tenant_id, [_listing(person_id, person)])
+    return await _seal_lines(ports, tenant_id, [_listing(person_id, person)])
 
 
 async def state_directory(
@@ -113,23 +113,23 @@ async def state_directory(
         for line in page:
             if line.kind == PERSON_LISTED:
                 people.setdefault(line.key, []).append(line)
-    in_force = {name: _newest(lines, ports.keys) for name, lines in people.items()}
-    changed = [
-        _listing(name, approvers.get(name)) for name, was in in_force.items() if was not in (None, approvers.get(name))
+    in_force = {name: _newest_person(lines, ports.keys) for name, lines in people.items()}
+    changed_people = [
+        _listing(name, approvers.get(name)) for name, old in in_force.items() if old not in (None, approvers.get(name))
     ]
-    used = _Stated(DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
-    await _commit(ports, tenant_id, await _sealed(ports, tenant_id, [*changed, used]))
+    directory_line = _UnsealedLine(DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
+    await _commit(ports, tenant_id, await _seal_lines(ports, tenant_id, [*changed_people, directory_line]))
     return _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
 
 
-def _listing(person_id: str, person: Approver | None) -> _Stated:
-    return _Stated(PERSON_LISTED, person_id, {"person": person.to_json() if person else None})
+def _listing(person_id: str, person: Approver | None) -> _UnsealedLine:
+    return _UnsealedLine(PERSON_LISTED, person_id, {"person": person.to_json() if person else None})
 
 
-async def _sealed(ports: SealingPorts, tenant_id: str, stated: Iterable[_Stated]) -> tuple[Draft, ...]:
+async def _seal_lines(ports: SealingPorts, tenant_id: str, lines: Iterable[_UnsealedLine]) -> tuple[Draft, ...]:
     at_us = await recorded_now_us(ports, tenant_id)
     drafts = []
-    for kind, key, body in stated:
+    for kind, key, body in lines:
         draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
         drafts.append(sealed_act(tenant_id, draft, body, ports.keys))
     return tuple(drafts)
@@ -141,7 +141,7 @@ async def _commit(ports: SealingPorts, tenant_id: str, drafts: Sequence[Draft]) 
         await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=shared))
 
 
-def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
+def _newest_person(lines: Sequence[Entry], keys: Keys) -> Approver | None:
     """Return the person as the newest sealed line states them; None also if there is no such line."""
     for line in reversed(lines):
         if line.kind == PERSON_LISTED:
@@ -155,10 +155,10 @@ def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
 
 def _newest_directory(lines: Sequence[Entry], keys: Keys) -> tuple[int, str]:
     # The highest sealed version counts, and the first of two lines about it: mostly one signature is verified.
-    for line in sorted(lines, key=lambda one: (-_stated_version(one), one.seq)):
+    for line in sorted(lines, key=lambda row: (-_stated_version(row), row.seq)):
         with suppress(ChainBroken):
-            used = _read_directory(line, keys)
-            return used.version, used.digest
+            directory = _read_directory(line, keys)
+            return directory.version, directory.digest
     return 0, ""
 
 
@@ -175,10 +175,10 @@ def _read_directory(line: Entry, keys: Keys) -> UsedDirectory:
 
 def read_person(line: Entry, keys: Keys) -> ListedPerson:
     """Return what a line of `control` states about a person, sealed by the runtime. Raises `ChainBroken`."""
-    listed = read_sealed(line, ListedPerson, keys)
-    if line.by != "runtime" or (listed.person is not None and listed.person.approver_id != line.key):
+    listing = read_sealed(line, ListedPerson, keys)
+    if line.by != "runtime" or (listing.person is not None and listing.person.approver_id != line.key):
         raise ChainBroken(CONTROL, line.seq, "states another person than its key names")
-    return listed
+    return listing
 
 
 class ListedPeople:
@@ -198,15 +198,15 @@ class ListedPeople:
     def add(self, line: Entry) -> None:
         """Add a line of `control`. A line of another kind is ignored."""
         if line.kind == PERSON_LISTED:
-            listed = read_person(line, self._keys)
-            self._lines.setdefault(line.key, []).append((line.at_us, listed.person))
-            self._refuse_copy(line, listed.seal)
+            listing = read_person(line, self._keys)
+            self._lines.setdefault(line.key, []).append((line.at_us, listing.person))
+            self._refuse_copy(line, listing.seal)
         elif line.kind == DIRECTORY_USED:
-            used = _read_directory(line, self._keys)
+            directory = _read_directory(line, self._keys)
             # A version that is not newer, stated at the same time, counted for nobody.
-            if not self._versions or used.version > self._versions[-1][1]:
-                self._versions.append((line.at_us, used.version))
-            self._refuse_copy(line, used.seal)
+            if not self._versions or directory.version > self._versions[-1][1]:
+                self._versions.append((line.at_us, directory.version))
+            self._refuse_copy(line, directory.seal)
 
     def _refuse_copy(self, line: Entry, seal: ActSeal) -> None:
         if seal.signature in self._seals:
@@ -215,20 +215,20 @@ class ListedPeople:
 
     def in_force(self, person_id: str, since_us: int, until_us: int) -> list[Approver]:
         """Return how the person was listed between two times (Unix microseconds), newest first; empty for nobody."""
-        listed = _between(self._lines.get(person_id, ()), since_us, until_us)
-        return [person for person in listed if person is not None]
+        people = _in_force_between(self._lines.get(person_id, ()), since_us, until_us)
+        return [person for person in people if person is not None]
 
     def versions(self, since_us: int, until_us: int) -> list[int]:
         """Return the versions of the directory that were used between two times (Unix microseconds), newest first."""
-        return list(_between(self._versions, since_us, until_us))
+        return list(_in_force_between(self._versions, since_us, until_us))
 
 
-def _between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
+def _in_force_between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
     """Yield the statements in force between two times, newest first. Each statement ends the one before it."""
     end_us = inf
-    for at_us, stated in reversed(lines):
+    for at_us, statement in reversed(lines):
         if counts_between(at_us, end_us, since_us, until_us):
-            yield stated
+            yield statement
         end_us = at_us
 
 

@@ -25,14 +25,14 @@ async def open_incidents(store: Store, keys: Keys, prefix: str) -> Sequence[str]
 
     Reads the keys of incidents, not their bodies, and the acts of operators.
     """
-    found = [key async for page in DRIFT_INCIDENTS.key_pages(store, prefix=prefix) for key in page]
-    if not found:
+    incidents = [key async for page in DRIFT_INCIDENTS.key_pages(store, prefix=prefix) for key in page]
+    if not incidents:
         return ()
-    released = await _released(store, keys, prefix.partition("/")[0])
-    return [key for key in found if key not in released]
+    released = await _released_incidents(store, keys, prefix.partition("/")[0])
+    return [key for key in incidents if key not in released]
 
 
-async def _released(store: Store, keys: Keys, capability_id: str) -> set[str]:
+async def _released_incidents(store: Store, keys: Keys, capability_id: str) -> set[str]:
     """Return the incidents of a capability that sealed acts release."""
     released = set[str]()
     for entry in await store.lines(CONTROL, capability_id):

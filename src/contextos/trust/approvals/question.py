@@ -19,13 +19,13 @@ from contextos.contracts.statements.questions import question_disagreement
 REPEATED: Final = ("gate_id", "required_role", "deadline_us")
 """The fields of a question that its binding repeats."""
 
-_ANSWERED: Final = ("tool.returned", "attachment.fetched")
+_CONTENT_KINDS: Final = ("tool.returned", "attachment.fetched")
 """The kinds of entries whose content a question says something of."""
 
 
 def rests_on_erased(entries: Sequence[Entry], asked: Entry) -> bool:
     """Return whether content that the question `asked` says something of was erased, so that nobody can check it."""
-    return any(one.body is None for one in entries if one.seq < asked.seq and one.kind in _ANSWERED)
+    return any(entry.body is None for entry in entries if entry.seq < asked.seq and entry.kind in _CONTENT_KINDS)
 
 
 def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked: Entry) -> str | None:
@@ -42,24 +42,24 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         return fault
     if any(question[name] != binding[name] for name in REPEATED):
         return "it differs from its binding"
-    traced = (_body_at(entries, "arguments.traced", asked.key) or {"arguments": {}})["arguments"]
-    untrusted = {name: one["origins"] for name, one in traced.items() if one["integrity"] != "trusted"}
-    secrets = {name: one["origins"] for name, one in traced.items() if is_secret_argument(args.get(name))}
+    traced = (_last_body(entries, "arguments.traced", asked.key) or {"arguments": {}})["arguments"]
+    untrusted = {name: argument["origins"] for name, argument in traced.items() if argument["integrity"] != "trusted"}
+    secrets = {name: argument["origins"] for name, argument in traced.items() if is_secret_argument(args.get(name))}
     if (binding["untrusted"], binding["secrets"]) != (untrusted, secrets):
         return "it says of its arguments what the run did not find"
-    before = (one for one in entries if one.seq < asked.seq and one.kind in _ANSWERED)
-    seen = ((one.kind, read_body(one)) for one in before)
-    if binding["instructions"] != instructing(seen):
+    earlier = (entry for entry in entries if entry.seq < asked.seq and entry.kind in _CONTENT_KINDS)
+    contents = ((entry.kind, read_body(entry)) for entry in earlier)
+    if binding["instructions"] != instructing(contents):
         return "it says of the content what the run did not find"
-    frozen = _body_at(entries, "evidence.frozen", asked.key)
-    if [(one["name"], one["ref"], one["digest"]) for one in question["evidence"]] != [
-        (one["name"], one["evidence_ref"], one["digest"]) for one in (frozen["items"] if frozen else ())
+    frozen = _last_body(entries, "evidence.frozen", asked.key)
+    if [(item["name"], item["ref"], item["digest"]) for item in question["evidence"]] != [
+        (item["name"], item["evidence_ref"], item["digest"]) for item in (frozen["items"] if frozen else ())
     ]:
         return "its evidence is not what the run froze"
     return None
 
 
-def _body_at(entries: Sequence[Entry], kind: str, key: str) -> Any:
+def _last_body(entries: Sequence[Entry], kind: str, key: str) -> Any:
     """Return the parsed body of the last entry of this kind and key, or None."""
-    found = next((one for one in reversed(entries) if (one.kind, one.key) == (kind, key)), None)
-    return read_body(found) if found is not None else None
+    entry = next((candidate for candidate in reversed(entries) if (candidate.kind, candidate.key) == (kind, key)), None)
+    return read_body(entry) if entry is not None else None

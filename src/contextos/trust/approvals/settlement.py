@@ -28,8 +28,8 @@ from contextos.trust.identity.jws import sign_compact, verify_compact
 
 def settled_line(run_id: str, settled: Settled, at_us: int, salt: bytes) -> tuple[str, Draft]:
     """Return the entry of `control` about a settlement, whose signature is in the journal of the run."""
-    said = {"run": run_id, "by": settled.by, "happened": settled.happened, "evidence_ref": settled.evidence_ref}
-    return CONTROL, Draft("effect.settled", run_id, at_us, settled.by, canonical(said), salt)
+    fields = {"run": run_id, "by": settled.by, "happened": settled.happened, "evidence_ref": settled.evidence_ref}
+    return CONTROL, Draft("effect.settled", run_id, at_us, settled.by, canonical(fields), salt)
 
 
 def sign_settlement(private_key: bytes, kid: str, statement: Mapping[str, Any]) -> str:
@@ -74,14 +74,14 @@ def settlement_fault(
     `person` is the directory's entry for the signer; `barred` comes from `barred_settlers`. `unsafe_local`: the
     deployment accepts settlements without a key.
     """
-    by = statement["by"]
-    if is_barred(by, person, barred):
+    settler = statement["by"]
+    if is_barred(settler, person, barred):
         return ApprovalRefused(
-            "self_settlement", f"`{by}` is the requester, the agent or its owner; ask another operator"
+            "self_settlement", f"`{settler}` is the requester, the agent or its owner; ask another operator"
         )
-    refused = operator_fault(person, by)
-    if person is None or refused:
-        return refused
+    fault = operator_fault(person, settler)
+    if person is None or fault:
+        return fault
     if assertion is None:
         return ApprovalRefused("assertion_invalid", "the settlement has no assertion; sign it")
     if assertion.token is None:
@@ -95,11 +95,8 @@ def settlement_fault(
 
 @final_fields
 class SettlementCheck:
-    """Checks the settlements (operators' statements about effects of unknown outcome) of one run before they are
-    used.
-    Any process with access to the store can append one.
-
-    `unsafe` lists the unsafe settings of the deployment.
+    """Checks the settlements (operators' statements about effects of unknown outcome) of one run before they are used,
+    because any process with access to the store can append one. `unsafe` lists the unsafe settings of the deployment.
     """
 
     journal: Journal
@@ -124,16 +121,16 @@ class SettlementCheck:
                 "unsafe_local": "unsafe_local_approvals" in self.unsafe,
             }
 
-        answered = await self.journal.record(
+        lookup = await self.journal.record(
             "identity.resolved", f"settle/{key}", {"operator": settled.by}, look_up_operator
         )
-        person = Approver.model_validate(answered["operator"]) if answered["operator"] else None
+        person = Approver.model_validate(lookup["operator"]) if lookup["operator"] else None
         statement = settlement_statement(self.scope.run.tenant_id, sent, settled)
         refused = settlement_fault(
             person,
             barred_settlers(self.scope.identity.principals),
             statement,
             settled.assertion,
-            unsafe_local=answered["unsafe_local"],
+            unsafe_local=lookup["unsafe_local"],
         )
         return str(refused) if refused else None

@@ -53,9 +53,9 @@ class Caller:
         if stated is None:
             if self.agent_ids is not None and len(self.agent_ids) == 1:
                 return self.agent_ids[0]
-            raise _refused("/agent/agent_id", "the token does not name one agent", "state `agent_id`")
+            raise _refusal("/agent/agent_id", "the token does not name one agent", "state `agent_id`")
         if self.agent_ids is not None and stated not in self.agent_ids:
-            raise _refused("/agent/agent_id", "the token does not name this agent", "state another, or leave it out")
+            raise _refusal("/agent/agent_id", "the token does not name this agent", "state another, or leave it out")
         return stated
 
     def user_named(self, stated: str | None) -> str:
@@ -66,10 +66,10 @@ class Caller:
         """
         if self.kind == "workload":
             if stated is None:
-                raise _refused("/user/user_id", "a workload acts for a user", "state `user_id` and their delegation")
+                raise _refusal("/user/user_id", "a workload acts for a user", "state `user_id` and their delegation")
             return stated
         if stated not in (None, self.subject):
-            raise _refused("/user/user_id", "the token is not one of this user", "state your own, or leave it out")
+            raise _refusal("/user/user_id", "the token is not one of this user", "state your own, or leave it out")
         return self.subject
 
 
@@ -110,31 +110,31 @@ def identified_request(body: Mapping[str, Any], caller: Caller, acting: Acting) 
         InvalidInput: the body states another tenant, workload or delegation than the token proves.
     """
     if body.get("tenant_id", caller.tenant_id) != caller.tenant_id:
-        raise _refused("/tenant_id", "the token is not one of this tenant", "leave it out")
+        raise _refusal("/tenant_id", "the token is not one of this tenant", "leave it out")
     user = {**_object(body, "user"), "user_id": acting.user}
     if user.get("delegation") is not None:
         user["delegation"] = {**_object(user, "delegation", "/user"), "token_ref": acting.token}
     agent = {**_object(body, "agent"), "agent_id": acting.agent}
     if acting.workload_identity is not None:
         if agent.get("workload_identity", acting.workload_identity) != acting.workload_identity:
-            raise _refused("/agent/workload_identity", "the token is not one of this workload", "leave it out")
+            raise _refusal("/agent/workload_identity", "the token is not one of this workload", "leave it out")
         agent["workload_identity"] = acting.workload_identity
     return {**body, "tenant_id": caller.tenant_id, "user": user, "agent": agent}
 
 
-def _object(body: Mapping[str, Any], name: str, at: str = "") -> Mapping[str, Any]:
+def _object(body: Mapping[str, Any], name: str, parent: str = "") -> Mapping[str, Any]:
     value = body.get(name, {})
     if not isinstance(value, Mapping):
-        raise InvalidInput(Problem(f"{at}/{name}", "not_an_object", "this is no JSON object", "send an object"))
+        raise InvalidInput(Problem(f"{parent}/{name}", "not_an_object", "this is no JSON object", "send an object"))
     return value
 
 
-def _text(body: Mapping[str, Any], name: str, at: str) -> str | None:
+def _text(body: Mapping[str, Any], name: str, parent: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(Problem(f"{at}/{name}", "not_a_text", "this is no text", "send a text, or leave it out"))
+        raise InvalidInput(Problem(f"{parent}/{name}", "not_a_text", "this is no text", "send a text, or leave it out"))
     return value
 
 
-def _refused(pointer: str, detail: str, remedy: str) -> InvalidInput:
+def _refusal(pointer: str, detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem(pointer, "identity_refused", detail, remedy))

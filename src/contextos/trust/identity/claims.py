@@ -87,7 +87,7 @@ def mint_claim(
     if jti is not None:
         body["jti"] = jti
     token = sign_token(keys, TOKEN_TYPE, body)
-    return MintedClaim(_claim(body, token), token)
+    return MintedClaim(_sealed_claim(body, token), token)
 
 
 def mint_subject_token(
@@ -109,9 +109,9 @@ def mint_subject_token(
 
     Its `typ` differs from the `typ` of a claim, so neither token is accepted as the other.
     """
-    who = {"sub": user_id, "may_act": {"sub": agent_urn}}
+    identity = {"sub": user_id, "may_act": {"sub": agent_urn}}
     return sign_token(
-        keys, SUBJECT_TYPE, who | _of_call(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti)
+        keys, SUBJECT_TYPE, identity | _call_claims(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti)
     )
 
 
@@ -136,17 +136,19 @@ def mint_hop_claim(
     is the subject and acts for nobody (ADR 0070). The proved content of the claim that came with the request (`hop`) is
     nested, and `prv` is the digest of that claim.
     """
-    who: dict[str, Any] = {"sub": agent_urn} if user_id is None else {"sub": user_id, "act": {"sub": agent_urn}}
+    identity: dict[str, Any] = {"sub": agent_urn} if user_id is None else {"sub": user_id, "act": {"sub": agent_urn}}
     if hop is not None and user_id is not None:
         nested: dict[str, Any] = {}
-        for one in hop.chain:
-            nested = {"sub": one.id, "iss": one.issuer, **({"act": nested} if nested else {})}
-        who |= {"act": {"sub": agent_urn, "act": nested}, "prv": hop.claim_hash}
-    who |= {"tenant": tenant} if tenant else {}
-    return sign_token(keys, HOP_TYPE, who | _of_call(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti))
+        for principal in hop.chain:
+            nested = {"sub": principal.id, "iss": principal.issuer, **({"act": nested} if nested else {})}
+        identity |= {"act": {"sub": agent_urn, "act": nested}, "prv": hop.claim_hash}
+    identity |= {"tenant": tenant} if tenant else {}
+    return sign_token(
+        keys, HOP_TYPE, identity | _call_claims(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti)
+    )
 
 
-def _of_call(
+def _call_claims(
     issuer: str, audience: str, tenant_id: str, run_id: str, scopes: frozenset[str], now_us: int, ttl_s: int, jti: str
 ) -> dict[str, Any]:
     """Return the claims of a token for one call that another party reads: from whom, for whom, for what, how long."""
@@ -170,10 +172,10 @@ def sign_token(keys: Keys, token_type: str, body: dict[str, Any]) -> str:
     """
     while True:
         kid = body["kid"] = next(iter(keys.kids("claim")), "")
-        signed = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': token_type})}.{_segment(body)}"
-        signed_with, signature = keys.sign("claim", signed.encode())
+        message = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': token_type})}.{_segment(body)}"
+        signed_with, signature = keys.sign("claim", message.encode())
         if signed_with == kid:  # otherwise the key was rotated in between
-            return f"{signed}.{encode_base64url(signature)}"
+            return f"{message}.{encode_base64url(signature)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +206,14 @@ def open_token(token: str, keys: Keys, token_type: str) -> OpenedToken:
         raise SignatureInvalid(
             "this is not a compact JWS; send `header.payload.signature` in Base64url without padding"
         )
-    header = _object(parts[0])
+    header = _json_object(parts[0])
     kid = header.get("kid")
     if header != {"alg": ALGORITHM, "kid": kid, "typ": token_type} or not isinstance(kid, str):
         raise SignatureInvalid(f"the header does not belong to a `{token_type}` token; mint it with this runtime")
-    signature, signed = decode_base64(parts[2]), f"{parts[0]}.{parts[1]}".encode()
-    if not keys.verify("claim", kid, signed, signature):
+    signature, message = decode_base64(parts[2]), f"{parts[0]}.{parts[1]}".encode()
+    if not keys.verify("claim", kid, message, signature):
         raise SignatureInvalid("no key that is trusted for claims made this signature; check which runtime minted it")
-    return OpenedToken(kid, _object(parts[1]), signed, signature)
+    return OpenedToken(kid, _json_object(parts[1]), message, signature)
 
 
 def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: int) -> IdentityClaim:
@@ -225,7 +227,7 @@ def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: 
     """
     opened = open_token(token, keys, TOKEN_TYPE)
     try:
-        claim = _claim(opened.body, token)
+        claim = _sealed_claim(opened.body, token)
     except InvalidInput as error:
         raise SignatureInvalid(f"this is not a `{CLAIM_VERSION}` claim: {error}") from None
     opened.refuse_retired(keys, (claim.nbf or 0) * 1_000_000)
@@ -245,14 +247,14 @@ def stated_claim_fault(
     A request holds the content of a claim and the hash of its token, and not the token. The same content and key make
     the same token, so the claim is signed again and the hashes are compared.
     """
-    if absent := [name for name in claim.required_when_sealed if getattr(claim, name) is None]:
-        names = ", ".join(f"`{name}`" for name in absent)
+    if missing := [name for name in claim.required_when_sealed if getattr(claim, name) is None]:
+        names = ", ".join(f"`{name}`" for name in missing)
         return f"the claim has no {names}, so nothing proves it; send all that its token says, or leave the claim out"
     body = claim.to_json()
     body.pop("claim_hash")
-    signed = f"{_segment({'alg': ALGORITHM, 'kid': claim.kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"
-    kid, signature = keys.sign("claim", signed.encode())
-    token = f"{signed}.{encode_base64url(signature)}"
+    message = f"{_segment({'alg': ALGORITHM, 'kid': claim.kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"
+    kid, signature = keys.sign("claim", message.encode())
+    token = f"{message}.{encode_base64url(signature)}"
     if kid != claim.kid or digest(token.encode()) != claim.claim_hash:
         return "this runtime did not mint the claim; leave it out"
     if (claim.iss, claim.aud) != (issuer, audience):
@@ -264,7 +266,7 @@ def stated_claim_fault(
     return None
 
 
-def _claim(body: dict[str, Any], token: str) -> IdentityClaim:
+def _sealed_claim(body: dict[str, Any], token: str) -> IdentityClaim:
     """Build the sealed claim, with the hash of its token. Raises `InvalidEnvelope`."""
     value = {**body, "claim_hash": digest(token.encode())}
     try:
@@ -272,15 +274,15 @@ def _claim(body: dict[str, Any], token: str) -> IdentityClaim:
     except ValidationError as error:
         raise InvalidEnvelope(*problems_of(error, value)) from None
     # The same check as `sealed()`, in one pass instead of three: every call that leaves the machine mints a claim.
-    absent = [name for name in claim.required_when_sealed if getattr(claim, name) is None]
-    if absent:
+    missing = [name for name in claim.required_when_sealed if getattr(claim, name) is None]
+    if missing:
         raise InvalidEnvelope(
-            *(Problem(f"/{name}", "missing", "it is required", "mint the claim again") for name in absent)
+            *(Problem(f"/{name}", "missing", "it is required", "mint the claim again") for name in missing)
         )
     return claim
 
 
-def _object(segment: str) -> dict[str, Any]:
+def _json_object(segment: str) -> dict[str, Any]:
     try:
         value = loads(decode_base64(segment))
     except InvalidInput as error:

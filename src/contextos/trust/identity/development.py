@@ -1,8 +1,8 @@
 """Tokens of the development issuer: the runtime itself says who calls, for people who try it out on one machine.
 
-A token is a compact JWS by the runtime's key for claims. It has its own `typ`, so it is never accepted as a
-claim, nor a claim as it. It proves that its holder can read the keys of the workspace, and nothing about a person. A
-deployment accepts it only where `workspace.logins.bearer` says so: in development, on the loopback.
+A token is a compact JWS, signed with the runtime's key for claims. Its `typ` differs from that of a claim, so neither
+is accepted as the other. A token proves that its holder can read the keys of the workspace, and nothing about a person.
+A deployment accepts these tokens only where `workspace.logins.bearer` says so: in development, on the loopback.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MAX_DEVELOPMENT_TTL_S: Final = 43_200
 class DevelopmentToken:
     """The identity that a token of the development issuer names: a user, an agent, or a user who delegates to an agent.
 
-    `delegation` is the reference of the delegation between both in the directory. `expires_at` is Unix time in seconds.
+    `delegation` is the directory's reference of the delegation from the user to the agent. `expires_at` is Unix time in
+    seconds. `token_digest` is for records.
     """
 
     tenant_id: str
@@ -79,39 +80,40 @@ def verify_development_token(token: str, keys: Keys, *, now_us: int) -> Developm
     """Verify a token that this runtime minted and that is valid at `now_us` (Unix µs); return the identity in it.
 
     Raises:
-        SignatureInvalid: the token is refused, for any reason.
+        SignatureInvalid: the token has another form, issuer or signature, is not valid now, or names neither a user nor
+            an agent.
     """
     opened = open_token(token, keys, DEVELOPMENT_TYPE)
     body = opened.body
-    opened.refuse_retired(keys, _seconds(body, "iat") * 1_000_000)
+    opened.refuse_retired(keys, _time_claim(body, "iat") * 1_000_000)
     if (body.get("iss"), body.get("aud"), body.get("kid")) != (DEVELOPMENT_ISSUER, DEVELOPMENT_ISSUER, opened.kid):
         raise SignatureInvalid("the token is not one of the development issuer")
-    if not _seconds(body, "iat") * 1_000_000 <= now_us < _seconds(body, "exp") * 1_000_000:
+    if not _time_claim(body, "iat") * 1_000_000 <= now_us < _time_claim(body, "exp") * 1_000_000:
         raise SignatureInvalid("the token is not valid now; ask for a new one with `contextos token`")
-    named = [body.get(name) for name in ("user_id", "agent_id", "delegation")]
-    if not any(named[:2]) or not all(one is None or isinstance(one, str) for one in named):
+    ids = [body.get(name) for name in ("user_id", "agent_id", "delegation")]
+    if not any(ids[:2]) or not all(value is None or isinstance(value, str) for value in ids):
         raise SignatureInvalid("the token names nobody")
     return DevelopmentToken(
         tenant_id=str(body.get("tenant_id")),
-        user_id=named[0],
-        agent_id=named[1],
-        delegation=named[2],
-        roles=_texts(body, "roles"),
-        scopes=_texts(body, "scopes"),
-        expires_at=_seconds(body, "exp"),
+        user_id=ids[0],
+        agent_id=ids[1],
+        delegation=ids[2],
+        roles=_text_list(body, "roles"),
+        scopes=_text_list(body, "scopes"),
+        expires_at=_time_claim(body, "exp"),
         token_digest=digest(token.encode()),
     )
 
 
-def _seconds(body: Mapping[str, Any], name: str) -> int:
+def _time_claim(body: Mapping[str, Any], name: str) -> int:
     value = body.get(name)
     if type(value) is not int:
         raise SignatureInvalid(f"the token states no time in `{name}`")
     return value
 
 
-def _texts(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _text_list(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = body.get(name)
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise SignatureInvalid(f"the token has no list in `{name}`")
     return tuple(value)

@@ -1,9 +1,9 @@
 """The claim with which the agent of a partner calls (`ctxhop+jwt`): verified, used once, and part of the principal
 chain.
 
-The partner that signed it vouches for its own agent. It alone says which agents called before: `prv`, the digest of
-the claim that it received, ties this to its own record. A claim names the user of the request, is for the address
-of this deployment alone, and authorises nothing.
+The partner that signed a claim vouches for its own agent. Only that partner says which agents called before; `prv`, the
+digest of the claim that the partner received, ties this statement to the partner's record. A claim names the user of
+the request, is for the address of this deployment alone, and authorises nothing.
 Source: RFC 8693, section 4.1; docs/adr/0070-a-message-to-a-partner-says-who-calls.md.
 """
 
@@ -31,7 +31,7 @@ from contextos.trust.identity.refusals import logged_refusal
 
 MAX_HOPS: Final = 8
 MAX_HOP_LIFETIME_S: Final = 300
-_SHORT: Final = re.compile(r"[!-~]{1,256}")
+_SHORT_TEXT: Final = re.compile(r"[!-~]{1,256}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +73,37 @@ def verify_hop_claim(
     if claims["sub"] != user_id:
         raise wrong_claim("the claim is about another user than the request, or about none", claims, "sub", user_id)
     jti = claims.get("jti")
-    if not isinstance(jti, str) or not _SHORT.fullmatch(jti):
-        raise wrong_claim("the claim has no id, so it could count twice", claims, "jti", _SHORT.pattern)
-    return HopClaim(issuer=issuer.issuer, jti=jti, claim_hash=digest(token.encode()), chain=_chain(claims, issuer))
+    if not isinstance(jti, str) or not _SHORT_TEXT.fullmatch(jti):
+        raise wrong_claim("the claim has no id, so it could count twice", claims, "jti", _SHORT_TEXT.pattern)
+    return HopClaim(issuer=issuer.issuer, jti=jti, claim_hash=digest(token.encode()), chain=_agents(claims, issuer))
 
 
-def _chain(claims: Mapping[str, Any], issuer: TrustedIssuer) -> tuple[Principal, ...]:
+def _agents(claims: Mapping[str, Any], issuer: TrustedIssuer) -> tuple[Principal, ...]:
     """Return the agents of a claim, the first caller first, each with the party that states it. A deployment adds one
     agent, so it is never under itself. `prv` is there if the deployment was called with a claim itself, else not.
     """
-    found: list[Principal] = []
+    agents: list[Principal] = []
     holder, fault = claims, None
     while fault is None and "act" in holder:
         holder = holder["act"] if isinstance(holder["act"], Mapping) else {}
-        who, by = holder.get("sub"), holder.get("iss", None if found else issuer.issuer)
-        if not isinstance(who, str) or not AGENT_URN.fits(who, sealed=True):
+        agent_urn, party = holder.get("sub"), holder.get("iss", None if agents else issuer.issuer)
+        if not isinstance(agent_urn, str) or not AGENT_URN.fits(agent_urn, sealed=True):
             fault = "an agent of the claim has no name and version"
-        elif not isinstance(by, str) or not _SHORT.fullmatch(by) or (not found and by != issuer.issuer):
+        elif not isinstance(party, str) or not _SHORT_TEXT.fullmatch(party) or (not agents and party != issuer.issuer):
             fault = "an agent of the claim is of nobody, or of somebody else"
-        elif found and found[-1].issuer == by:
+        elif agents and agents[-1].issuer == party:
             fault = "a deployment added two agents to the chain"
         else:
-            found.append(Principal(kind="agent", id=who, issuer=by))
-    if fault or not 1 <= len(found) <= MAX_HOPS:
+            agents.append(Principal(kind="agent", id=agent_urn, issuer=party))
+    if fault or not 1 <= len(agents) <= MAX_HOPS:
         expected = f"1 to {MAX_HOPS} agents as `{AGENT_URN.example}`, each inner one with `iss`"
         raise wrong_claim(fault or "the claim names no agent, or too many", claims, "act", expected)
-    before = claims.get("prv", "")
-    if not (isinstance(before, str) and DIGEST.fits(before, sealed=True) if len(found) > 1 else before == ""):
+    previous = claims.get("prv", "")
+    if not (isinstance(previous, str) and DIGEST.fits(previous, sealed=True) if len(agents) > 1 else previous == ""):
         raise wrong_claim(
             "the chain of the claim and the claim before it (`prv`) do not fit", claims, "prv", "sha256:…"
         )
-    return tuple(reversed(found))
+    return tuple(reversed(agents))
 
 
 async def with_hop(
@@ -116,21 +116,21 @@ async def with_hop(
         Unavailable: the keys of the partner cannot be had now.
     """
     if request.hop is not None:
-        raise _not_taken("/hop", "only the runtime says what a claim proves", "send the token itself as `hop_claim`")
+        raise _refusal("/hop", "only the runtime says what a claim proves", "send the token itself as `hop_claim`")
     if (token := request.hop_claim) is None:
         return request, fields
     if not partners:
         remedy = "list the partner in `[[hops.issuers]]`, or leave `hop_claim` out"
-        raise _not_taken("/hop_claim", "this deployment takes claims of no partner", remedy)
+        raise _refusal("/hop_claim", "this deployment takes claims of no partner", remedy)
     if request.user.delegation is None:
         detail = "an agent that is called for a user acts for them"
-        raise _not_taken("/user/delegation", detail, "state `user.delegation`, or leave `hop_claim` out")
+        raise _refusal("/user/delegation", detail, "state `user.delegation`, or leave `hop_claim` out")
     try:
         with logged_refusal(token):
-            stated = unverified_payload(token) or {}
-            partner = partners.get(str(stated.get("iss")))
+            payload = unverified_payload(token) or {}
+            partner = partners.get(str(payload.get("iss")))
             if partner is None or request.tenant_id not in partner.tenants:
-                raise wrong_claim("no partner with this `iss` is listed for the tenant", stated, "iss")
+                raise wrong_claim("no partner with this `iss` is listed for the tenant", payload, "iss")
             jwks = await partner.jwks(token_key_id(token))
             hop = verify_hop_claim(
                 token,
@@ -142,10 +142,10 @@ async def with_hop(
                 now_us=clock.now_us(),
             )
     except SignatureInvalid:
-        raise _not_counted() from None
-    kept = {name: value for name, value in fields.items() if name != "hop_claim"}
-    changed = parse(InvokeRequest, {**kept, "hop": hop.to_json()})
-    return changed, changed.to_json()
+        raise _claim_refusal() from None
+    other_fields = {name: value for name, value in fields.items() if name != "hop_claim"}
+    verified_request = parse(InvokeRequest, {**other_fields, "hop": hop.to_json()})
+    return verified_request, verified_request.to_json()
 
 
 async def use_once(store: Store, request: InvokeRequest) -> None:
@@ -166,12 +166,12 @@ async def use_once(store: Store, request: InvokeRequest) -> None:
         except Conflict:
             stored = await HOP_CLAIMS.one(store, key)
     if stored is None or stored.body != use:
-        raise _not_counted()
+        raise _claim_refusal()
 
 
-def _not_counted() -> InvalidInput:
-    return _not_taken("/hop_claim", "the claim of the caller does not count", "have the caller make a new one")
+def _claim_refusal() -> InvalidInput:
+    return _refusal("/hop_claim", "the claim of the caller does not count", "have the caller make a new one")
 
 
-def _not_taken(pointer: str, detail: str, remedy: str) -> InvalidInput:
+def _refusal(pointer: str, detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem(pointer, "identity_refused", detail, remedy))

@@ -26,23 +26,23 @@ def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, A
     """Sign `payload` and return `header.payload.signature`. `private_key` is 32 raw bytes."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    signed = signing_input(kid, typ, payload)
-    signature = Ed25519PrivateKey.from_private_bytes(private_key).sign(signed)
-    return f"{signed.decode()}.{encode_base64url(signature)}"
+    message = signing_input(kid, typ, payload)
+    signature = Ed25519PrivateKey.from_private_bytes(private_key).sign(message)
+    return f"{message.decode()}.{encode_base64url(signature)}"
 
 
 def signing_input(kid: str, typ: str, payload: Mapping[str, Any], signed_at_s: int | None = None) -> bytes:
     """Return the bytes `header.payload` that the signature of a token covers. `signed_at_s`: its `iat`, or none."""
-    when = {} if signed_at_s is None else {"iat": signed_at_s}
-    return f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ, **when})}.{_segment(payload)}".encode()
+    time_member = {} if signed_at_s is None else {"iat": signed_at_s}
+    return f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ, **time_member})}.{_segment(payload)}".encode()
 
 
 def detached(token: str, payload: Mapping[str, Any]) -> str:
     """Return a token without its payload, `header..signature` (RFC 7515, appendix F), if its payload is `payload` in
     canonical JSON. Any other token is returned as it is.
     """
-    header, said, signature = token.split(".")
-    return f"{header}..{signature}" if said == _segment(payload) else token
+    header, payload_segment, signature = token.split(".")
+    return f"{header}..{signature}" if payload_segment == _segment(payload) else token
 
 
 def attached(token: str, payload: Mapping[str, Any]) -> str:
@@ -52,27 +52,27 @@ def attached(token: str, payload: Mapping[str, Any]) -> str:
 
 def unverified_payload(token: str) -> dict[str, Any] | None:
     """Return the payload of a compact JWS, or None if it is not a JWS. Nothing is verified."""
-    return _unverified(token, 1)
+    return _unverified_segment(token, 1)
 
 
 def unverified_time(token: str) -> int | None:
     """Return when a compact JWS says that it was signed (`iat` of its header), or None. Nothing is verified."""
-    return _time_of(_unverified(token, 0) or {})
+    return _signed_at_s(_unverified_segment(token, 0) or {})
 
 
-def _time_of(header: Mapping[str, Any]) -> int | None:
-    stated = header.get("iat")
-    return stated if type(stated) is int else None
+def _signed_at_s(header: Mapping[str, Any]) -> int | None:
+    signed_at_s = header.get("iat")
+    return signed_at_s if type(signed_at_s) is int else None
 
 
-def _unverified(token: str, part: int) -> dict[str, Any] | None:
+def _unverified_segment(token: str, part: int) -> dict[str, Any] | None:
     if not isinstance(token, str) or len(token) > MAX_SIGNED_CHARS or not _COMPACT.fullmatch(token):
         return None
     try:
-        said = _read(token.split(".")[part])
+        content = _read_segment(token.split(".")[part])
     except (InvalidInput, SignatureInvalid):
         return None
-    return said if isinstance(said, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str, Any] | None:
@@ -85,19 +85,19 @@ def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str,
         return None
     parts = token.split(".")
     try:
-        header, payload = loads(decode_base64(parts[0])), _read(parts[1])
+        header, payload = loads(decode_base64(parts[0])), _read_segment(parts[1])
         signature = decode_base64(parts[2])
     except (InvalidInput, SignatureInvalid):
         return None
     if not isinstance(header, dict) or not isinstance(payload, dict) or not isinstance(header.get("kid"), str):
         return None
-    when = {} if (signed_at_s := _time_of(header)) is None else {"iat": signed_at_s}
-    if header != {"alg": "Ed25519", "kid": header["kid"], "typ": typ, **when} or header["kid"] not in keys:
+    time_member = {} if (signed_at_s := _signed_at_s(header)) is None else {"iat": signed_at_s}
+    if header != {"alg": "Ed25519", "kid": header["kid"], "typ": typ, **time_member} or header["kid"] not in keys:
         return None
     return payload if verify_signature(keys[header["kid"]], f"{parts[0]}.{parts[1]}".encode(), signature) else None
 
 
-def _read(segment: str) -> Any:
+def _read_segment(segment: str) -> Any:
     """Return the JSON of a segment. It can nest deep: a statement has the arguments of a call in it."""
     return loads(decode_base64(segment), max_depth=MAX_STATED_DEPTH, max_nodes=MAX_BYTES)
 

@@ -53,9 +53,9 @@ _PUBLIC_MEMBERS: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y
 
 def signing_fault(algorithms: Sequence[str], leeway_s: int, known: Collection[str]) -> tuple[str, str, str] | None:
     """Return what is wrong with algorithms or leeway of an issuer: the name, why, and what to write; or None."""
-    stray = [one for one in algorithms if one not in known]
-    if stray or not algorithms:
-        detail = f"`{str(stray[0])[:40]}` is not accepted" if stray else "no algorithm is listed"
+    unknown = [name for name in algorithms if name not in known]
+    if unknown or not algorithms:
+        detail = f"`{str(unknown[0])[:40]}` is not accepted" if unknown else "no algorithm is listed"
         return "algorithms", detail, f"list some of {', '.join(known)}"
     if type(leeway_s) is not int or not 0 <= leeway_s <= MAX_LEEWAY_S:
         detail = f"`{str(leeway_s)[:40]}` is not a whole number of seconds from 0 to {MAX_LEEWAY_S}"
@@ -65,13 +65,13 @@ def signing_fault(algorithms: Sequence[str], leeway_s: int, known: Collection[st
 
 def token_key_id(token: str) -> str:
     """Return the key id that a token names, without verifying anything. Raises `SignatureInvalid` if it names none."""
-    return _key_id(_json_object(_compact(token).partition(".")[0]))
+    return _key_id(_json_object(_require_compact(token).partition(".")[0]))
 
 
 def token_type_of(token: str) -> str | None:
     """Return the header `typ` that a token states, without verifying anything. Raises `SignatureInvalid`."""
-    kind = _json_object(_compact(token).partition(".")[0]).get("typ")
-    return kind if isinstance(kind, str) else None
+    token_type = _json_object(_require_compact(token).partition(".")[0]).get("typ")
+    return token_type if isinstance(token_type, str) else None
 
 
 def media_type(kind: Any) -> Any:
@@ -92,25 +92,25 @@ def check_jwks(jwks: Any, *, use: str | None = None) -> KeySet:
     Raises:
         InvalidInput: it is not a JWK Set, is too long, or publishes a private key or a shared secret.
     """
-    listed = jwks.get("keys") if isinstance(jwks, Mapping) else None
-    if not isinstance(listed, list | tuple) or len(listed) > MAX_JWKS_KEYS:
-        discovered = isinstance(jwks, Mapping) and "jwks_uri" in jwks
-        what = "the issuer's discovery document, and not its JWK Set" if discovered else "not a JWK Set"
-        detail = f"this is {what} with at most {MAX_JWKS_KEYS} keys"
+    jwks_keys = jwks.get("keys") if isinstance(jwks, Mapping) else None
+    if not isinstance(jwks_keys, list | tuple) or len(jwks_keys) > MAX_JWKS_KEYS:
+        is_discovery = isinstance(jwks, Mapping) and "jwks_uri" in jwks
+        description = "the issuer's discovery document, and not its JWK Set" if is_discovery else "not a JWK Set"
+        detail = f"this is {description} with at most {MAX_JWKS_KEYS} keys"
         raise InvalidInput(Problem("/jwks", "bad_jwks", detail, "name the issuer's `jwks_uri`"))
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for number, one in enumerate(listed):
-        if not isinstance(one, Mapping):
+    keys_by_id: dict[str, list[Mapping[str, Any]]] = {}
+    for number, jwk in enumerate(jwks_keys):
+        if not isinstance(jwk, Mapping):
             continue
-        if one.get("kty") == "oct" or not _PRIVATE_MEMBERS.isdisjoint(one):
+        if jwk.get("kty") == "oct" or not _PRIVATE_MEMBERS.isdisjoint(jwk):
             detail = "the JWK Set publishes a private key or a shared secret, so anybody can sign with it"
             raise InvalidInput(
                 Problem(f"/keys/{number}", "secret_key", detail, "replace that key and list public ones")
             )
-        kid = one.get("kid")
-        if isinstance(kid, str) and kid and use in (None, one.get("use")):
-            found.setdefault(kid, []).append(one)
-    return found
+        kid = jwk.get("kid")
+        if isinstance(kid, str) and kid and use in (None, jwk.get("use")):
+            keys_by_id.setdefault(kid, []).append(jwk)
+    return keys_by_id
 
 
 def signed_claims(
@@ -124,11 +124,11 @@ def signed_claims(
     Raises:
         SignatureInvalid: the token is refused; the message names why and quotes nothing of the token.
     """
-    head, body, _ = _compact(token).split(".")
-    header = _json_object(head)
-    named = _keys_named(header, keys, algorithms, types, use)
-    _check_signed_by(token, header["alg"], named)
-    return _json_object(body)
+    header_segment, claims_segment, _ = _require_compact(token).split(".")
+    header = _json_object(header_segment)
+    fitting_keys = _fitting_keys(header, keys, algorithms, types, use)
+    _check_signed_by(token, header["alg"], fitting_keys)
+    return _json_object(claims_segment)
 
 
 def check_times(
@@ -152,15 +152,15 @@ def check_times(
     if "nbf" in claims and number_date(claims, "nbf") > latest_s:
         detail = "the token is not valid yet; compare the clocks"
         raise wrong_claim(detail, claims, "nbf", f"at most {latest_s:.0f}")
-    begins_s = min(now_s, expires_at_s - 1) if issued_at_s is None else issued_at_s
-    if not 0 < expires_at_s - begins_s <= MAX_TOKEN_LIFETIME_S:
+    valid_from_s = min(now_s, expires_at_s - 1) if issued_at_s is None else issued_at_s
+    if not 0 < expires_at_s - valid_from_s <= MAX_TOKEN_LIFETIME_S:
         detail = f"the token is valid for longer than {MAX_TOKEN_LIFETIME_S} s; have it live shorter"
-        raise wrong_claim(detail, claims, "exp", f"at most {begins_s + MAX_TOKEN_LIFETIME_S:.0f}")
+        raise wrong_claim(detail, claims, "exp", f"at most {valid_from_s + MAX_TOKEN_LIFETIME_S:.0f}")
     return expires_at_s, issued_at_s
 
 
 def wrong_claim(detail: str, claims: Mapping[str, Any], name: str, expected: Any = None) -> SignatureInvalid:
-    """Return why a token is refused for one of its claims, for `logged_refusal`; `detail` quotes nothing of it."""
+    """Return the error for a wrong claim: `detail`, which quotes nothing of the token, and the values for the log."""
     return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
 
 
@@ -173,11 +173,11 @@ def number_date(claims: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
-def _compact(token: Any) -> str:
+def _require_compact(token: Any) -> str:
     if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
         detail = "this is not a compact JWT; send `header.payload.signature` as the issuer made it"
-        what = f"a text of {len(token)} characters" if isinstance(token, str) else type(token).__name__
-        raise SignatureInvalid(detail, part="token", expected=f"at most {MAX_TOKEN_CHARS} characters", found=what)
+        summary = f"a text of {len(token)} characters" if isinstance(token, str) else type(token).__name__
+        raise SignatureInvalid(detail, part="token", expected=f"at most {MAX_TOKEN_CHARS} characters", found=summary)
     return token
 
 
@@ -189,45 +189,45 @@ def _key_id(header: Mapping[str, Any]) -> str:
     return kid
 
 
-def _keys_named(
+def _fitting_keys(
     header: Mapping[str, Any], keys: KeySet, algorithms: Sequence[str], types: Sequence[str | None], use: str
 ) -> list[Mapping[str, Any]]:
     """Return the public keys that the header names and that are for its algorithm. Raises `SignatureInvalid`."""
-    algorithm, kind = header.get("alg"), header.get("typ")
+    algorithm, token_type = header.get("alg"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         detail = f"the algorithm of the token is not one of {', '.join(algorithms)}"
         raise SignatureInvalid(detail, part="header alg", expected=list(algorithms), found=algorithm)
     if extensions := [name for name in ("crit", "b64") if name in header]:
         detail = "the header of the token has an extension that is not understood (`crit`, `b64`)"
         raise SignatureInvalid(detail, part=f"header {extensions[0]}", found=header[extensions[0]])
-    if media_type(kind) not in types:
-        named = ", ".join(f"`{one}`" for one in types if one)
-        detail = f"the token is not of the type {named}; send the one for this purpose"
-        raise SignatureInvalid(detail, part="header typ", expected=list(types), found=kind)
+    if media_type(token_type) not in types:
+        names = ", ".join(f"`{name}`" for name in types if name)
+        detail = f"the token is not of the type {names}; send the one for this purpose"
+        raise SignatureInvalid(detail, part="header typ", expected=list(types), found=token_type)
     kid = _key_id(header)
     named_keys = keys.get(kid)
     if not named_keys:
         detail = "the issuer has no key with the id that the token names; ask for a new token"
         raise SignatureInvalid(detail, part="header kid", expected=sorted(keys), found=kid)
-    fitting = [one for one in named_keys if _fits(one, algorithm, use)]
-    if not fitting:
+    fitting_keys = [key for key in named_keys if _fits_algorithm(key, algorithm, use)]
+    if not fitting_keys:
         detail = "the key that the token names is not one for its algorithm and for signatures"
-        said = [{name: one.get(name) for name in ("kty", "use", "alg") if name in one} for one in named_keys]
-        raise SignatureInvalid(detail, part="header alg", expected=said, found=algorithm)
-    return fitting
+        summaries = [{name: key.get(name) for name in ("kty", "use", "alg") if name in key} for key in named_keys]
+        raise SignatureInvalid(detail, part="header alg", expected=summaries, found=algorithm)
+    return fitting_keys
 
 
-def _fits(key: Mapping[str, Any], algorithm: str, use: str) -> bool:
+def _fits_algorithm(key: Mapping[str, Any], algorithm: str, use: str) -> bool:
     key_type, curves = JWT_ALGORITHMS[algorithm]
-    operations, stated = key.get("key_ops", ["verify"]), key.get("alg", algorithm)
+    operations, key_algorithm = key.get("key_ops", ["verify"]), key.get("alg", algorithm)
     return (
         key.get("kty") == key_type
         and (not curves or key.get("crv") in curves)
         and key.get("use", use) == use
         and isinstance(operations, list)
         and "verify" in operations
-        and isinstance(stated, str)
-        and _SAME_ALGORITHM.get(stated, stated) == _SAME_ALGORITHM.get(algorithm, algorithm)
+        and isinstance(key_algorithm, str)
+        and _SAME_ALGORITHM.get(key_algorithm, key_algorithm) == _SAME_ALGORITHM.get(algorithm, algorithm)
     )
 
 
@@ -235,11 +235,11 @@ def _check_signed_by(token: str, algorithm: str, keys: Sequence[Mapping[str, Any
     """Refuse a token that none of `keys` signed; an RSA key of fewer than `MIN_RSA_BITS` bits does not count. The
     header was read by other code than the library that verifies.
     """
-    said, _, signature = token.rpartition(".")
-    weak = [one for one in keys if one["kty"] == "RSA" and _rsa_bits(one) < MIN_RSA_BITS]
-    if any(one not in weak and _is_signed(said.encode(), signature, algorithm, one) for one in keys):
+    signing_input, _, signature = token.rpartition(".")
+    weak_keys = [key for key in keys if key["kty"] == "RSA" and _rsa_bits(key) < MIN_RSA_BITS]
+    if any(key not in weak_keys and _is_signed(signing_input.encode(), signature, algorithm, key) for key in keys):
         return
-    if len(weak) == len(keys):
+    if len(weak_keys) == len(keys):
         raise SignatureInvalid(f"the issuer's RSA key has fewer than {MIN_RSA_BITS} bits", part="signature")
     raise SignatureInvalid("the issuer's key did not sign this token; ask for a new one", part="signature")
 
@@ -251,7 +251,7 @@ def _rsa_bits(key: Mapping[str, Any]) -> int:
         return 0
 
 
-def _is_signed(said: bytes, signature: str, algorithm: str, key: Mapping[str, Any]) -> bool:
+def _is_signed(signing_input: bytes, signature: str, algorithm: str, key: Mapping[str, Any]) -> bool:
     # Imported here, because importing `joserfc` takes 120 ms.
     from joserfc.errors import JoseError
     from joserfc.jwk import import_key
@@ -259,11 +259,11 @@ def _is_signed(said: bytes, signature: str, algorithm: str, key: Mapping[str, An
 
     try:
         if key["kty"] == "OKP":
-            return verify_signature(decode_base64(key.get("x")), said, decode_base64(signature))
+            return verify_signature(decode_base64(key.get("x")), signing_input, decode_base64(signature))
         public: Any = import_key({name: key[name] for name in _PUBLIC_MEMBERS[key["kty"]] if name in key})
         verifier = JWSRegistry(algorithms=[algorithm]).get_alg(algorithm)
         verifier.check_key(public)
-        return verifier.verify(said, decode_base64(signature), public)
+        return verifier.verify(signing_input, decode_base64(signature), public)
     except (JoseError, SignatureInvalid, ValueError, TypeError, KeyError):
         return False
 

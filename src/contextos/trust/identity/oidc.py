@@ -57,11 +57,11 @@ class TrustedIssuer:
     def __post_init__(self) -> None:
         for name in ("issuer", "audience", "token_type"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise _setting(name, f"`{name}` is not a text", "give a text that is not empty")
+                raise _bad_setting(name, f"`{name}` is not a text", "give a text that is not empty")
         if fault := signing_fault(self.algorithms, self.leeway_s, JWT_ALGORITHMS):
-            raise _setting(*fault)
-        if not isinstance(self.clients, tuple) or not all(isinstance(one, str) and one for one in self.clients):
-            raise _setting("clients", "this is not a list of clients", "list the `azp` or `client_id` of each")
+            raise _bad_setting(*fault)
+        if not isinstance(self.clients, tuple) or not all(isinstance(item, str) and item for item in self.clients):
+            raise _bad_setting("clients", "this is not a list of clients", "list the `azp` or `client_id` of each")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ def verify_oidc_token(
 
 
 def _types(token_type: str) -> tuple[str | None, ...]:
-    kind = media_type(token_type)
-    return (None, kind) if kind == "jwt" else (kind,)
+    header_type = media_type(token_type)
+    return (None, header_type) if header_type == "jwt" else (header_type,)
 
 
 def _check_parties(claims: Mapping[str, Any], issuer: TrustedIssuer) -> None:
@@ -135,21 +135,21 @@ def _check_parties(claims: Mapping[str, Any], issuer: TrustedIssuer) -> None:
     if claims.get("iss") != issuer.issuer:
         raise wrong_claim("the token is of another issuer", claims, "iss", issuer.issuer)
     audiences = audience if isinstance(audience, list) else [audience]
-    if issuer.audience not in audiences or not all(isinstance(one, str) for one in audiences):
+    if issuer.audience not in audiences or not all(isinstance(value, str) for value in audiences):
         raise wrong_claim("the token is for another audience", claims, "aud", issuer.audience)
-    several = any(one != issuer.audience for one in audiences)
+    has_other_audience = any(value != issuer.audience for value in audiences)
     # Okta writes `cid`, and Entra ID `appid` in tokens of version 1.
     clients = [name for name in ("azp", "client_id") if name in claims] or [
         name for name in ("cid", "appid") if name in claims
     ]
     if issuer.clients:
-        stray = next((name for name in clients if claims[name] not in issuer.clients), None if clients else "azp")
-        if stray is not None:
+        wrong_name = next((name for name in clients if claims[name] not in issuer.clients), None if clients else "azp")
+        if wrong_name is not None:
             detail = "the token was issued to another client (`azp`, `client_id`)"
-            raise wrong_claim(detail, claims, stray, list(issuer.clients))
+            raise wrong_claim(detail, claims, wrong_name, list(issuer.clients))
     elif "azp" in claims and claims["azp"] != issuer.audience:
         raise wrong_claim("the token was issued to another party (`azp`)", claims, "azp", issuer.audience)
-    elif several and "azp" not in claims:
+    elif has_other_audience and "azp" not in claims:
         detail = "the token has several audiences and does not say to which it was issued (`azp`)"
         raise wrong_claim(detail, claims, "azp", issuer.audience)
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS:
@@ -171,5 +171,5 @@ def _check_login(
         raise wrong_claim(detail, claims, "auth_time", f"at least {oldest_s:.0f}")
 
 
-def _setting(name: str, detail: str, remedy: str) -> InvalidSettings:
+def _bad_setting(name: str, detail: str, remedy: str) -> InvalidSettings:
     return InvalidSettings(Problem(f"/oidc/{name}", "bad_setting", detail, remedy))

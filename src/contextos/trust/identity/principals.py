@@ -30,17 +30,17 @@ async def look_up(directory: Directory, request: InvokeRequest, now_us: int) -> 
     without a reference, `delegation` is the only one in force of this user to this agent in the directory, else None.
     """
     known = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
-    stated = request.user.delegation
-    if known is None or stated is None:
+    requested = request.user.delegation
+    if known is None or requested is None:
         return known
-    if stated.token_ref is None:
-        listed = (await directory.held_roles(request.tenant_id)).delegations or ()
+    if requested.token_ref is None:
+        delegations = (await directory.held_roles(request.tenant_id)).delegations or ()
         parties = (known.user.user_id, known.agent.agent_id)
-        found = [one for one in listed if (one.subject, one.agent_id) == parties]
+        candidates = [delegation for delegation in delegations if (delegation.subject, delegation.agent_id) == parties]
     else:
-        named = await directory.delegation(request.tenant_id, stated.token_ref)
-        found = [named] if named is not None else []
-    in_force = [one for one in found if now_us < one.expires_at * 1_000_000]
+        referenced = await directory.delegation(request.tenant_id, requested.token_ref)
+        candidates = [referenced] if referenced is not None else []
+    in_force = [delegation for delegation in candidates if now_us < delegation.expires_at * 1_000_000]
     return known.model_copy(update={"delegation": in_force[0] if len(in_force) == 1 else None})
 
 
@@ -74,10 +74,10 @@ def scopes_in_force(request: InvokeRequest, known: Principals) -> frozenset[str]
     Without a delegation the agent does not act for the user and has its own scopes. A delegation that is not live
     delegates nothing.
     """
-    own, delegation = frozenset(known.agent.scopes), request.user.delegation
+    agent_scopes, delegation = frozenset(known.agent.scopes), request.user.delegation
     if delegation is None:
-        return own
-    return own & _delegated_scopes(known) & frozenset(delegation.scopes)
+        return agent_scopes
+    return agent_scopes & _delegated_scopes(known) & frozenset(delegation.scopes)
 
 
 def _delegated_scopes(known: Principals) -> frozenset[str]:
@@ -123,17 +123,17 @@ def other_agent_token(listed: str | None) -> str:
     return "`agent.token_ref` is not what the directory knows; send what is registered, or leave it out"
 
 
-def _delegation_differences(stated: UserDelegation, known: Principals) -> Iterator[tuple[str, str]]:
+def _delegation_differences(requested: UserDelegation, known: Principals) -> Iterator[tuple[str, str]]:
     field, issued = "user.delegation", known.delegation
-    if stated.subject not in (None, known.user.user_id, known.user.subject):
+    if requested.subject not in (None, known.user.user_id, known.user.subject):
         yield f"{field}.subject", "the delegation is by another user; a run acts for its own user only"
-    if stated.token_ref is None and issued is None:
+    if requested.token_ref is None and issued is None:
         yield f"{field}.token_ref", "a delegation rests on a token of the user; send its reference"
     elif issued is None:
         yield f"{field}.token_ref", "no delegation with this reference is in force; ask the user for a new one"
     if issued is not None and (issued.subject, issued.agent_id) != (known.user.user_id, known.agent.agent_id):
         yield f"{field}.token_ref", "the token is by another user or for another agent; use one of this user and agent"
-    if issued is not None and set(stated.scopes) - _delegated_scopes(known):
+    if issued is not None and set(requested.scopes) - _delegated_scopes(known):
         yield f"{field}.scopes", "the request asks for a scope that the user has not delegated; ask for fewer"
 
 
@@ -149,13 +149,13 @@ def _claim_differences(claim: IdentityClaim, request: InvokeRequest, known: Prin
         yield f"{field}.principal_chain", "the claim has another principal chain than this request; leave it out"
 
 
-def _same_chain(stated: Sequence[Principal], request: InvokeRequest, known: Principals) -> bool:
+def _same_chain(stated_chain: Sequence[Principal], request: InvokeRequest, known: Principals) -> bool:
     """Compare kind, id, partner and tenant of every link. A stated link can omit its tenant; display names are not
     compared.
     """
     chain = principal_chain(request, known)
-    return len(stated) == len(chain) and all(
-        (given.kind, given.id, given.issuer) == (link.kind, link.id, link.issuer)
-        and given.tenant_id in (None, link.tenant_id)
-        for given, link in zip(stated, chain, strict=True)
+    return len(stated_chain) == len(chain) and all(
+        (stated_link.kind, stated_link.id, stated_link.issuer) == (link.kind, link.id, link.issuer)
+        and stated_link.tenant_id in (None, link.tenant_id)
+        for stated_link, link in zip(stated_chain, chain, strict=True)
     )

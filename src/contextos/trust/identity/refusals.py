@@ -33,22 +33,22 @@ def logged_refusal(token: Any) -> Iterator[None]:
     """Log why `token` is refused, if the code within raises `SignatureInvalid` or `NotFound`."""
     try:
         yield
-    except (SignatureInvalid, NotFound) as refused:
-        _LOG.warning("%s", refusal_line(token, refused))
+    except (SignatureInvalid, NotFound) as error:
+        _LOG.warning("%s", refusal_line(token, error))
         raise
 
 
 def refusal_line(token: Any, refused: ContextOSError) -> str:
     """Return the line of the log about a token and why it is refused. It names the issuer that the token states."""
-    read = isinstance(token, str) and len(token) <= MAX_TOKEN_CHARS
-    stated = (unverified_payload(token) or {}) if read else {}
-    issuer = shown(stated.get("iss", stated.get("sub") if str(stated.get("sub")).startswith("spiffe:") else None))
-    why = _clean(str(refused), MAX_LOGGED_REASON_CHARS)
+    is_readable = isinstance(token, str) and len(token) <= MAX_TOKEN_CHARS
+    payload = (unverified_payload(token) or {}) if is_readable else {}
+    issuer = shown(payload.get("iss", payload.get("sub") if str(payload.get("sub")).startswith("spiffe:") else None))
+    reason = _clean_text(str(refused), MAX_LOGGED_REASON_CHARS)
     if not isinstance(refused, SignatureInvalid) or not refused.part:
-        return f"a token of {issuer} is refused: {why}"
-    part = _clean(refused.part, MAX_LOGGED_CHARS)
+        return f"a token of {issuer} is refused: {reason}"
+    part = _clean_text(refused.part, MAX_LOGGED_CHARS)
     expected = "" if refused.expected is None else f" expected {shown(refused.expected)},"
-    return f"a token of {issuer} is refused: {part}:{expected} found {shown(refused.found)}: {why}"
+    return f"a token of {issuer} is refused: {part}:{expected} found {shown(refused.found)}: {reason}"
 
 
 def shown(value: Any) -> str:
@@ -60,15 +60,15 @@ def shown(value: Any) -> str:
     if value is None:
         return "nothing"
     # A value that ends itself would forge the rest of the line.
-    return f"`{_clean(value, MAX_LOGGED_CHARS).replace('`', chr(39))}`"
+    return f"`{_clean_text(value, MAX_LOGGED_CHARS).replace('`', chr(39))}`"
 
 
-def _clean(value: Any, limit: int) -> str:
+def _clean_text(value: Any, limit: int) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     was_cut = len(text) > MAX_CLEANSED_CHARS
     text = displayed(text[:MAX_CLEANSED_CHARS]) + (_END_OF_SECRETS if was_cut else "")
-    clean, kinds = redact(text, list(REDACTION_TARGETS))
+    cleaned, kinds = redact(text, list(REDACTION_TARGETS))
     if was_cut and kinds:
         # Text after the last mark can be a part of a secret that was cut off.
-        clean = f"{clean[: clean.rfind(']') + 1]}..."
-    return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."
+        cleaned = f"{cleaned[: cleaned.rfind(']') + 1]}..."
+    return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 3]}..."

@@ -57,11 +57,11 @@ class TrustDomain:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or "/" in self.name or not SPIFFE.fits(f"{_SCHEME}{self.name}"):
-            raise _setting("name", "this is not a trust domain", "write it as in `spiffe://acme.example/…`")
+            raise _bad_setting("name", "this is not a trust domain", "write it as in `spiffe://acme.example/…`")
         if not isinstance(self.audience, str) or not self.audience:
-            raise _setting("audience", "`audience` is not a text", "name for whom the tokens are made")
+            raise _bad_setting("audience", "`audience` is not a text", "name for whom the tokens are made")
         if fault := signing_fault(self.algorithms, self.leeway_s, SVID_ALGORITHMS):
-            raise _setting(*fault)
+            raise _bad_setting(*fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ def verify_svid(token: str, domain: TrustDomain, bundle: Mapping[str, Any], *, n
     expires_at_s, _ = check_times(claims, leeway_s=domain.leeway_s, now_us=now_us, issued=False)
     subject, audience = claims.get("sub"), claims.get("aud")
     if not isinstance(subject, str) or not SPIFFE.fits(subject) or not subject.startswith(f"{_SCHEME}{domain.name}/"):
-        detail, own = "the token names no workload of this trust domain in `sub`", f"{_SCHEME}{domain.name}/…"
-        raise wrong_claim(detail, claims, "sub", own)
+        detail, expected = "the token names no workload of this trust domain in `sub`", f"{_SCHEME}{domain.name}/…"
+        raise wrong_claim(detail, claims, "sub", expected)
     if audience not in (domain.audience, [domain.audience]):
         detail = "the token is for another audience, or for several; ask for one for this audience alone"
         raise wrong_claim(detail, claims, "aud", domain.audience)
     return VerifiedSvid(subject, expires_at_s, digest(token.encode()))
 
 
-def _setting(name: str, detail: str, remedy: str) -> InvalidSettings:
+def _bad_setting(name: str, detail: str, remedy: str) -> InvalidSettings:
     return InvalidSettings(Problem(f"/workloads/{name}", "bad_setting", detail, remedy))

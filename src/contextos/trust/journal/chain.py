@@ -45,18 +45,18 @@ def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: An
 def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: Entry | None = None) -> str:
     """Verify every entry of a stream and return the hash of the last one.
 
-    `entries` starts at the first entry of the stream, or right behind the verified entry `after`.
+    `entries` starts at the first entry of the stream, or with the entry after the verified entry `after`.
 
     Raises:
         ChainBroken: an entry is missing, moved or changed; names the first bad one.
     """
-    head, last = (after.hash, after.seq) if after else (genesis(tenant, stream), 0)
-    for number, entry in enumerate(entries, start=last + 1):
+    last_hash, last_seq = (after.hash, after.seq) if after else (genesis(tenant, stream), 0)
+    for number, entry in enumerate(entries, start=last_seq + 1):
         if (entry.tenant, entry.run) != (tenant, stream):
             raise ChainBroken(stream, number, "belongs to another stream; restore the stream from a good copy")
         if entry.seq != number:
             raise ChainBroken(stream, number, f"is missing; entry {entry.seq} is in its place")
-        if entry.prev_hash != head:
+        if entry.prev_hash != last_hash:
             raise ChainBroken(stream, number, "does not continue the entry before it")
         if header_hash(entry) != entry.hash:
             raise ChainBroken(stream, number, "has a header that its hash does not cover")
@@ -71,25 +71,25 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
                 raise ChainBroken(stream, number, "has a body that its digest does not cover")
             # Two readers could read another spelling differently, such as a member that is there twice. An entry that
             # any process can append to a run is judged where it is read, so that it stops no run.
-            appended = entry.kind in UNSIGNED_KINDS and stream not in SHARED_STREAMS
-            if not appended and not is_canonical(entry.body):
+            is_appended = entry.kind in UNSIGNED_KINDS and stream not in SHARED_STREAMS
+            if not is_appended and not is_canonical(entry.body):
                 raise ChainBroken(stream, number, "has a body that is not canonical JSON")
-        head = entry.hash
-    return head
+        last_hash = entry.hash
+    return last_hash
 
 
 def verify_once(tenant: str, stream: str, entries: Sequence[Entry]) -> None:
     """As `verify_chain`, from the first entry on, but skips the entries that this process linked or verified."""
-    done = known(tenant, stream, entries)
-    if done < len(entries):
-        verify_chain(tenant, stream, entries[done:], after=entries[done - 1] if done else None)
+    known_count = known(tenant, stream, entries)
+    if known_count < len(entries):
+        verify_chain(tenant, stream, entries[known_count:], after=entries[known_count - 1] if known_count else None)
         know(tenant, stream, entries)
 
 
 async def verified_pages(
     store: Store, tenant: str, stream: str, *, after: Entry | None = None, upto: int | None = None
 ) -> AsyncIterator[Sequence[Entry]]:
-    """As `stream_pages`, behind the verified entry `after`. Each page is verified before it is returned.
+    """As `stream_pages`, after the verified entry `after`. Each page is verified before it is returned.
 
     Raises:
         ChainBroken: as `verify_chain`.
@@ -107,11 +107,11 @@ def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
             continue
         body = read_body(entry)
         # A run is pinned under the rules of the process that received it.
-        recorded = body["deployment"] if entry.kind == "run.received" else body
-        if "failure" not in recorded and recorded.get("semantics") not in KNOWN_SEMANTICS:
+        pinned_rules = body["deployment"] if entry.kind == "run.received" else body
+        if "failure" not in pinned_rules and pinned_rules.get("semantics") not in KNOWN_SEMANTICS:
             known = " and ".join(str(number) for number in KNOWN_SEMANTICS)
             raise UnknownSemantics(
-                f"the run has semantics {recorded.get('semantics')}, this runtime knows {known};"
+                f"the run has semantics {pinned_rules.get('semantics')}, this runtime knows {known};"
                 " replay it with the runtime that made it"
             )
 
@@ -119,6 +119,6 @@ def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
 def refuse_other_environment(tape: Sequence[Entry], served: str) -> None:
     """Raise `OtherEnvironment` if the run was begun in another environment than the deployment serves."""
     received = read_body(tape[0])
-    begun = environment_of(received) if received is not None else served
-    if begun != served:
-        raise OtherEnvironment(f"`{tape[0].run}`", begun, served)
+    environment = environment_of(received) if received is not None else served
+    if environment != served:
+        raise OtherEnvironment(f"`{tape[0].run}`", environment, served)

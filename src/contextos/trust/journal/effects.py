@@ -16,21 +16,21 @@ def end_contradiction(end: End, effects: Collection[Mapping[str, Any]], undone: 
 
     A run that ends as denied had no effect. A run that ends as approved has done what it asked for last, and knows it.
     """
-    unknown = next((one for one in effects if one["state"] == "unknown"), None)
+    unknown = next((effect for effect in effects if effect["state"] == "unknown"), None)
     if end == "completed":
         if unknown is not None:
             return f"it is not known whether `{unknown['capability_id']}` happened"
         if undone is not None:
-            tool, why = undone
-            done = f", and {_named(effects)} was done" if effects else ""
-            return f"the last call of `{tool}` was not done ({why}){done}"
+            tool, reason = undone
+            done_clause = f", and {_capability_names(effects)} was done" if effects else ""
+            return f"the last call of `{tool}` was not done ({reason}){done_clause}"
         return None
     if end in ("escalated", "exhausted") or not effects:
         return None
-    return f"it ends as {end}, and {_named(effects)} had an effect"
+    return f"it ends as {end}, and {_capability_names(effects)} had an effect"
 
 
-def _named(effects: Collection[Mapping[str, Any]]) -> str:
-    names = list(dict.fromkeys(str(one["capability_id"]) for one in effects))
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(f"`{name}`" for name in names[:3]) + more
+def _capability_names(effects: Collection[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(str(effect["capability_id"]) for effect in effects))
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(f"`{name}`" for name in names[:3]) + rest

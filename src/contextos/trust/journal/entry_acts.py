@@ -52,14 +52,14 @@ async def require_acts(store: Store, entries: Sequence[Entry], keys: Keys) -> tu
         ChainBroken: a body is missing, and no signed entry of `control` erased it; names the first such entry. Or the
             run was reopened, or a question asked again, and no signed entry of `control` did so there.
     """
-    resting = [entry for entry in entries if entry.body is None or entry.kind in _MADE_BY_ACTS]
-    erased_first = sorted(resting, key=lambda entry: entry.body is not None)
-    for needed in (one for entry in erased_first for one in explaining(entry)):
+    dependent_entries = [entry for entry in entries if entry.body is None or entry.kind in _ACT_TESTS]
+    erased_first = sorted(dependent_entries, key=lambda entry: entry.body is not None)
+    for needed in (needed_act for entry in erased_first for needed_act in explaining(entry)):
         lines = await store.lines(CONTROL, needed.key)
         acts = (act_in(line, needed.entry.tenant, keys) for line in lines)
         if not any(act is not None and needed.is_it(act) for act in acts):
             raise needed.missing()
-    return tuple(entry.seq for entry in resting if entry.body is None)
+    return tuple(entry.seq for entry in dependent_entries if entry.body is None)
 
 
 def explaining(entry: Entry) -> Iterator[NeededAct]:
@@ -67,9 +67,9 @@ def explaining(entry: Entry) -> Iterator[NeededAct]:
     if entry.body is None:
         key = erasure_key(entry.run, entry.seq)
         yield NeededAct(entry, key, partial(erases, entry=entry), f"`{ENTRY_ERASED}` erased its body")
-    if entry.kind in _MADE_BY_ACTS:
-        made, does = _MADE_BY_ACTS[entry.kind]
-        yield NeededAct(entry, entry.run, partial(made, entry=entry), does)
+    if entry.kind in _ACT_TESTS:
+        is_made_by, does = _ACT_TESTS[entry.kind]
+        yield NeededAct(entry, entry.run, partial(is_made_by, entry=entry), does)
 
 
 async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) -> None:
@@ -78,41 +78,41 @@ async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) ->
     Raises:
         ChainBroken: names the first such entry.
     """
-    whole = {erasure_key(entry.run, entry.seq): entry for entry in entries if entry.body is not None}
-    for line in await store.lines(CONTROL, *whole):
-        entry = whole[line.key]
+    entries_by_key = {erasure_key(entry.run, entry.seq): entry for entry in entries if entry.body is not None}
+    for line in await store.lines(CONTROL, *entries_by_key):
+        entry = entries_by_key[line.key]
         act = act_in(line, entry.tenant, keys)
         if act is None or not erases(act, entry):
             continue
         # It can have been erased since it was read.
-        if any(one.body is not None for one in await store.read(entry.run, after=entry.seq - 1, limit=1)):
+        if any(stored.body is not None for stored in await store.read(entry.run, after=entry.seq - 1, limit=1)):
             detail = f"has a body again, and entry {line.seq} of `{CONTROL}` erased it; erase it once more"
             raise ChainBroken(entry.run, entry.seq, detail)
 
 
 def erases(act: OperatorAct, entry: Entry) -> bool:
-    """Return whether an act is the one that erases the body of `entry`."""
-    said = {name: act.arguments.get(name) for name in ("run", "seq", "body_digest")}
-    return act.kind == ENTRY_ERASED and said == erasure_of(entry)
+    """Return whether an act erases the body of exactly this entry."""
+    arguments = {name: act.arguments.get(name) for name in ("run", "seq", "body_digest")}
+    return act.kind == ENTRY_ERASED and arguments == erasure_of(entry)
 
 
 def reopens(act: OperatorAct, entry: Entry) -> bool:
-    """Return whether an act is the one by which its operator made this `run.reopened`."""
-    made = (act.kind, act.actor, act.arguments.get("run"), act.expected)
-    if made != ("run.reopened", entry.by, entry.run, entry.seq - 1):
+    """Return whether an operator made this `run.reopened` entry by this act."""
+    origin = (act.kind, act.actor, act.arguments.get("run"), act.expected)
+    if origin != ("run.reopened", entry.by, entry.run, entry.seq - 1):
         return False
     try:
         answer = read_body(entry)
     except (Integrity, ValueError):
         return False
-    said = {"by": act.actor, **{name: act.arguments.get(name) for name in ("reason", "limit", "to")}}
-    return entry.body is None or answer == said
+    statement = {"by": act.actor, **{name: act.arguments.get(name) for name in ("reason", "limit", "to")}}
+    return entry.body is None or answer == statement
 
 
 def reasks(act: OperatorAct, entry: Entry) -> bool:
-    """Return whether an act is the one by which a person made this `approval.reasked`."""
-    made = (act.kind, act.actor, act.arguments.get("run"), act.expected)
-    if made != ("approval.reasked", entry.by, entry.run, entry.seq - 1):
+    """Return whether a person made this `approval.reasked` entry by this act."""
+    origin = (act.kind, act.actor, act.arguments.get("run"), act.expected)
+    if origin != ("approval.reasked", entry.by, entry.run, entry.seq - 1):
         return False
     try:
         answer = read_body(entry)
@@ -121,7 +121,7 @@ def reasks(act: OperatorAct, entry: Entry) -> bool:
     return answer is None or (answer.get("by"), answer.get("reason")) == (act.actor, act.arguments.get("reason"))
 
 
-_MADE_BY_ACTS: Final = {
+_ACT_TESTS: Final = {
     "run.reopened": (reopens, "reopened the run"),
     "approval.reasked": (reasks, "had a question asked again"),
 }
@@ -130,8 +130,8 @@ _MADE_BY_ACTS: Final = {
 
 def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
     """Return the last record of a run that was not erased, or None."""
-    revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
-    return next((record for record in revised if record is not None), None)
+    records = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
+    return next((record for record in records if record is not None), None)
 
 
 def decision_acts(
@@ -140,13 +140,13 @@ def decision_acts(
     """Return the acts about the last record of an ended run, in their order: first that an escalated decision is
     resolved, and then that it is closed, each at most once.
     """
-    found: dict[str, tuple[Entry, OperatorAct]] = {}
+    acts_by_kind: dict[str, tuple[Entry, OperatorAct]] = {}
     kinds = [kind for kind in DECISION_ACTS if kind == "decision.closed" or record["status"] == "ESCALATED"]
     for line, act in acts:
-        said = (act.arguments.get("run"), act.arguments.get("record_hash"))
-        if line.key == run_id and act.kind in kinds and said == (run_id, record["record_hash"]):
-            found.setdefault(act.kind, (line, act))
-    return [found[kind] for kind in kinds if kind in found]
+        subject = (act.arguments.get("run"), act.arguments.get("record_hash"))
+        if line.key == run_id and act.kind in kinds and subject == (run_id, record["record_hash"]):
+            acts_by_kind.setdefault(act.kind, (line, act))
+    return [acts_by_kind[kind] for kind in kinds if kind in acts_by_kind]
 
 
 def acts_on_end(entries: Sequence[Entry], acts: Iterable[tuple[Entry, OperatorAct]]) -> list[Entry]:

@@ -68,7 +68,7 @@ class RunJournal(Tape):
         self.barriers = 0
         self._announce = bool(tape)
         # True: the tape is read, and no `run.resumed` has to come before the next entry.
-        self._goes_on = False
+        self._is_recording = False
         # A new run has no lease yet: its first commit makes both.
         self._is_new = not tape
 
@@ -89,13 +89,13 @@ class RunJournal(Tape):
         answer.
         """
         live = self._live
-        if live is None or self._at < self._tape_end:
+        if live is None or self._position < self._tape_end:
             return self._read_recorded(kind, key, request)
         if self._is_commit_due or not (self._is_new or live.holds):
-            await self._hold()
+            await self._prepare_call()
         # A call that raises "not yet" records nothing: otherwise a run that waits for another would fill its journal.
         answer = await call()
-        if not self._goes_on:
+        if not self._is_recording:
             self._go_live(kind)
         return self._append_answer(kind, key, by, digest_of(request), answer)
 
@@ -104,15 +104,15 @@ class RunJournal(Tape):
         `look`: it returns the answer of the next entry if this has the kind and key, else None.
         """
         if self.on_tape:
-            entry = self._ahead()
+            entry = self._peek_entry()
             return self._read_recorded(kind, key, {}) if (entry.kind, entry.key) == (kind, key) else None
         if self._live is None:
             return None
-        found = await look()
-        if found is not None:
+        answer = await look()
+        if answer is not None:
             self._go_live(kind)
-            self._append_answer(kind, key, "runtime", NO_QUESTION, found)
-        return found
+            self._append_answer(kind, key, "runtime", NO_QUESTION, answer)
+        return answer
 
     async def record_all(self, group: Sequence[RecordRequest], *, keeps: bool = True) -> list[Any]:
         """Obtain several answers at the same time and record each when it arrives. Returns them in the order of
@@ -125,13 +125,13 @@ class RunJournal(Tape):
         assert len(missing) == len(group), "each answer of a group has a kind and key of its own"
         answers: dict[tuple[str, str], Any] = {}
         while missing and self.on_tape:
-            entry = self._next()
-            place = (entry.kind, entry.key)
-            if place not in missing:
+            entry = self._next_entry()
+            kind_and_key = (entry.kind, entry.key)
+            if kind_and_key not in missing:
                 awaited = ", ".join(f"`{kind}` of `{key}`" for kind, key in missing)
                 detail = f"it is of `{entry.key}`, and the loop waits for {awaited}"
                 raise ReplayMismatch(entry.seq, entry.kind, detail)
-            answers[place] = self._take_answer(entry, missing.pop(place).request)
+            answers[kind_and_key] = self._consume_answer(entry, missing.pop(kind_and_key).request)
         if missing:
             await self._record_live(tuple(missing.values()), answers, keeps)
         return [answers[request.kind, request.key] for request in group]
@@ -141,19 +141,19 @@ class RunJournal(Tape):
     ) -> None:
         live = self._live
         if live is None:
-            raise self._beyond_tape(group[0].kind)
+            raise self._past_end(group[0].kind)
 
-        async def one(request: RecordRequest) -> None:
+        async def record_answer(request: RecordRequest) -> None:
             answer = await request.call()
             self._go_live(request.kind)
-            asked = digest_of(request.request)
+            request_digest = digest_of(request.request)
             answers[request.kind, request.key] = self._append_answer(
-                request.kind, request.key, "runtime", asked, answer
+                request.kind, request.key, "runtime", request_digest, answer
             )
 
-        await self._hold()
+        await self._prepare_call()
         try:
-            await live.concurrency.gather([partial(one, request) for request in group])
+            await live.concurrency.gather([partial(record_answer, request) for request in group])
         except ContextOSError:
             # The answers that did arrive are kept, so that the next drive obtains only the others.
             if keeps:
@@ -164,8 +164,8 @@ class RunJournal(Tape):
         """Record a value that the run computed. In a replay, compare it with the recorded one; raises
         `ReplayMismatch`.
         """
-        if not self._goes_on:
-            if self._live is None or self._at < self._tape_end:
+        if not self._is_recording:
+            if self._live is None or self._position < self._tape_end:
                 return self._compare_derived(kind, key, body)
             self._go_live(kind)
         self._append(kind, key, "runtime", canonical(body), body)
@@ -199,9 +199,9 @@ class RunJournal(Tape):
         """Set what is known before this drive: `LiveDriver.deaths`, `LiveDriver.free_us`, `LiveDriver.behind_us`."""
         assert self._live is not None, "a journal that is driven is live"
         self._live.follows(deaths, free_us, behind_us, self._tape[-1].at_us if self._tape else 0)
-        self._goes_on = False
+        self._is_recording = False
 
-    async def _hold(self) -> None:
+    async def _prepare_call(self) -> None:
         """Prepare for a call to the outside: make the commit that is due, or else write the lease of a run that exists
         already.
         """
@@ -231,8 +231,8 @@ class RunJournal(Tape):
             return await self.let_go(wake_at_us)
         # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
         pending = tuple(self._tape[self._committed :])
-        sleeps = bool(wake_at_us) and self.state != "waiting"
-        if live is None or not (pending or sleeps):
+        is_sleeping = bool(wake_at_us) and self.state != "waiting"
+        if live is None or not (pending or is_sleeping):
             return await self.let_go() if wake_at_us is not None else None
         self._skip_resumed()
         letting_go = wake_at_us is not None
@@ -292,15 +292,15 @@ class RunJournal(Tape):
             if not self._live.can_suspend:
                 raise Parked(wake_at_us)
             await Rest(wake_at_us)
-        entry = self._next()
+        entry = self._next_entry()
         if fault := void_fault(entry, kinds, key):
-            self._pass_over(entry)
+            self._skip_entry(entry)
             return VOID_ANSWER, fault
         if entry.kind not in kinds:
             raise ReplayMismatch(entry.seq, entry.kind, f"the loop waits for one of {sorted(kinds)}")
         if entry.kind != "run.cancel_requested" and entry.key != key:
             raise ReplayMismatch(entry.seq, entry.kind, f"it answers `{entry.key}`, the loop waits for `{key}`")
-        return entry.kind, self._take(entry)["answer"]
+        return entry.kind, self._consume(entry)["answer"]
 
     async def receive(
         self, kinds: Sequence[str], *, clean: Callable[[Any], Any], wake_at_us: int, on_timeout: Timeout
@@ -310,7 +310,7 @@ class RunJournal(Tape):
         Returns the entry of the message or of the timeout; None if the run was woken without a message, or if the next
         entry of a replay is not of one of `kinds`. Otherwise as `wait`.
         """
-        woken = False
+        was_woken = False
         while not self.on_tape:
             if self._live is None:
                 raise ReplayMismatch(self._last.seq + 1, kinds[0], "the tape ends while the run waits")
@@ -321,16 +321,16 @@ class RunJournal(Tape):
                 self._go_live(message.kind)
                 self._append_answer(message.kind, message.key, "agent", NO_QUESTION, clean(dict(message.answer)))
                 return self._log[-1]
-            if woken:
+            if was_woken:
                 return None
             if not self._live.can_suspend:
                 raise Parked(wake_at_us)
             await Rest(wake_at_us)
-            woken = True
-        entry = self._ahead()
+            was_woken = True
+        entry = self._peek_entry()
         if entry.kind not in kinds:
             return None
-        self._take(self._next())
+        self._consume(self._next_entry())
         return self._log[-1]
 
     def deliver(self, message: AgentMessage | None) -> None:
@@ -345,19 +345,19 @@ class RunJournal(Tape):
         Nothing has changed if the store has exactly the known entries, under the head that was signed last; these need
         no second verification.
         """
-        known = len(self._tape)
-        appended = entries[known:]
-        as_left = list(entries[:known]) == self._tape and tuple(heads[-1:]) == (self._signed,)
-        if self._live is None or not as_left or not all(map(is_unsigned, appended)):
+        known_count = len(self._tape)
+        appended = entries[known_count:]
+        is_unchanged = list(entries[:known_count]) == self._tape and tuple(heads[-1:]) == (self._signed,)
+        if self._live is None or not is_unchanged or not all(map(is_unsigned, appended)):
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
         # A `run.resumed` at the end of what was read before can be unread.
-        self._at = known if self._at == self._read_count else self._at
+        self._position = known_count if self._position == self._read_count else self._position
         self._tape_end = tape_end(self._tape)
         self._committed = self._read_count = len(self._tape)
         self._live.lease_version, self._announce = lease_version, True
-        self._is_new = self._goes_on = False
+        self._is_new = self._is_recording = False
         return True
 
     def goes_on_unread(self, behind_us: int) -> None:
@@ -370,8 +370,8 @@ class RunJournal(Tape):
 
     async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
         self._go_live(on_timeout.kind)
-        asked = content_address({"deadline_us": wake_at_us})
-        answer = self._append_answer(on_timeout.kind, key, "runtime", asked, {"expired": True})
+        request_digest = content_address({"deadline_us": wake_at_us})
+        answer = self._append_answer(on_timeout.kind, key, "runtime", request_digest, {"expired": True})
         self.stage(*on_timeout.writes)
         await self.commit()
         return on_timeout.kind, answer
@@ -379,25 +379,25 @@ class RunJournal(Tape):
     def _go_live(self, kind: str) -> None:
         live = self._live
         if live is None:
-            raise self._beyond_tape(kind)
-        if self._at < self._read_count:
+            raise self._past_end(kind)
+        if self._position < self._read_count:
             self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.
         if self._announce or (self._behind_us != live.behind_us and self._last.seq):
             self._announce = False
             self._append_answer("run.resumed", "", live.owner, NO_QUESTION, live.resumed())
-        self._goes_on = self._behind_us == live.behind_us
+        self._is_recording = self._behind_us == live.behind_us
 
-    def _append_answer(self, kind: str, key: str, by: str, asked: str, answer: Any) -> Any:
-        """Append an answer to the request with the digest `asked`. Returns the answer as written, because the caller
+    def _append_answer(self, kind: str, key: str, by: str, digest: str, answer: Any) -> Any:
+        """Append an answer to the request with this `digest`. Returns the answer as written, because the caller
         could still change its own object. With `NO_QUESTION` the entry states no digest.
         """
-        raw = canonical({"answer": answer} if asked is NO_QUESTION else {"answer": answer, "request_digest": asked})
-        written = _loads(raw)["answer"]
-        self._append(kind, key, by, raw, written)
-        return written
+        raw = canonical({"answer": answer} if digest is NO_QUESTION else {"answer": answer, "request_digest": digest})
+        stored_answer = _loads(raw)["answer"]
+        self._append(kind, key, by, raw, stored_answer)
+        return stored_answer
 
-    def _append(self, kind: str, key: str, by: str, raw: bytes, seen: Any) -> None:
+    def _append(self, kind: str, key: str, by: str, raw: bytes, content: Any) -> None:
         live, last = self._live, self._last
         assert live is not None
         if last.seq >= MAX_ENTRIES:
@@ -406,5 +406,5 @@ class RunJournal(Tape):
         # Kept for long: what `orjson` returns has a buffer of 4 KiB behind its text.
         draft = new_tuple(Draft, (kind, key, at_us, by, bytes(memoryview(raw)), live.entropy.take(SALT_BYTES)))
         entry = link(last.tenant, last.run, last.seq + 1, last.hash, draft)
-        self._push(entry, seen)
+        self._apply_entry(entry, content)
         self._tape.append(entry)

@@ -1,4 +1,4 @@
-"""`LiveDriver`: the ports and facts with which a journal goes on after the tape, and the run's lease."""
+"""`LiveDriver`: the ports and facts with which a journal records after the end of the tape, and the run's lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contextos.contracts.ports.storage import Store
 
 @dataclass(slots=True)
 class LiveDriver:
-    """The ports and facts with which a journal records new entries after the existing ones.
+    """The ports and facts with which a journal records new entries after the existing entries.
 
     `lease_version` is the fencing token: the version of the run's lease document that this driver read (0: none).
     `signed` is the last verified signed head. `can_suspend`: the driver handles `Rest`; otherwise a waiting loop ends
@@ -72,7 +72,7 @@ class LiveDriver:
 
     def follows(self, deaths: int, free_us: int, behind_us: int, last_us: int) -> None:
         """Set what is known before this drive; `last_us` is the time of the run's last entry, or 0."""
-        # The entries of the run go on from the later of both.
+        # The times of new entries start from the later of both.
         behind_us = max(behind_us, last_us - self.clock.now_us()) if behind_us else 0
         self.deaths, self.free_us, self.behind_us, self.read_us = deaths, free_us, behind_us, 0
 

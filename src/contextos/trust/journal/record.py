@@ -115,9 +115,11 @@ def build_record(
         "actor": {"type": "AGENT", "id": request.agent.agent_id},
         "intent_ref": request.input.intent,
         "subject_ids": list(outcome.subject_ids),
-        "inputs_refs": _inputs(request),
+        "inputs_refs": _input_refs(request),
         "outputs": dict(outcome.outputs),
-        "effects": [one for one in account.effects.values() if decision is None or one["step_id"] in decision.steps],
+        "effects": [
+            effect for effect in account.effects.values() if decision is None or effect["step_id"] in decision.steps
+        ],
         "evidence_refs": account.evidence_refs(),
         "policy_decisions": list(account.decisions),
         "approvals": approvals,
@@ -170,22 +172,22 @@ def _models(account: RunAccount) -> dict[str, Any]:
     """Return the part of a lineage about models; empty for a run that had no question for a model."""
     if not account.routes:
         return {}
-    asked = list[dict[str, Any]]()
+    questions = list[dict[str, Any]]()
     ids = [derive("route_", account.run_id, "route", key) for key in account.routes]
-    for _, routes in groupby(account.routes.items(), key=lambda one: one[0].rpartition("/")[0]):
+    for _, routes in groupby(account.routes.items(), key=lambda item: item[0].rpartition("/")[0]):
         calls = [call for _, call in routes]
-        last = next((one for one in reversed(calls) if one.profile is not None), calls[-1])
-        asked.append(
+        last = next((call for call in reversed(calls) if call.profile is not None), calls[-1])
+        questions.append(
             {
                 "operation": last.operation,
                 "rules": last.rules,
                 "profile": last.profile,
-                "attempts": sum(one.profile is not None for one in calls),
+                "attempts": sum(call.profile is not None for call in calls),
                 "outcome": last.outcome,
-                "cost_usd_cents": cents(sum(one.cost_units for one in calls)),
+                "cost_usd_cents": cents(sum(call.cost_units for call in calls)),
             }
         )
-    return {"routing_decisions": ids, "models": asked}
+    return {"routing_decisions": ids, "models": questions}
 
 
 def _agent_identity(identity: RunIdentity) -> dict[str, Any]:
@@ -218,7 +220,7 @@ def build_packet(record: Mapping[str, Any], request: InvokeRequest) -> dict[str,
     }
 
 
-def _inputs(request: InvokeRequest) -> dict[str, str]:
+def _input_refs(request: InvokeRequest) -> dict[str, str]:
     return {"request": request.request_id} | ({"session": request.session_id} if request.session_id else {})
 
 
@@ -229,53 +231,55 @@ def _confidence(account: RunAccount, outcome: RunOutcome) -> float | int:
     that judge the result: policy, utility and safety. Without any of them it is 1: the runtime itself refused.
     Latency and economics say what the run used, and nothing about the result.
     """
-    found = [entry.body["confidence"] for entry in account.of("intent.resolved")]
+    scores = [entry.body["confidence"] for entry in account.of("intent.resolved")]
     if outcome.scorecard and outcome.end in ("completed", "escalated", "exhausted"):
-        found += [outcome.scorecard[axis]["score"] for axis in ("policy", "utility", "safety")]
-    return min(found, default=1)
+        scores += [outcome.scorecard[axis]["score"] for axis in ("policy", "utility", "safety")]
+    return min(scores, default=1)
 
 
 def _approvals(account: RunAccount) -> list[dict[str, Any]]:
-    asked = {entry.key: entry.body for entry in account.of("approval.asked")}
-    again = {entry.key: entry.body["other"] for entry in account.of("evidence.rechecked")}
+    questions = {entry.key: entry.body for entry in account.of("approval.asked")}
+    rechecked = {entry.key: entry.body["other"] for entry in account.of("evidence.rechecked")}
     receipts, void = [], account.void_answers()
     for entry in account.of("approval.answered", "approval.expired"):
-        question = asked[entry.key]
-        answered = entry.kind == "approval.answered" and entry.seq not in void
+        question = questions[entry.key]
+        is_answered = entry.kind == "approval.answered" and entry.seq not in void
         receipts.append(
             {
                 "gate_id": question["gate_id"],
-                "approver": entry.body["approver"] if answered else "nobody",
+                "approver": entry.body["approver"] if is_answered else "nobody",
                 "approval_mode_effective": question["binding"]["mode"],
                 "evidence_snapshot_hash": question["binding"]["evidence_snapshot_hash"],
                 "decided_at": rfc3339(entry.at_us),
-                "verdict": entry.body["verdict"] if answered else "void" if entry.seq in void else "expired",
-                "reason": entry.body["reason"] if answered else void.get(entry.seq, "the gate's deadline passed"),
+                "verdict": entry.body["verdict"] if is_answered else "void" if entry.seq in void else "expired",
+                "reason": entry.body["reason"] if is_answered else void.get(entry.seq, "the gate's deadline passed"),
                 "binding_digest": question["binding_digest"],
-                **({"assertion": entry.body["assertion"]["kind"]} if answered else {}),
-                **({"moved": moved} if (moved := _moved(question, again.get(entry.key, {}))) else {}),
+                **({"assertion": entry.body["assertion"]["kind"]} if is_answered else {}),
+                **(
+                    {"moved": changes} if (changes := _changed_evidence(question, rechecked.get(entry.key, {}))) else {}
+                ),
             }
         )
     return receipts
 
 
-def _moved(question: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _changed_evidence(question: Mapping[str, Any], rechecked_values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the numbers of volatile evidence that changed since the question, also beyond their tolerance."""
-    found = []
-    for one in question["evidence"]:
-        again = now.get(f"{one['ref']}#{one['name']}")
-        for place, tolerance in one.get("volatile", {}).items():
-            was = _number_at(one["value"], place)
-            is_now = _number_at(again["value"], place) if isinstance(again, Mapping) else was
-            if was != is_now:
-                told = {"evidence": one["name"], "place": place, "was": was, "now": is_now}
-                found.append(told | {"tolerance": tolerance})
-    return found
+    changes = []
+    for item in question["evidence"]:
+        rechecked = rechecked_values.get(f"{item['ref']}#{item['name']}")
+        for place, tolerance in item.get("volatile", {}).items():
+            before = _number_at(item["value"], place)
+            after = _number_at(rechecked["value"], place) if isinstance(rechecked, Mapping) else before
+            if before != after:
+                change = {"evidence": item["name"], "place": place, "was": before, "now": after}
+                changes.append(change | {"tolerance": tolerance})
+    return changes
 
 
 def _number_at(value: Any, place: str) -> int | float | None:
-    found: Any = resolve_pointer(value, place)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    number: Any = resolve_pointer(value, place)
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 def _unsafe_assertions(approvals: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -296,7 +300,7 @@ def _controls(pinned: PinnedInputs | None, account: RunAccount) -> dict[str, lis
 def _hashes(account: RunAccount) -> dict[str, str]:
     compiled = account.last("context.compiled")
     transcripts = [entry.hash for entry in account.of("tool.returned")]
-    found = {"tool_transcript_chain_hash": content_address(transcripts)}
+    hashes = {"tool_transcript_chain_hash": content_address(transcripts)}
     if compiled:
-        found["compiled_context_hash"] = compiled.body["context_ledger"]["compiled_context_hash"]
-    return found
+        hashes["compiled_context_hash"] = compiled.body["context_ledger"]["compiled_context_hash"]
+    return hashes

@@ -20,40 +20,41 @@ from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Integrity
 from contextos.trust.journal.chain import verify_once
 
-_AWAITED: Final = {
+_RECORD_PREFIXES: Final = {
     "approval.answered": "approval",
     "approval.reasked": "approval",
     "slot.answered": "slot",
     "effect.settled": "uncertain",
 }
-"""By the kind of an answer: the first part of the key of the deferred record that it follows."""
-_WAITS_FOR: Final = {"approval": "approval", "slot": "slot", "uncertain": "settlement"}
+"""By the kind of an answer: the first part of the key of the deferred record (`record.revised`) that asks for it."""
+_WAIT_REASONS: Final = {"approval": "approval", "slot": "slot", "uncertain": "settlement"}
 """By the first part of the key of a deferred record: what its run waits for."""
-_REACHES: Final = {"tool.dispatching": "run.dispatched", "record.revised": "run.waiting", "run.ended": "run.closed"}
-"""By the kind of the last entry of a commit: the line of the index that states how far the run is."""
-_STATES_HEAD: Final = frozenset(INDEX_BODIES) - {"run.indexed"}
-"""The kinds of the index that state how many entries a run has, and the hash of the last one."""
+_INDEX_KINDS: Final = {"tool.dispatching": "run.dispatched", "record.revised": "run.waiting", "run.ended": "run.closed"}
+"""By the kind of the last entry of a commit: the kind of the index entry that states how far the run is."""
+_KINDS_WITH_HEAD: Final = frozenset(INDEX_BODIES) - {"run.indexed"}
+"""The kinds of index entries that state how many entries a run has, and the hash of the last one."""
 
 
 def head_payload(tenant: str, stream: str, seq: int, head: str) -> bytes:
-    """Return the bytes that are signed for a head: stream, length and hash of its last entry."""
+    """Return the bytes that are signed for a stream: its length `seq`, and `head`, the hash of its last entry."""
     return f"{tenant}\n{stream}\n{seq}\n{head}".encode()
 
 
 def signed_head(keys: Keys, last: Entry) -> tuple[str, str]:
-    """Return the signature (key id, hex) of the head of a run that ends with the entry `last`."""
+    """Sign the length and last hash of a run that ends with the entry `last`; return (key id, signature in hex)."""
     kid, signature = keys.sign("head", head_payload(last.tenant, last.run, last.seq, last.hash))
     return kid, signature.hex()
 
 
 def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys, *, at_us: int) -> bool:
-    """Return whether a trusted key of the purpose `head` made this signature over the length and last hash of a
-    stream. A key that was retired before `at_us` (Unix microseconds) does not count.
+    """Return whether a trusted key of the purpose `head` signed the length and last hash of a stream.
+
+    `signed` is (length, last hash, key id, signature in hex). A key retired before `at_us` (Unix µs) does not count.
     """
-    seq, head, kid, signature = signed
+    seq, last_hash, kid, signature = signed
     if not re.fullmatch(r"[0-9a-f]{128}", signature):
         return False
-    return keys.verify("head", kid, head_payload(tenant, stream, seq, head), bytes.fromhex(signature), at_us=at_us)
+    return keys.verify("head", kid, head_payload(tenant, stream, seq, last_hash), bytes.fromhex(signature), at_us=at_us)
 
 
 def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterable[SignedHead], keys: Keys) -> None:
@@ -62,41 +63,42 @@ def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterabl
     Raises:
         ChainBroken: an entry is missing, changed or not covered by a signed head; names the first one.
     """
-    signed = 0
-    for seq, head, kid, signature in heads:
+    covered_count = 0
+    for seq, last_hash, kid, signature in heads:
         if not 1 <= seq <= len(entries):
             raise ChainBroken(run, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
-        if entries[seq - 1].hash != head:
+        if entries[seq - 1].hash != last_hash:
             raise ChainBroken(run, seq, "differs from the one that was signed")
-        if not is_signed((seq, head, kid, signature), tenant, run, keys, at_us=entries[seq - 1].at_us):
+        if not is_signed((seq, last_hash, kid, signature), tenant, run, keys, at_us=entries[seq - 1].at_us):
             raise ChainBroken(run, seq, "has a signed head whose signature does not verify, or whose key was retired")
-        signed = seq
-    for entry in entries[signed:]:
+        covered_count = seq
+    for entry in entries[covered_count:]:
         # The next commit of the loop signs over what people appended.
         if not is_unsigned(entry):
             raise ChainBroken(run, entry.seq, "is covered by no signed head")
 
 
 def is_unsigned(entry: Entry) -> bool:
-    """Return whether an entry needs no signed head: a person appended it, and a key of their own or a sealed act proves
-    it. A login is proved by nothing but the runtime that verified it, so it needs one.
+    """Return whether an entry needs no signed head, because the key of the person who appended it or a sealed act
+    proves the entry. An answer by login needs a signed head: only the runtime that verified the login vouches for it.
     """
     if entry.kind != "approval.answered":
         return entry.kind in UNSIGNED_KINDS
     try:
         return bool(read_body(entry)["assertion"]["kind"] != "oidc")
     except (Integrity, ValueError, LookupError, TypeError):
-        # It was erased or is no answer, which is found where it is used.
+        # The entry was erased or is not an answer. The code that uses the answer finds that.
         return True
 
 
 def void_fault(entry: Entry, kinds: Sequence[str], key: str) -> str | None:
-    """Return why an entry that any process with store access could append does not answer a run that waits for `key`
-    with one of `kinds`; None for one that fits, and for one that only a driver can append.
+    """Return why an appended entry does not answer a run that waits for `key` with one of `kinds`.
+
+    None for an entry that fits, for an erased entry, and for an entry of a kind that only a driver can append.
     """
     if entry.kind not in UNSIGNED_KINDS or entry.body is None:
         return None
-    if entry.kind not in kinds or (entry.kind in _AWAITED and entry.key != key):
+    if entry.kind not in kinds or (entry.kind in _RECORD_PREFIXES and entry.key != key):
         return f"somebody appended `{entry.kind}` of `{entry.key[:64]}`, which does not answer it"
     fault = body_fault(entry.run, entry.kind, entry.body)
     return f"somebody appended a malformed `{entry.kind}`: {fault}" if fault else None
@@ -106,84 +108,84 @@ def verify_answers(run: str, entries: Sequence[Entry]) -> None:
     """Check that every answer of a person in a run is well formed, and that the run waited for it.
 
     Raises:
-        ChainBroken: an entry is malformed, or follows no question that it answers.
+        ChainBroken: an entry is malformed, or does not follow the question that it answers.
     """
-    asked = ""
+    record_key = ""
     for entry in entries:
-        of = _AWAITED.get(entry.kind)
-        waits = of is None or asked == f"{of}/{entry.key}"
-        if fault := void_fault(entry, (entry.kind,) if waits else (), entry.key):
+        record_prefix = _RECORD_PREFIXES.get(entry.kind)
+        is_awaited = record_prefix is None or record_key == f"{record_prefix}/{entry.key}"
+        if fault := void_fault(entry, (entry.kind,) if is_awaited else (), entry.key):
             raise ChainBroken(run, entry.seq, f"is no answer: {fault}; the run takes it as void")
         if entry.kind != "run.resumed":
-            asked = entry.key if entry.kind == "record.revised" else ""
+            record_key = entry.key if entry.kind == "record.revised" else ""
 
 
 def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, Draft], ...]:
-    """Return the entries that the commit of `pending` adds to the tenant's index: a run began, sends a call, waits for
-    a person, or ended at this head.
+    """Return the entries that the commit of `pending` adds to the tenant's index: the run began, sends a call, waits
+    for a person, or ended. All but `run.indexed` state the length and last hash of the run.
 
-    So a run that is cut behind its head before a call contradicts the index, and with it the witness.
+    So a run whose entries from a call on are removed contradicts the index, whose head is witnessed outside the store.
     """
     if not pending:
         return ()
-    last, lines = pending[-1], list[tuple[str, dict[str, Any]]]()
+    last, index_entries = pending[-1], list[tuple[str, dict[str, Any]]]()
     if pending[0].seq == 1:
-        lines.append(("run.indexed", {"run": last.run}))
-    line = _REACHES.get(last.kind)
-    waits_for = _WAITS_FOR.get(last.key.partition("/")[0]) if line == "run.waiting" else ""
-    if line and waits_for is not None:
-        reached = {"run": last.run, "entries": last.seq, "head": last.hash}
-        lines.append((line, {**reached, "for": waits_for} if waits_for else reached))
-    made = (last.run, last.at_us, "runtime")
-    return tuple([(INDEX, Draft(kind, *made, canonical(body), entropy.take(16))) for kind, body in lines])
+        index_entries.append(("run.indexed", {"run": last.run}))
+    index_kind = _INDEX_KINDS.get(last.kind)
+    waits_for = _WAIT_REASONS.get(last.key.partition("/")[0]) if index_kind == "run.waiting" else ""
+    if index_kind and waits_for is not None:
+        position = {"run": last.run, "entries": last.seq, "head": last.hash}
+        index_entries.append((index_kind, {**position, "for": waits_for} if waits_for else position))
+    fields = (last.run, last.at_us, "runtime")
+    return tuple([(INDEX, Draft(kind, *fields, canonical(body), entropy.take(16))) for kind, body in index_entries])
 
 
 def answered_line(answer: Entry, entropy: Entropy) -> tuple[str, Draft]:
-    """Return the entry of the tenant's index about what a person appended to a run: an answer or a settlement."""
-    reached = {"run": answer.run, "entries": answer.seq, "head": answer.hash}
-    return INDEX, Draft(answer.kind, answer.run, answer.at_us, "runtime", canonical(reached), entropy.take(16))
+    """Return the entry of the tenant's index about an answer or settlement that a person appended to a run."""
+    position = {"run": answer.run, "entries": answer.seq, "head": answer.hash}
+    return INDEX, Draft(answer.kind, answer.run, answer.at_us, "runtime", canonical(position), entropy.take(16))
 
 
 def verify_indexed(run: str, entries: Sequence[Entry], lines: Sequence[Entry]) -> None:
-    """Check that the run has every entry that a line of the index states, and that it ends where the index closes it.
+    """Check that a run has every entry that the index states, and that the run ends where the index closes it.
 
-    A line `run.reopened` behind a closing line says that the run goes on. `lines` are those about the run, not newer
-    than its entries.
+    `lines` are the index entries about this run, none newer than `entries`. A `run.reopened` among them cancels the
+    `run.closed` before it.
 
     Raises:
-        ChainBroken: an entry is missing or differs, or a line about this run has no readable body.
+        ChainBroken: an entry is missing, surplus or differs, or an index entry about this run has no readable body.
     """
-    closed_at = _closed_at(run, entries, lines)
-    if closed_at and (len(entries) > closed_at or entries[-1].kind != "run.ended"):
-        raise ChainBroken(run, closed_at + 1, f"is surplus: the index closed the run at {closed_at} entries")
+    closed_length = _closed_length(run, entries, lines)
+    if closed_length and (len(entries) > closed_length or entries[-1].kind != "run.ended"):
+        raise ChainBroken(run, closed_length + 1, f"is surplus: the index closed the run at {closed_length} entries")
 
 
-def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> int:
-    """Return the number of entries at which the index closes the run, or 0. Each line must match the run's entries."""
-    closed_at = 0
-    for line in lines:
-        if line.kind not in _STATES_HEAD:
+def _closed_length(run: str, entries: Sequence[Entry], index_entries: Iterable[Entry]) -> int:
+    """Return the number of entries at which the index closes the run, or 0. Each index entry must match the run."""
+    closed_length = 0
+    for entry in index_entries:
+        if entry.kind not in _KINDS_WITH_HEAD:
             continue
-        if line.body is None or line.salt is None or body_digest(line.salt, line.body) != line.body_digest:
-            raise ChainBroken(INDEX, line.seq, "has no body that its digest covers")
-        said = read_body(line)
-        stated = said["entries"]
-        if len(entries) < stated:
-            raise ChainBroken(run, len(entries) + 1, f"is missing: the index states {stated} entries")
-        if entries[stated - 1].hash != said["head"]:
-            raise ChainBroken(run, stated, "is not the one that the index states")
-        if line.kind == "run.closed":
-            closed_at = stated
-        elif line.kind == "run.reopened":
-            closed_at = 0
-    return closed_at
+        if entry.body is None or entry.salt is None or body_digest(entry.salt, entry.body) != entry.body_digest:
+            raise ChainBroken(INDEX, entry.seq, "has no body that its digest covers")
+        statement = read_body(entry)
+        entry_count = statement["entries"]
+        if len(entries) < entry_count:
+            raise ChainBroken(run, len(entries) + 1, f"is missing: the index states {entry_count} entries")
+        if entries[entry_count - 1].hash != statement["head"]:
+            raise ChainBroken(run, entry_count, "is not the one that the index states")
+        if entry.kind == "run.closed":
+            closed_length = entry_count
+        elif entry.kind == "run.reopened":
+            closed_length = 0
+    return closed_length
 
 
 async def read_proved(
     store: Store, tenant_id: str, run_id: str, keys: Keys, *, answers: bool = False
 ) -> tuple[Entry, ...]:
     """Read and verify a run up to its last signed head; return these entries, or () if no head was signed. With
-    `answers` also return the entries that were appended after it, which no head proves.
+    `answers` also return the entries after this head, which no head proves.
 
     Raises:
         ChainBroken: an entry is missing or differs.

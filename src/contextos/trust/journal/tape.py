@@ -1,6 +1,6 @@
 """The tape: the entries of a run that were recorded before, which are read back and compared.
 
-`ledger.RunJournal` goes on from its end. Source: docs/design/journal.md.
+`ledger.RunJournal` records new entries after the end of the tape. Source: docs/design/journal.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextos.trust.journal.live_driver import LiveDriver
 NO_QUESTION: Final = content_address({})
 """The digest of a request that the kind and key of the entry state in full, or of no request. No entry states it."""
 
-_kind, _place = attrgetter("kind"), attrgetter("kind", "key")
+_kind_of, _kind_and_key_of = attrgetter("kind"), attrgetter("kind", "key")
 
 Transition = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
@@ -35,7 +35,7 @@ def digest_of(request: Any) -> str:
 
 
 class Tape:
-    """The recorded entries of one run, read in order. Each moves the run on in its table.
+    """The recorded entries of one run, read in order. Each entry moves the run to its next state in the run table.
 
     Refuses an entry that the run's state does not allow, or that differs from what the run computes again.
     """
@@ -44,13 +44,13 @@ class Tape:
         self.tenant, self.run_id, self.state = tenant, run, start
         self.missing: list[int] = []
         self._tape, self._step = list(tape), step
-        self._at, self._tape_end, self._read_count = 0, tape_end(tape), len(tape)
+        self._position, self._tape_end, self._read_count = 0, tape_end(tape), len(tape)
         # The last entry so far. Before the first entry: an empty one, to which the first is linked.
         self._last = Entry(tenant, run, 0, "", "", 0, "", "", "", genesis(tenant, run), None, None)
         self._behind_us = 0
         self._log: list[Logged] = []
         self.account = RunAccount(run)
-        self._sized = self._bytes = self._noted = 0
+        self._sized_count = self._bytes = self._noted_count = 0
         self._stored = set[tuple[str, ...]]()
 
     @property
@@ -70,7 +70,7 @@ class Tape:
         Reading this changes nothing. A `run.resumed` entry is consumed together with the entry after it, because both
         were written at the same time.
         """
-        return self._at < self._tape_end
+        return self._position < self._tape_end
 
     @property
     def head(self) -> str:
@@ -89,8 +89,8 @@ class Tape:
     def stored_bytes(self) -> int:
         """Return about how many bytes all entries take."""
         # Entries are only added, so each is counted once.
-        self._bytes += entries_size(self._tape[self._sized :])
-        self._sized = len(self._tape)
+        self._bytes += entries_size(self._tape[self._sized_count :])
+        self._sized_count = len(self._tape)
         return self._bytes
 
     def has(self, kind: str, *key: str) -> bool:
@@ -98,26 +98,26 @@ class Tape:
         not read yet count, too.
         """
         # Entries are only added, so a session of many calls does not look through all of them at each call.
-        new = self._tape[self._noted :]
-        self._noted += len(new)
-        self._stored.update(zip(map(_kind, new)), map(_place, new))
+        new_entries = self._tape[self._noted_count :]
+        self._noted_count += len(new_entries)
+        self._stored.update(zip(map(_kind_of, new_entries)), map(_kind_and_key_of, new_entries))
         return (kind, *key) in self._stored
 
-    def _next(self) -> Entry:
+    def _next_entry(self) -> Entry:
         self._skip_resumed()
-        return self._tape[self._at]
+        return self._tape[self._position]
 
-    def _ahead(self) -> Entry:
-        at = self._at
-        while self._tape[at].kind == "run.resumed":
-            at += 1
-        return self._tape[at]
+    def _peek_entry(self) -> Entry:
+        index = self._position
+        while self._tape[index].kind == "run.resumed":
+            index += 1
+        return self._tape[index]
 
     def _skip_resumed(self) -> None:
-        while self._at < self._read_count and self._tape[self._at].kind == "run.resumed":
-            self._take(self._tape[self._at])
+        while self._position < self._read_count and self._tape[self._position].kind == "run.resumed":
+            self._consume(self._tape[self._position])
 
-    def _take(self, entry: Entry) -> Any:
+    def _consume(self, entry: Entry) -> Any:
         if entry.body is None:
             raise ReplayMismatch(
                 entry.seq, entry.kind, "its body was erased, and a recorded answer cannot be derived again"
@@ -130,59 +130,59 @@ class Tape:
         answer = body.get("answer") if isinstance(body, dict) else None
         if not isinstance(answer, dict | list):
             raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop and find out which process wrote it")
-        self._at += 1
-        self._push(entry, answer)
+        self._position += 1
+        self._apply_entry(entry, answer)
         return body
 
     def _read_recorded(self, kind: str, key: str, request: Any) -> Any:
-        return self._take_answer(self._expect(kind, key), request)
+        return self._consume_answer(self._expected_entry(kind, key), request)
 
-    def _take_answer(self, entry: Entry, request: Any) -> Any:
-        body = self._take(entry)
+    def _consume_answer(self, entry: Entry, request: Any) -> Any:
+        body = self._consume(entry)
         if body.get("request_digest", NO_QUESTION) != digest_of(request):
             raise ReplayMismatch(entry.seq, entry.kind, f"`{entry.key}` asks something else than was recorded")
         return self._log[-1].body
 
     def _compare_derived(self, kind: str, key: str, body: Any) -> None:
-        entry = self._expect(kind, key)
+        entry = self._expected_entry(kind, key)
         raw = canonical(body)
         if entry.body is None:
             self.missing.append(entry.seq)
         elif raw != entry.body:
             raise ReplayMismatch(entry.seq, kind, first_difference(loads(entry.body, max_bytes=1 << 26), body))
-        self._at += 1
-        self._push(entry, body)
+        self._position += 1
+        self._apply_entry(entry, body)
 
-    def _expect(self, kind: str, key: str) -> Entry:
+    def _expected_entry(self, kind: str, key: str) -> Entry:
         if not self.on_tape:
-            raise self._beyond_tape(kind)
-        entry = self._next()
+            raise self._past_end(kind)
+        entry = self._next_entry()
         if (entry.kind, entry.key) != (kind, key):
             raise ReplayMismatch(
                 entry.seq, entry.kind, f"the loop has `{kind}` of `{key}` where the tape has `{entry.key}`"
             )
         return entry
 
-    def _beyond_tape(self, kind: str) -> ReplayMismatch:
-        """Return the error for a loop that goes on with an entry of a kind where nothing can be recorded."""
+    def _past_end(self, kind: str) -> ReplayMismatch:
+        """Return the error for a loop that needs a new entry of a kind where nothing can be recorded."""
         return ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
 
-    def _pass_over(self, entry: Entry) -> None:
-        """Go on behind an entry that states nothing."""
-        self._at += 1
+    def _skip_entry(self, entry: Entry) -> None:
+        """Move past an entry that is void: it changes no state."""
+        self._position += 1
         self._last = entry
 
-    def _push(self, entry: Entry, seen: Any) -> None:
-        """Go on behind an entry; `seen` is its body, or the answer in it."""
+    def _apply_entry(self, entry: Entry, content: Any) -> None:
+        """Move past an entry and apply it to state and account; `content` is its body, or the answer in it."""
         kind = entry.kind
-        state = self._step(self.state, kind, seen)
+        state = self._step(self.state, kind, content)
         if state is None:
             raise ReplayMismatch(entry.seq, kind, f"the run table refuses it in state `{self.state}`")
         self.state = state
         self._last = entry
         if kind == "run.resumed":
-            self._behind_us = LiveDriver.stated_behind_us(seen)
-        logged = new_tuple(Logged, (entry.seq, kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
+            self._behind_us = LiveDriver.stated_behind_us(content)
+        logged = new_tuple(Logged, (entry.seq, kind, entry.key, entry.at_us, entry.by, content, entry.hash))
         self._log.append(logged)
         fold_entry(self.account, logged)
 
@@ -202,7 +202,7 @@ def first_difference(recorded: Any, derived: Any, where: str = "") -> str:
             if recorded.get(name) != derived.get(name):
                 return first_difference(recorded.get(name), derived.get(name), f"{where}/{name}")
     if isinstance(recorded, list) and isinstance(derived, (list, tuple)) and len(recorded) == len(derived):
-        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
-            if one != other:
-                return first_difference(one, other, f"{where}/{index}")
+        for index, (recorded_item, derived_item) in enumerate(zip(recorded, derived, strict=True)):
+            if recorded_item != derived_item:
+                return first_difference(recorded_item, derived_item, f"{where}/{index}")
     return f"differs from what was recorded at `{where or '/'}`"

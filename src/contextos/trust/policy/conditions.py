@@ -115,84 +115,84 @@ class _Reader:
     def refuse(self, at: JsonPath, code: str, detail: str, remedy: str) -> None:
         self.problems.append(Problem(pointer(at), code, detail, remedy))
 
-    def read(self, node: Any, at: JsonPath, want: str) -> None:
-        """Check that `node` has the type `want`."""
+    def read(self, node: Any, at: JsonPath, needed: str) -> None:
+        """Check that `node` has the type `needed`."""
         if not isinstance(node, dict):
-            self._literal(node, at, want)
+            self._check_literal(node, at, needed)
             return
         if len(node) != 1:
             self.refuse(at, "not_an_operation", "an operation is an object with exactly one key", "name one operator")
             return
         ((name, raw),) = node.items()
         operands = operands_of(raw)
-        here = (*at, name)
+        place = (*at, name)
         if name == "var":
-            self._var(operands, here, want)
+            self._check_var(operands, place, needed)
         elif name in PRESENCE:
-            self.refuse(here, "not_a_condition", f"`{name}` returns a list", "put it directly under `!`, `!!` or `if`")
+            self.refuse(place, "not_a_condition", f"`{name}` returns a list", "put it directly under `!`, `!!` or `if`")
         elif name in KNOWN and name not in UNARY and not isinstance(raw, list | tuple):
             self.refuse(
-                here, "operands_not_a_list", f"`{name}` takes its operands as a list", f'write {{"{name}": […]}}'
+                place, "operands_not_a_list", f"`{name}` takes its operands as a list", f'write {{"{name}": […]}}'
             )
         elif name in KNOWN:
-            self._operation(name, operands, here, want)
+            self._check_operation(name, operands, place, needed)
         elif name in ITERATORS:
             self.refuse(
-                here, "iterator", f"`{name}` iterates over facts", "compute the aggregate as a fact of `history`"
+                place, "iterator", f"`{name}` iterates over facts", "compute the aggregate as a fact of `history`"
             )
         else:
-            known = " ".join(sorted(KNOWN))
-            self.refuse(here, "unknown_operator", f"`{name}` is not an operator here", f"use one of {known}")
+            operators = " ".join(sorted(KNOWN))
+            self.refuse(place, "unknown_operator", f"`{name}` is not an operator here", f"use one of {operators}")
 
-    def _literal(self, node: Any, at: JsonPath, want: str) -> None:
+    def _check_literal(self, node: Any, at: JsonPath, needed: str) -> None:
         kind = literal_type(node)
         if kind is None:
             self.refuse(at, "not_a_literal", "this literal is not allowed", "use a boolean, number or string")
-        elif kind != want:
-            detail = f"`{json.dumps(node)[:40]}` is {an(kind)} where {an(want)} is needed"
-            self.refuse(at, "type_mismatch", detail, f"write {an(want)} there")
+        elif kind != needed:
+            detail = f"`{json.dumps(node)[:40]}` is {an(kind)} where {an(needed)} is needed"
+            self.refuse(at, "type_mismatch", detail, f"write {an(needed)} there")
 
-    def _operation(self, name: str, operands: Any, at: JsonPath, want: str) -> None:
+    def _check_operation(self, name: str, operands: Any, at: JsonPath, needed: str) -> None:
         if name in EQUALITIES:
-            self._equality(name, operands, at)
+            self._check_equality(name, operands, at)
         elif name == "in":
-            self._membership(operands, at)
+            self._check_membership(operands, at)
         elif name == "if":
-            self._choice(operands, at, want)
+            self._check_choice(operands, at, needed)
             return
         else:
-            self._uniform(name, operands, at)
-        if (result := result_type(name)) != want:
-            detail = f"`{name}` returns {an(str(result))} where {an(want)} is needed"
-            self.refuse(at, "type_mismatch", detail, f"write {an(want)}")
+            self._check_uniform(name, operands, at)
+        if (result := result_type(name)) != needed:
+            detail = f"`{name}` returns {an(str(result))} where {an(needed)} is needed"
+            self.refuse(at, "type_mismatch", detail, f"write {an(needed)}")
 
-    def _uniform(self, name: str, operands: Any, at: JsonPath) -> None:
+    def _check_uniform(self, name: str, operands: Any, at: JsonPath) -> None:
         signature = OPERATORS[name]
-        if not self._counted(name, operands, at, signature.least, signature.most):
+        if not self._check_count(name, operands, at, signature.least, signature.most):
             return
         if name in ("/", "%") and (literal_type(operands[1]) != "number" or not operands[1]):
             self.refuse(at, "divisor", f"`{name}` needs a literal divisor other than 0", "multiply the other side")
         for index, operand in enumerate(operands):
             if name in ("!", "!!"):
-                self._test(operand, (*at, index))
+                self._check_truth_value(operand, (*at, index))
             else:
                 self.read(operand, (*at, index), signature.operand)
 
-    def _counted(self, name: str, operands: Any, at: JsonPath, least: int, most: int) -> bool:
-        if least <= len(operands) <= most:
+    def _check_count(self, name: str, operands: Any, at: JsonPath, minimum: int, maximum: int) -> bool:
+        if minimum <= len(operands) <= maximum:
             return True
-        count = f"{least}" if least == most else f"{least} to {most}"
+        count = f"{minimum}" if minimum == maximum else f"{minimum} to {maximum}"
         self.refuse(at, "argument_count", f"`{name}` takes {count} arguments, not {len(operands)}", "correct the list")
         return False
 
-    def _test(self, node: Any, at: JsonPath) -> None:
+    def _check_truth_value(self, node: Any, at: JsonPath) -> None:
         """Check an operand that is used as a truth value: a boolean, or `missing`, whose empty list means false."""
         if isinstance(node, dict) and len(node) == 1 and (name := next(iter(node))) in PRESENCE:
-            self._presence(name, node[name], (*at, name))
+            self._check_presence(name, node[name], (*at, name))
         else:
             self.read(node, at, "boolean")
 
-    def _presence(self, name: str, raw: Any, at: JsonPath) -> None:
+    def _check_presence(self, name: str, raw: Any, at: JsonPath) -> None:
         paths = operands_of(raw)
         if name == "missing_some":
             if len(paths) != 2 or literal_type(paths[0]) != "number" or not isinstance(paths[1], list | tuple):
@@ -202,31 +202,31 @@ class _Reader:
                 return
             paths = paths[1]
         for path in paths:
-            if self._path(path, at):
+            if self._check_path(path, at):
                 self.types.setdefault(path, self.declared.get(path))
                 self.presence_tested.add(path)
 
-    def _equality(self, name: str, operands: Any, at: JsonPath) -> None:
-        if not self._counted(name, operands, at, 2, 2):
+    def _check_equality(self, name: str, operands: Any, at: JsonPath) -> None:
+        if not self._check_count(name, operands, at, 2, 2):
             return
-        kinds = {kind for operand in operands if (kind := self._static(operand))}
+        kinds = {kind for operand in operands if (kind := self._static_type(operand))}
         if len(kinds) != 1 or not kinds <= SCALARS:
-            known = " and ".join(sorted(kinds)) or "nothing"
-            detail = f"the type that `{name}` compares cannot be derived ({known} known)"
+            known_types = " and ".join(sorted(kinds)) or "nothing"
+            detail = f"the type that `{name}` compares cannot be derived ({known_types} known)"
             self.refuse(at, "type_not_derivable", detail, "compare two scalars of one type, or declare it in `facts`")
             return
         for index, operand in enumerate(operands):
             self.read(operand, (*at, index), next(iter(kinds)))
 
-    def _membership(self, operands: Any, at: JsonPath) -> None:
-        if not self._counted("in", operands, at, 2, 2):
+    def _check_membership(self, operands: Any, at: JsonPath) -> None:
+        if not self._check_count("in", operands, at, 2, 2):
             return
         needle, haystack = operands
-        kind = self._static(haystack)
+        kind = self._static_type(haystack)
         if kind == "string" and isinstance(haystack, dict) and isinstance(needle, str) and needle:
             self.read(haystack, (*at, 1), "string")
             return
-        element = element_type(haystack) if isinstance(haystack, list | tuple) else self._static(needle)
+        element = element_type(haystack) if isinstance(haystack, list | tuple) else self._static_type(needle)
         if kind is None or not kind.startswith("array") or element not in SCALARS:
             # An empty text is part of every text, so a fact is never searched for inside a text.
             detail, remedy = (
@@ -234,7 +234,7 @@ class _Reader:
                 "use a list, or a fact declared as array",
             )
             if isinstance(haystack, list | tuple) and haystack:
-                kinds = sorted({str(literal_type(one)) for one in haystack})
+                kinds = sorted({str(literal_type(value)) for value in haystack})
                 detail = f"the values after `in` (an `enum`) have no common type: {', '.join(kinds)}"
                 remedy = "write values of one type; a text such as `no` in quotes"
             self.refuse(at, "type_not_derivable", detail, remedy)
@@ -243,17 +243,17 @@ class _Reader:
         if isinstance(haystack, dict):
             self.read(haystack, (*at, 1), f"array<{element}>")
 
-    def _choice(self, operands: Any, at: JsonPath, want: str) -> None:
+    def _check_choice(self, operands: Any, at: JsonPath, needed: str) -> None:
         if len(operands) < 3 or len(operands) % 2 == 0:
             self.refuse(at, "argument_count", "`if` needs an else branch", "write condition, then, else")
             return
         for index, operand in enumerate(operands):
             if index % 2 == 0 and index < len(operands) - 1:
-                self._test(operand, (*at, index))
+                self._check_truth_value(operand, (*at, index))
             else:
-                self.read(operand, (*at, index), want)
+                self.read(operand, (*at, index), needed)
 
-    def _static(self, node: Any) -> str | None:
+    def _static_type(self, node: Any) -> str | None:
         """Return the type of `node` if it is known without its context, else None."""
         if not isinstance(node, dict):
             return value_type(node)
@@ -265,28 +265,30 @@ class _Reader:
             path = operands[0] if operands and isinstance(operands[0], str) else ""
             return self.declared.get(path) or (value_type(operands[1]) if len(operands) == 2 else None)
         if name == "if":
-            return next(filter(None, map(self._static, (*operands[1::2], *operands[-1:]))), None)
+            return next(filter(None, map(self._static_type, (*operands[1::2], *operands[-1:]))), None)
         return result_type(name)
 
-    def _var(self, operands: Any, at: JsonPath, want: str) -> None:
+    def _check_var(self, operands: Any, at: JsonPath, needed: str) -> None:
         if not 1 <= len(operands) <= 2:
             self.refuse(at, "argument_count", "`var` takes a path and at most one default", "correct the list")
             return
         path = operands[0]
-        if not self._path(path, at):
+        if not self._check_path(path, at):
             return
         if len(operands) == 1:
             self.without_default.add(path)
-        elif (default := value_type(operands[1])) is None or not compatible(default, want):
-            self.refuse(at, "type_mismatch", f"the default of `{path}` is not {an(want)}", f"use {an(want)} as default")
-        stated, used = self.declared.get(path), self.types.get(path)
-        if stated is not None and not compatible(stated, want):
-            self.refuse(at, "type_mismatch", f"`{path}` is declared {stated} but used as {want}", "correct `facts`")
-        elif used is not None and used not in (stated, want):
-            self.refuse(at, "type_mismatch", f"`{path}` is used as {used} and as {want}", "use it as one type")
-        self.types[path] = want
+        elif (default := value_type(operands[1])) is None or not compatible(default, needed):
+            self.refuse(
+                at, "type_mismatch", f"the default of `{path}` is not {an(needed)}", f"use {an(needed)} as default"
+            )
+        declared, used = self.declared.get(path), self.types.get(path)
+        if declared is not None and not compatible(declared, needed):
+            self.refuse(at, "type_mismatch", f"`{path}` is declared {declared} but used as {needed}", "correct `facts`")
+        elif used is not None and used not in (declared, needed):
+            self.refuse(at, "type_mismatch", f"`{path}` is used as {used} and as {needed}", "use it as one type")
+        self.types[path] = needed
 
-    def _path(self, path: Any, at: JsonPath) -> bool:
+    def _check_path(self, path: Any, at: JsonPath) -> bool:
         if not isinstance(path, str):
             self.refuse(at, "computed_path", "a computed path cannot be checked", "write the path as a string")
             return False
@@ -294,10 +296,10 @@ class _Reader:
         if not all(segments) or len(path) > MAX_PATH_CHARS or segments[0] not in ROOTS:
             detail = f"`{path[:MAX_PATH_CHARS]}` is not a path to a fact"
             root = nearest_name(segments[0], ROOTS)
-            near = ".".join((root, *segments[1:])) if root and root != segments[0] else None
-            near = near or nearest_name(path, [fact.path for fact in FACTS])
+            nearest = ".".join((root, *segments[1:])) if root and root != segments[0] else None
+            nearest = nearest or nearest_name(path, [fact.path for fact in FACTS])
             self.refuse(
-                at, "unknown_fact", detail, f"write `{near}`" if near else f"start with one of {' '.join(ROOTS)}"
+                at, "unknown_fact", detail, f"write `{nearest}`" if nearest else f"start with one of {' '.join(ROOTS)}"
             )
             return False
         return True

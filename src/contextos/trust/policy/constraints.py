@@ -33,17 +33,17 @@ def check_args(
     >>> [problem.code for problem in check_args(limit, {"amount": 4000}, approved=False)]
     ['arg_above_max']
     """
-    found = list[Problem]()
+    problems = list[Problem]()
     for name, bounds in constraints.items():
         at, value = pointer(("args", name)), args.get(name, MISSING)
         for bound in bounds:
-            found += _violations(bound, value, at, approved)
-    return tuple(dict.fromkeys(found))
+            problems += _violations(bound, value, at, approved)
+    return tuple(dict.fromkeys(problems))
 
 
 def is_bounding(constraint: ArgConstraint) -> bool:
     """Return whether the constraint limits the argument in every case. A rule that lowers the approval mode needs
-    one.
+    such a constraint.
     """
     return constraint.required is not False and not constraint.unless_approved and _has_bound(constraint)
 
@@ -68,13 +68,13 @@ def _has_bound(constraint: ArgConstraint) -> bool:
 
 
 def _violations(constraint: ArgConstraint, value: Any, at: str, approved: bool) -> list[Problem]:
-    lifted = approved and constraint.unless_approved
+    is_lifted = approved and constraint.unless_approved
     if value is MISSING or value is None:
-        optional = constraint.required is False and value is MISSING
-        if optional or (lifted and not constraint.required):
+        is_optional = constraint.required is False and value is MISSING
+        if is_optional or (is_lifted and not constraint.required):
             return []
         return [Problem(at, "arg_required", f"`{last_name(at)}` is constrained but absent", "add the argument")]
-    return [] if lifted else [*_range_violations(constraint, value, at), *_text_violations(constraint, value, at)]
+    return [] if is_lifted else [*_range_violations(constraint, value, at), *_text_violations(constraint, value, at)]
 
 
 def _range_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
@@ -98,10 +98,10 @@ def _range_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Pr
 
 def _text_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
     problems = []
-    if constraint.enum is not None and not any(_json_equal(value, listed) for listed in constraint.enum):
-        listed = ", ".join(json.dumps(one) for one in constraint.enum)
-        listed = listed if len(listed) <= MAX_VALUES_CHARS else f"{listed[:MAX_VALUES_CHARS]}…"
-        detail = f"`{last_name(at)}` is not one of {listed}"
+    if constraint.enum is not None and not any(_json_equal(value, option) for option in constraint.enum):
+        allowed = ", ".join(json.dumps(option) for option in constraint.enum)
+        allowed = allowed if len(allowed) <= MAX_VALUES_CHARS else f"{allowed[:MAX_VALUES_CHARS]}…"
+        detail = f"`{last_name(at)}` is not one of {allowed}"
         problems.append(Problem(at, "arg_not_in_enum", detail, "use one of them"))
     if constraint.pattern is None:
         return problems
@@ -121,10 +121,10 @@ def _matches(pattern: str, value: str) -> bool:
         return False
 
 
-def _json_equal(one: Any, other: Any) -> bool:
+def _json_equal(left: Any, right: Any) -> bool:
     """Compare as JSON: a boolean never equals a number, 1 equals 1.0, and a tuple is a list."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_json_equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_json_equal(value, other[key]) for key, value in one.items())
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_json_equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_json_equal(value, right[key]) for key, value in left.items())
+    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)

@@ -138,7 +138,7 @@ def resolve_verdict(
         "arg_constraints": {name: tuple(bounds) for name, bounds in constraints.items()},
         "bundle_ids": bundle_ids,
         "matched_rule_ids": tuple(combined.matched),
-        "denying_rule_ids": _denying(combined, capability, reason),
+        "denying_rule_ids": _denying_rules(combined, capability, reason),
         "indeterminate": tuple(combined.indeterminate),
         "passed_over": tuple(combined.passed_over),
         "observed": tuple(combined.observed),
@@ -148,7 +148,7 @@ def resolve_verdict(
     }
 
 
-def _denying(combined: CombinedDecision, capability: CapabilityView | None, reason: str) -> tuple[str, ...]:
+def _denying_rules(combined: CombinedDecision, capability: CapabilityView | None, reason: str) -> tuple[str, ...]:
     """Return the rules behind a denial: the rules that deny, or the rules that prohibit the tool."""
     if reason == "prohibited" and capability is not None:
         return tuple(combined.prohibits[capability.capability_id])
@@ -163,10 +163,10 @@ def _effective_mode(combined: CombinedDecision, capability: CapabilityView | Non
     if capability is None:
         return None
     declared = MODE_RANK[capability.declared_mode]
-    stated = declared if combined.mode is None else combined.mode
+    mode = declared if combined.mode is None else combined.mode
     if combined.lowest_unbounded < declared:
-        stated = max(stated, declared)
-    return max(stated, combined.raised_to)
+        mode = max(mode, declared)
+    return max(mode, combined.raised_to)
 
 
 def _denial(combined: CombinedDecision, capability: CapabilityView | None, mode: int | None) -> str:
@@ -193,5 +193,5 @@ def _allowance(combined: CombinedDecision, capability: CapabilityView | None, gr
     """Return the reason where nothing denies: a rule allows it, a granted read is allowed by default, or neither."""
     if combined.allows:
         return "allowed"
-    read = capability is not None and capability.declared_mode == "read_only"
-    return "allowed_by_default" if read and granted else "no_rule_allows"
+    is_read = capability is not None and capability.declared_mode == "read_only"
+    return "allowed_by_default" if is_read and granted else "no_rule_allows"

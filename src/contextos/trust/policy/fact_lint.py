@@ -27,27 +27,27 @@ def lint_facts(
     """
     known_at = set(POINTS)
     for fact in facts:
-        where = pointer(_place(condition, fact.path, at))
+        fact_place = pointer(_reading_place(condition, fact.path, at))
         declared = vocabulary.find(fact.path, applies.capability)
         if declared is None:
             remedy = _remedy(fact.path, applies.capability, vocabulary)
-            yield Problem(where, "unknown_fact", f"there is no fact `{fact.path}`", remedy)
-        elif not _fits(declared.type, fact.type):
+            yield Problem(fact_place, "unknown_fact", f"there is no fact `{fact.path}`", remedy)
+        elif not _fits_type(declared.type, fact.type):
             detail = f"`{fact.path}` is {an(str(declared.type))} and used as {fact.type}"
-            yield Problem(where, "type_mismatch", detail, f"compare it with {an(str(declared.type))}")
+            yield Problem(fact_place, "type_mismatch", detail, f"compare it with {an(str(declared.type))}")
         elif applies.point is not None and applies.point not in declared.points:
             points = ", ".join(f"`{point}`" for point in declared.points)
             detail = f"`{fact.path}` is not known at `{applies.point}`"
-            yield Problem(where, "unknown_at_point", detail, f"drop `point`, or use one of {points}")
+            yield Problem(fact_place, "unknown_at_point", detail, f"drop `point`, or use one of {points}")
         elif not (known_at := known_at.intersection(declared.points)):
             detail = f"`{fact.path}` is never known together with the other facts, so the rule would never be asked"
-            yield Problem(where, "unknown_at_point", detail, "write a rule of its own about it")
+            yield Problem(fact_place, "unknown_at_point", detail, "write a rule of its own about it")
             return
     for path, text, place in compared_texts(condition, at):
         values = vocabulary.values(path)
         if values and text not in values:
-            near = nearest_name(text, values)
-            remedy = f"write `{near}`" if near else f"use one of {', '.join(values)}"
+            nearest = nearest_name(text, values)
+            remedy = f"write `{nearest}`" if nearest else f"use one of {', '.join(values)}"
             yield Problem(pointer(place), "no_such_value", f"`{path}` is never `{text[:80]}`", remedy)
 
 
@@ -57,37 +57,37 @@ def compared_texts(node: Any, at: JsonPath) -> Iterator[tuple[str, str, JsonPath
         ((name, raw),) = node.items()
         operands = operands_of(raw)
         if (name in EQUALITIES or name == "in") and len(operands) == 2:
-            for fact, other, place in ((0, 1, (*at, name, 1)), (1, 0, (*at, name, 0))):
-                yield from _texts(_path_of(operands[fact]), operands[other], place)
+            for fact_index, text_index, place in ((0, 1, (*at, name, 1)), (1, 0, (*at, name, 0))):
+                yield from _compared_texts(_var_path(operands[fact_index]), operands[text_index], place)
     if isinstance(node, dict):
-        for name, below in node.items():
-            yield from compared_texts(below, (*at, name))
+        for name, child in node.items():
+            yield from compared_texts(child, (*at, name))
     elif isinstance(node, list | tuple):
-        for index, below in enumerate(node):
-            yield from compared_texts(below, (*at, index))
+        for index, child in enumerate(node):
+            yield from compared_texts(child, (*at, index))
 
 
-def _path_of(operand: Any) -> str | None:
+def _var_path(operand: Any) -> str | None:
     if not isinstance(operand, dict) or operand.keys() != {"var"}:
         return None
     path = next(iter(operands_of(operand["var"])), None)
     return path if isinstance(path, str) else None
 
 
-def _texts(path: str | None, compared: Any, at: JsonPath) -> Iterator[tuple[str, str, JsonPath]]:
+def _compared_texts(path: str | None, compared: Any, at: JsonPath) -> Iterator[tuple[str, str, JsonPath]]:
     if path is None:
         return
     if isinstance(compared, str):
         yield path, compared, at
     elif isinstance(compared, list | tuple):
-        yield from ((path, one, (*at, index)) for index, one in enumerate(compared) if isinstance(one, str))
+        yield from ((path, text, (*at, index)) for index, text in enumerate(compared) if isinstance(text, str))
 
 
 def lint_scope(applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath) -> Iterator[Problem]:
     """Yield the problem of a rule's `applies_to` (at the path `at`): an unknown environment."""
     if applies.environment is not None and applies.environment not in vocabulary.environments:
-        near = nearest_name(applies.environment, vocabulary.environments)
-        remedy = f"write `{near}`" if near else f"use one of {', '.join(vocabulary.environments)}"
+        nearest = nearest_name(applies.environment, vocabulary.environments)
+        remedy = f"write `{nearest}`" if nearest else f"use one of {', '.join(vocabulary.environments)}"
         detail = f"there is no environment `{applies.environment[:80]}`, so the rule would never apply"
         yield Problem(pointer((*at, "environment")), "unknown_environment", detail, remedy)
 
@@ -96,44 +96,46 @@ def _remedy(path: str, capability: str | None, vocabulary: Vocabulary) -> str:
     arguments = vocabulary.arguments or {}
     root = path.partition(".")[0]
     if capability is not None and capability in arguments and root in ("args", *TRACED_ROOTS):
-        having = [f"`{tool}`" for tool in arguments if vocabulary.find(path, tool) is not None]
-        if having:
-            return f"{' and '.join(having[:4])} has it: say that the rule is about that tool alone"
-        own = [one for one in replace(vocabulary, arguments={capability: arguments[capability]}).paths() if "." in one]
-        near = nearest_name(
-            path.partition(".")[2], [one.partition(".")[2] for one in own if one.startswith(f"{root}.")]
+        tools = [f"`{tool}`" for tool in arguments if vocabulary.find(path, tool) is not None]
+        if tools:
+            return f"{' and '.join(tools[:4])} has it: say that the rule is about that tool alone"
+        paths = [
+            name for name in replace(vocabulary, arguments={capability: arguments[capability]}).paths() if "." in name
+        ]
+        nearest = nearest_name(
+            path.partition(".")[2], [name.partition(".")[2] for name in paths if name.startswith(f"{root}.")]
         )
-        listed = ", ".join(f"`{one}`" for one in own if one.startswith("args."))
-        return f"write `{root}.{near}`" if near else f"`{capability}` has {listed or 'no arguments'}"
+        arguments_listed = ", ".join(f"`{name}`" for name in paths if name.startswith("args."))
+        return f"write `{root}.{nearest}`" if nearest else f"`{capability}` has {arguments_listed or 'no arguments'}"
     if path.partition(".")[0] == "history":
         known = vocabulary.history.get(path.partition(".")[2])
         if known is not None:
             return f"set `applies_to.capability` to `{known.capability}`, whose effects it counts"
-        near = nearest_name(path, [f"history.{name}" for name in vocabulary.history])
-        return f"write `{near}`" if near else "declare it in `history` of the bundle"
+        nearest = nearest_name(path, [f"history.{name}" for name in vocabulary.history])
+        return f"write `{nearest}`" if nearest else "declare it in `history` of the bundle"
     if path.partition(".")[0] == "clock" and not vocabulary.hours:
         return "declare `business_hours` with a zone; a rule reads `clock.<their name>.open`, `.weekday` or `.hour`"
-    near = vocabulary.nearest(path)
-    return f"write `{near}`" if near else "see `contextos policies facts` for what a rule can read"
+    nearest = vocabulary.nearest(path)
+    return f"write `{nearest}`" if nearest else "see `contextos policies facts` for what a rule can read"
 
 
-def _fits(declared: str | None, used: str | None) -> bool:
-    if declared is None or used is None or compatible(declared, used):
+def _fits_type(declared: str | None, needed: str | None) -> bool:
+    if declared is None or needed is None or compatible(declared, needed):
         return True
-    return used == "array" and declared.startswith("array")
+    return needed == "array" and declared.startswith("array")
 
 
-def _place(node: Any, path: str, at: JsonPath) -> JsonPath:
+def _reading_place(node: Any, path: str, at: JsonPath) -> JsonPath:
     """Return the place of the first operand that reads `path`, or the place of the condition."""
-    return next(_places(node, path, at), at)
+    return next(_reading_places(node, path, at), at)
 
 
-def _places(node: Any, path: str, at: JsonPath) -> Iterator[JsonPath]:
+def _reading_places(node: Any, path: str, at: JsonPath) -> Iterator[JsonPath]:
     if node == path:
         yield at
     elif isinstance(node, dict):
-        for name, below in node.items():
-            yield from _places(below, path, (*at, name))
+        for name, child in node.items():
+            yield from _reading_places(child, path, (*at, name))
     elif isinstance(node, list | tuple):
-        for index, below in enumerate(node):
-            yield from _places(below, path, (*at, index))
+        for index, child in enumerate(node):
+            yield from _reading_places(child, path, (*at, index))

@@ -23,7 +23,7 @@ def lint_history(
 ) -> Iterator[Problem]:
     """Yield the problems of all declared history facts. `declared` maps capability ids to their approval modes."""
     seen: dict[str, HistoryFact] = {}
-    read = {
+    read_facts = {
         (rule.applies_to.capability, fact.path)
         for leveled in bundles
         if any(fact.also for fact in leveled.bundle.history.values())
@@ -31,7 +31,7 @@ def lint_history(
         for fact in analyse_condition(rule.condition, rule.facts).facts
     }
     for leveled in bundles:
-        known = vocabulary if leveled.level == "pack" else vocabulary.above_the_pack()
+        level_vocabulary = vocabulary if leveled.level == "pack" else vocabulary.above_the_pack()
         for name, fact in leveled.bundle.history.items():
             at = ("history", name)
             if seen.setdefault(name, fact) != fact:
@@ -40,28 +40,30 @@ def lint_history(
             if "." in name or not name:
                 yield Problem(pointer(at), "bad_name", f"`{name[:80]}` cannot be read by a rule", "leave out the dots")
             for tool, counted in fact.counted().items():
-                own = tool == fact.capability
+                is_own = tool == fact.capability
                 if declared.get(tool) == "read_only":
                     detail = f"`{tool}` has no effects and is not declared `network`, so a history counts nothing of it"
-                    where = pointer((*at, "capability") if own else (*at, "also", tool))
+                    place = pointer((*at, "capability") if is_own else (*at, "also", tool))
                     yield Problem(
-                        where,
+                        place,
                         "history_of_a_read",
                         detail,
                         "name a capability that writes, or a read that is declared `network`",
                     )
-                if fact.also and (tool, f"history.{name}") not in read:
+                if fact.also and (tool, f"history.{name}") not in read_facts:
                     detail = f"no rule about `{tool}` reads `history.{name}`, so its calls are counted and not limited"
                     remedy = f"write the rule for `{tool}` too, with this id in `applies_to`"
                     yield Problem(pointer(at), "counted_and_not_limited", detail, remedy)
-                yield from _lint_arguments(tool, counted, known, at if own else (*at, "also", tool))
+                yield from _lint_arguments(tool, counted, level_vocabulary, at if is_own else (*at, "also", tool))
 
 
 def lint_hours(bundles: Sequence[LeveledBundle]) -> Iterator[Problem]:
     """Yield the problems of all declared business hours."""
     seen: dict[str, BusinessHours] = {}
     # Listing the zones takes long, and most packs declare no hours.
-    zones = available_timezones() - AMBIENT_ZONES if any(one.bundle.business_hours for one in bundles) else frozenset()
+    zones = (
+        available_timezones() - AMBIENT_ZONES if any(item.bundle.business_hours for item in bundles) else frozenset()
+    )
     for leveled in bundles:
         for name, hours in leveled.bundle.business_hours.items():
             at = ("business_hours", name)
@@ -69,8 +71,8 @@ def lint_hours(bundles: Sequence[LeveledBundle]) -> Iterator[Problem]:
                 detail = f"another bundle declares the business hours `{name}` differently"
                 yield Problem(pointer(at), "duplicate_hours", detail, "choose another name")
             if hours.zone not in zones:
-                near = nearest_name(hours.zone, zones)
-                remedy = f"write `{near}`" if near else "write an IANA name such as `Europe/Berlin` or `Etc/UTC`"
+                nearest = nearest_name(hours.zone, zones)
+                remedy = f"write `{nearest}`" if nearest else "write an IANA name such as `Europe/Berlin` or `Etc/UTC`"
                 yield Problem(pointer((*at, "zone")), "unknown_zone", f"there is no time zone `{hours.zone}`", remedy)
 
 

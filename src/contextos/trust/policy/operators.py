@@ -75,8 +75,8 @@ def without_presence_tests(node: Any) -> Any:
         return {"or": [False, *map(_is_missing, operands_of(raw))]}
     if name == "missing_some":
         least, paths = raw
-        present = [{"if": [_is_missing(path), 0, 1]} for path in paths]
-        return {"and": [{"or": [False, *map(_is_missing, paths)]}, {"<": [{"+": [0, *present]}, least]}]}
+        presence_counts = [{"if": [_is_missing(path), 0, 1]} for path in paths]
+        return {"and": [{"or": [False, *map(_is_missing, paths)]}, {"<": [{"+": [0, *presence_counts]}, least]}]}
     return {name: without_presence_tests(raw)}
 
 
@@ -125,18 +125,18 @@ def compatible(stated: str, want: str) -> bool:
 
 def oversized(condition: Any) -> str:
     """Return which size limit a condition exceeds, or an empty string. Stops at the limit."""
-    nodes, todo = 0, [(condition, 0)]
-    while todo:
-        node, depth = todo.pop()
-        nodes += 1
-        if nodes > MAX_CONDITION_NODES:
+    node_count, stack = 0, [(condition, 0)]
+    while stack:
+        node, depth = stack.pop()
+        node_count += 1
+        if node_count > MAX_CONDITION_NODES:
             return f"the condition has more than {MAX_CONDITION_NODES} nodes"
         if depth > MAX_CONDITION_DEPTH:
             return f"the condition nests deeper than {MAX_CONDITION_DEPTH}"
         if isinstance(node, dict):
-            todo.extend((child, depth + 1) for child in node.values())
+            stack.extend((child, depth + 1) for child in node.values())
         elif isinstance(node, list | tuple):
-            todo.extend((child, depth + isinstance(child, list | tuple)) for child in node)
+            stack.extend((child, depth + isinstance(child, list | tuple)) for child in node)
     return ""
 
 

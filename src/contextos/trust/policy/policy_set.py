@@ -55,7 +55,7 @@ def compile_policy(
         InvalidArtifact: with every problem found, each with a pointer into its bundle (or `/guardrails`).
     """
     history = {name: fact for leveled in bundles for name, fact in leveled.bundle.history.items()}
-    hours = {name: one for leveled in bundles for name, one in leveled.bundle.business_hours.items()}
+    hours = {name: value for leveled in bundles for name, value in leveled.bundle.business_hours.items()}
     vocabulary = replace(vocabulary, history=history, hours=tuple(hours))
     rules, problems = compile_rules(bundles, gates, declared or {}, vocabulary)
     problems += add_guardrails(rules, must_refuse, must_escalate, vocabulary)
@@ -110,7 +110,7 @@ class PolicySet:
                 for fact in rule.facts
                 if fact.segments[0] == "clock"
             },
-            key=lambda read: (read[1], read[0] or ""),
+            key=lambda pair: (pair[1], pair[0] or ""),
         )
         self.reads_origins = any(path[0] in ("origin", "integrity", "classification") for path in paths)
 
@@ -124,12 +124,12 @@ class PolicySet:
         if known is not None:
             return known
         paths = self._evidence_paths
-        reads = any(one == name or one.startswith(f"{name}.") or name.startswith(f"{one}.") for one in paths)
+        reads = any(path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.") for path in paths)
         return kept(self._reads_evidence, name, reads)
 
     def hours_of(self, capability_id: str) -> dict[str, BusinessHours]:
         """Return the business hours through which the rules about a tool read the clock, by name."""
-        return {name: self._hours[name] for about, name in self._clocks if about in (None, capability_id)}
+        return {name: self._hours[name] for tool, name in self._clocks if tool in (None, capability_id)}
 
     def decide(
         self,
@@ -148,10 +148,10 @@ class PolicySet:
         Raises:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
-        own = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
-        outcome = self._index.outcome(point, own, own.served, capability)
-        decided = {"policy_decision_id": decision_id, "facts_digest": own.digest(capability)}
-        return PolicyDecision.construct_trusted({**self._verdict(outcome, point, capability, granted), **decided})
+        known_facts = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
+        outcome = self._index.outcome(point, known_facts, known_facts.served, capability)
+        ids = {"policy_decision_id": decision_id, "facts_digest": known_facts.digest(capability)}
+        return PolicyDecision.construct_trusted({**self._verdict(outcome, point, capability, granted), **ids})
 
     def decide_known(
         self, facts: KnownFacts, more: Mapping[str, Any], *, capability: CapabilityView, granted: bool
@@ -162,8 +162,8 @@ class PolicySet:
         decide too once the call is made. It is recorded nowhere by itself, so it has neither an id nor a digest.
         """
         assert more.keys().isdisjoint(("run", "request")), "what the run serves is as `facts` state it"
-        known = self._index.outcome("execute", {**facts, **more}, facts.served, capability, known=True)
-        verdict = self._verdict(known, "compile", capability, granted)
+        outcome = self._index.outcome("execute", {**facts, **more}, facts.served, capability, known=True)
+        verdict = self._verdict(outcome, "compile", capability, granted)
         return PolicyDecision.construct_trusted({**verdict, "policy_decision_id": "", "facts_digest": ""})
 
     def _verdict(
@@ -178,6 +178,6 @@ class PolicySet:
         verdict = self._verdicts.get(key)
         if verdict is None:
             combined = combine(outcome.matched, outcome.indeterminate)
-            decided = resolve_verdict(combined, point, capability, granted=granted, bundle_ids=self.bundle_ids)
-            verdict = kept(self._verdicts, key, decided)
+            fields = resolve_verdict(combined, point, capability, granted=granted, bundle_ids=self.bundle_ids)
+            verdict = kept(self._verdicts, key, fields)
         return verdict

@@ -44,8 +44,8 @@ _ENGINE: Final = Engine(
 
 def is_never_true(condition: Any, declared: Mapping[str, str]) -> bool:
     """Return whether a valid condition reads no fact and is not true."""
-    found = analyse_condition(condition, declared)
-    if found.facts or found.problems:
+    analysis = analyse_condition(condition, declared)
+    if analysis.facts or analysis.problems:
         return False
     try:
         return _ENGINE.compile(without_presence_tests(condition)).evaluate({}) is not True
@@ -68,8 +68,8 @@ class RuleOutcome:
     key: tuple[Any, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        unsure = tuple([(rule.rule_id, facts) for rule, facts in self.indeterminate])
-        self.key = tuple([rule.rule_id for rule in self.matched]), unsure
+        indeterminate = tuple([(rule.rule_id, facts) for rule, facts in self.indeterminate])
+        self.key = tuple([rule.rule_id for rule in self.matched]), indeterminate
 
 
 def _is_number(value: Any) -> bool:
@@ -109,8 +109,8 @@ def reads_known_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> bool:
     """Return whether each fact that a rule reads, except facts that always exist, exists already with a value of its
     type.
     """
-    late = (fact for fact in rule.facts if fact.segments[0] in LATE_ROOTS)
-    return all(_holds(FactPath(fact.path, fact.type, True), fact.segments, facts) for fact in late)
+    late_facts = (fact for fact in rule.facts if fact.segments[0] in LATE_ROOTS)
+    return all(_holds(FactPath(fact.path, fact.type, True), fact.segments, facts) for fact in late_facts)
 
 
 class RuleGroup:
@@ -118,7 +118,9 @@ class RuleGroup:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self._checks = [(fact, fact.segments) for fact in dict.fromkeys(f for rule in self.rules for f in rule.facts)]
+        self._checks = [
+            (fact, fact.segments) for fact in dict.fromkeys(fact for rule in self.rules for fact in rule.facts)
+        ]
         self._paths = tuple(dict.fromkeys(segments for _, segments in self._checks))
         self._calls = [
             _ENGINE.compile(
@@ -129,9 +131,10 @@ class RuleGroup:
         self._single_rules: dict[str, EngineRule] = {}
 
     def read(self, facts: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all that the rules read of these facts: their outcome follows from it alone. For each path it has the
-        type and the value of a leaf, or the canonical form of an object or list (the SHA-256 of a long value);
-        `MISSING` if the path is absent, and None if something on the way is not an object.
+        """Return the values of all facts that the rules read. The outcome of the rules follows from these alone.
+
+        A path adds the type and value of a leaf, or the canonical JSON of an object or list; a long value is replaced
+        by its SHA-256. An absent path adds `MISSING`, and a path through a value that is not an object adds None.
         """
         values: list[Any] = []
         for segments in self._paths:
@@ -145,10 +148,10 @@ class RuleGroup:
                 values.append(None)
             else:
                 if isinstance(node, (dict, list, tuple)):
-                    values.append(_short(canonical(node)))
+                    values.append(_shorten(canonical(node)))
                 else:
                     is_long = type(node) is str and len(node) > LONGEST_KEPT
-                    values += (type(node), _short(node.encode(errors="surrogatepass")) if is_long else node)
+                    values += (type(node), _shorten(node.encode(errors="surrogatepass")) if is_long else node)
         return tuple(values)
 
     def evaluate(self, facts: Mapping[str, Any]) -> RuleOutcome:
@@ -169,15 +172,15 @@ class RuleGroup:
         return self._evaluate_each(failed, facts, handle)
 
     def _evaluate_each(self, failed: set[FactPath], facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
-        matched, unsure = list[CompiledRule](), Indeterminates()
+        matched, indeterminate = list[CompiledRule](), Indeterminates()
         for rule in self.rules:
-            lacking = tuple(fact.path for fact in rule.facts if fact in failed)
-            answer = self._evaluate_one(rule, handle) if not lacking else None
+            failed_paths = tuple(fact.path for fact in rule.facts if fact in failed)
+            answer = self._evaluate_one(rule, handle) if not failed_paths else None
             if answer is True:
                 matched.append(rule)
             elif answer is not False:
-                unsure.append((rule, lacking or _suspects(rule, facts)))
-        return RuleOutcome(matched, unsure)
+                indeterminate.append((rule, failed_paths or _suspect_facts(rule, facts)))
+        return RuleOutcome(matched, indeterminate)
 
     def _evaluate_one(self, rule: CompiledRule, handle: DataHandle) -> Any:
         if rule.rule_id not in self._single_rules:
@@ -188,12 +191,14 @@ class RuleGroup:
             return None
 
 
-def _short(content: bytes) -> bytes:
+def _shorten(content: bytes) -> bytes:
     """Return the content as a memo keeps it: long content, such as a tenant's text, as its SHA-256."""
     return content if len(content) <= LONGEST_KEPT else sha256(content).digest()
 
 
-def _suspects(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the facts to report when the engine failed although all checks passed: the absent ones, else all."""
-    absent = tuple(f.path for f in rule.facts if not _holds(FactPath(f.path, f.type, True), f.segments, facts))
+def _suspect_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the facts to report when the engine failed although all checks passed: absent facts, else all facts."""
+    absent = tuple(
+        fact.path for fact in rule.facts if not _holds(FactPath(fact.path, fact.type, True), fact.segments, facts)
+    )
     return absent or tuple(fact.path for fact in rule.facts)

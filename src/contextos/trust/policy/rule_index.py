@@ -25,18 +25,18 @@ Selector = tuple[str | None, str | None, str | None, str | None]
 """What a rule applies to: (intent, capability, environment, point). None means every value."""
 
 _SELECTOR_FACTS: Final = {0: "request.intent", 2: "run.environment"}
-"""The fact behind a field of a selector. Where it is unknown, a rule that names the field could apply."""
+"""By index of a selector field: the fact compared with it. If the fact is unknown, a rule with the field can apply."""
 _CALLER_ROOTS: Final = frozenset(ROOTS) - {"capability"}
 MAX_ANSWERS_KEPT: Final = 512
 """The most selections of rules, and the most outcomes, that one set of rules keeps."""
 
 Selection = tuple[RuleGroup, Indeterminates]
-"""The rules that apply, and those that could apply."""
+"""The rules that apply, and the rules that could apply if an unknown fact were known."""
 
 
 class RuleScope(NamedTuple):
-    """What a rule applies to, those roots of its facts that do not exist at every point (`late`), and the
-    names of the arguments that it reads.
+    """What a rule applies to (`selector`), the roots of its facts that do not exist at every point (`late`), and the
+    names of the arguments that it reads (`args`).
     """
 
     selector: Selector
@@ -64,8 +64,8 @@ class RuleScope(NamedTuple):
             return self.late <= {"capability"}
         if point == "plan":
             args = facts.get("args")
-            literal = isinstance(args, dict) and self.args <= args.keys()
-            return self.late <= {"args", "capability"} and (literal or "args" not in self.late)
+            is_literal = isinstance(args, dict) and self.args <= args.keys()
+            return self.late <= {"args", "capability"} and (is_literal or "args" not in self.late)
         return self.late <= facts.keys()
 
 
@@ -96,8 +96,8 @@ class RuleIndex:
             raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, remedy))
         complete = {**facts, "capability": tool.facts} if tool else {**facts}
         intent, environment = served
-        wanted: Selector = (intent, tool.capability_id if tool else None, environment, point)
-        group, undecidable = self._selection(wanted, point, complete)
+        selector: Selector = (intent, tool.capability_id if tool else None, environment, point)
+        group, undecidable = self._selection(selector, point, complete)
         key = (group, group.read(complete), known)
         outcome = self._outcomes.get(key)
         if outcome is None:
@@ -109,26 +109,26 @@ class RuleIndex:
             outcome = RuleOutcome(outcome.matched, [*undecidable, *outcome.indeterminate])
         return outcome
 
-    def _selection(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
+    def _selection(self, selector: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
         args = facts.get("args") if point == "plan" else None
-        key = (wanted, tuple(facts), tuple(args) if isinstance(args, dict) else None)
-        return self._selections.get(key) or kept(self._selections, key, self._select(wanted, point, facts))
+        key = (selector, tuple(facts), tuple(args) if isinstance(args, dict) else None)
+        return self._selections.get(key) or kept(self._selections, key, self._select(selector, point, facts))
 
-    def _select(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
-        rules, could = list[CompiledRule](), Indeterminates()
+    def _select(self, selector: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
+        rules, undecidable = list[CompiledRule](), Indeterminates()
         for rule, scope in self._rules:
-            differs = [at for at, stated in enumerate(scope.selector) if stated not in (None, wanted[at])]
-            if all(at in _SELECTOR_FACTS and wanted[at] is None for at in differs) and scope.applies(point, facts):
-                if differs:
-                    could.append((rule, tuple(_SELECTOR_FACTS[at] for at in differs)))
+            differing = [at for at, value in enumerate(scope.selector) if value not in (None, selector[at])]
+            if all(at in _SELECTOR_FACTS and selector[at] is None for at in differing) and scope.applies(point, facts):
+                if differing:
+                    undecidable.append((rule, tuple(_SELECTOR_FACTS[at] for at in differing)))
                 else:
                     rules.append(rule)
         ids = tuple(rule.rule_id for rule in rules)
-        return self._groups.get(ids) or kept(self._groups, ids, RuleGroup(rules)), could
+        return self._groups.get(ids) or kept(self._groups, ids, RuleGroup(rules)), undecidable
 
 
 def kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
-    """Keep `value` and return it. All others are forgotten first if there are too many."""
+    """Store `value` under `key` and return it. A dict with `MAX_ANSWERS_KEPT` values is emptied first."""
     if len(kept) >= MAX_ANSWERS_KEPT:
         kept.clear()
     kept[key] = value

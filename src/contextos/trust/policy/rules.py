@@ -102,23 +102,23 @@ def compile_rules(
         for index, rule in enumerate(leveled.bundle.policy_dsl.rules):
             at: JsonPath = ("policy_dsl", "rules", index)
             analysis = analyse_condition(rule.condition, rule.facts, at=(*at, "if"))
-            known = vocabulary if leveled.level == "pack" else vocabulary.above_the_pack()
-            found = [*analysis.problems, *_lint_rule(rule, leveled.bundle, analysis.facts, gates, declared, at)]
-            found += [
-                *lint_scope(rule.applies_to, known, (*at, "applies_to")),
-                *lint_facts(analysis.facts, rule.condition, rule.applies_to, known, (*at, "if")),
+            level_vocabulary = vocabulary if leveled.level == "pack" else vocabulary.above_the_pack()
+            rule_problems = [*analysis.problems, *_lint_rule(rule, leveled.bundle, analysis.facts, gates, declared, at)]
+            rule_problems += [
+                *lint_scope(rule.applies_to, level_vocabulary, (*at, "applies_to")),
+                *lint_facts(analysis.facts, rule.condition, rule.applies_to, level_vocabulary, (*at, "if")),
             ]
-            problems += [_with_rule_name(problem, leveled.bundle.bundle_id, rule.rule_id) for problem in found]
+            problems += [_with_rule_name(problem, leveled.bundle.bundle_id, rule.rule_id) for problem in rule_problems]
             if analysis.problems:
                 continue
-            compiled = _compiled(rule, leveled, analysis)
-            other = rules.get(rule.rule_id)
-            if other is not None and other.digest != compiled.digest:
-                clash = Problem(
+            compiled = _compile_rule(rule, leveled, analysis)
+            existing = rules.get(rule.rule_id)
+            if existing is not None and existing.digest != compiled.digest:
+                duplicate = Problem(
                     pointer((*at, "rule_id")), "duplicate_rule", "another rule has this id", "choose another id"
                 )
-                problems.append(_with_rule_name(clash, leveled.bundle.bundle_id, rule.rule_id))
-            if other is None or (compiled.strength, compiled.order) < (other.strength, other.order):
+                problems.append(_with_rule_name(duplicate, leveled.bundle.bundle_id, rule.rule_id))
+            if existing is None or (compiled.strength, compiled.order) < (existing.strength, existing.order):
                 rules[rule.rule_id] = compiled
     return rules, problems
 
@@ -137,25 +137,25 @@ def add_guardrails(
             problems.append(Problem(pointer(("guardrails", name)), "too_many", detail, "merge some"))
             continue
         for index, entry in enumerate(entries):
-            rule = _guardrail(rules, entry, ("guardrails", name, index), vocabulary, problems)
+            rule = _guardrail_rule(rules, entry, ("guardrails", name, index), vocabulary, problems)
             if rule is not None:
                 refuses, escalates = rule.refuses or name == "must_refuse", rule.escalates or name == "must_escalate"
                 rules[rule.rule_id] = replace(rule, refuses=refuses, escalates=escalates, only_allows=False)
     return problems
 
 
-def _guardrail(
+def _guardrail_rule(
     rules: Mapping[str, CompiledRule], entry: Any, at: JsonPath, vocabulary: Vocabulary, problems: list[Problem]
 ) -> CompiledRule | None:
     """Return the rule that an entry names, or a new rule for the condition that it states."""
     if isinstance(entry, dict):
         analysis = analyse_condition(entry, at=at)
-        unknown = lint_facts(analysis.facts, entry, AppliesTo(), vocabulary, at)
-        problems += (found := [*analysis.problems, *unknown])
-        if found:
+        fact_problems = lint_facts(analysis.facts, entry, AppliesTo(), vocabulary, at)
+        problems += (entry_problems := [*analysis.problems, *fact_problems])
+        if entry_problems:
             return None
-        guard = _condition_rule(entry, analysis)
-        return rules.get(guard.rule_id, guard)
+        guard_rule = _condition_rule(entry, analysis)
+        return rules.get(guard_rule.rule_id, guard_rule)
     rule = rules.get(entry) if isinstance(entry, str) else None
     if rule is None or rule.non_enforcing or not rule.bundle_enforces:
         detail = f"`{str(entry)[:80]}` is not an enforced rule"
@@ -170,11 +170,11 @@ def _condition_rule(condition: Any, analysis: ConditionAnalysis) -> CompiledRule
     return CompiledRule(rule_id, (0, "", rule_id), digest, (0, 0), AppliesTo(), condition, analysis.facts)
 
 
-def _compiled(rule: Rule, leveled: LeveledBundle, analysis: ConditionAnalysis) -> CompiledRule:
+def _compile_rule(rule: Rule, leveled: LeveledBundle, analysis: ConditionAnalysis) -> CompiledRule:
     bundle, then = leveled.bundle, rule.then
     enforces = bundle.mode == "enforce"
     asserted = tuple(fact.path for fact in analysis.facts if is_asserted(fact.path))
-    more = then.approval_mode or then.requires_approval_gate or then.requires or then.prohibits or then.arg_constraints
+    extra = then.approval_mode or then.requires_approval_gate or then.requires or then.prohibits or then.arg_constraints
     return CompiledRule(
         rule_id=rule.rule_id,
         order=(-bundle.priority, bundle.bundle_id, rule.rule_id),
@@ -191,10 +191,13 @@ def _compiled(rule: Rule, leveled: LeveledBundle, analysis: ConditionAnalysis) -
         gate=then.requires_approval_gate,
         requires=then.requires,
         prohibits=then.prohibits,
-        constraints=tuple((name, content_address(c.to_json()), c) for name, c in sorted(then.arg_constraints.items())),
+        constraints=tuple(
+            (name, content_address(constraint.to_json()), constraint)
+            for name, constraint in sorted(then.arg_constraints.items())
+        ),
         asserted=asserted,
         above_pack=leveled.level != "pack",
-        only_allows=enforces and not rule.non_enforcing and then.allow and not (more or asserted),
+        only_allows=enforces and not rule.non_enforcing and then.allow and not (extra or asserted),
     )
 
 
@@ -236,44 +239,44 @@ def _lint_rule(
             detail = f"it depends on `{path}`, which only the caller asserts"
             remedy = "read a verified fact, or list the path in `accept_asserted`"
             yield Problem(pointer((*at, "if")), "asserted_fact", detail, remedy)
-    asked = WITHOUT_CALL.get(own_point(applies, facts))
-    yield from _lint_mode(rule, declared, at) if asked is None else _lint_rule_without_call(rule, asked, at)
+    question = WITHOUT_CALL.get(own_point(applies, facts))
+    yield from _lint_mode(rule, declared, at) if question is None else _lint_rule_without_call(rule, question, at)
     for name, constraint in then.arg_constraints.items():
         yield from lint_constraint(constraint, pointer((*at, "then", "arg_constraints", name)))
 
 
 def own_point(applies: AppliesTo, facts: Sequence[FactPath]) -> Point | None:
-    """Return the only point where a rule applies: of a fact that is known nowhere else, or the named one; or None."""
-    return next((OWN_POINTS[one.segments[0]] for one in facts if one.segments[0] in OWN_POINTS), applies.point)
+    """Return the only point where a rule applies: the point of a fact known nowhere else, or `applies.point`."""
+    return next((OWN_POINTS[fact.segments[0]] for fact in facts if fact.segments[0] in OWN_POINTS), applies.point)
 
 
-def _lint_rule_without_call(rule: Rule, asked: tuple[str, Collection[str]], at: JsonPath) -> Iterator[Problem]:
+def _lint_rule_without_call(rule: Rule, question: tuple[str, Collection[str]], at: JsonPath) -> Iterator[Problem]:
     """Yield a problem for each part of a rule that is about a call of a tool, at a point where no tool is called."""
-    what, unused = asked
-    named = [("applies_to", "capability")] if rule.applies_to.capability is not None else []
-    for place, name in (*named, *(("then", name) for name in unused if getattr(rule.then, name))):
-        detail = f"`{name}` is about a call of a tool, and {what} is not one"
+    subject, unused = question
+    capability_parts = [("applies_to", "capability")] if rule.applies_to.capability is not None else []
+    for place, name in (*capability_parts, *(("then", name) for name in unused if getattr(rule.then, name))):
+        detail = f"`{name}` is about a call of a tool, and {subject} is not one"
         yield Problem(pointer((*at, place, name)), "not_enforced", detail, f"drop `{name}`")
 
 
 def _lint_mode(rule: Rule, declared: Mapping[str, str], at: JsonPath) -> Iterator[Problem]:
-    """Lint a rule that sets the approval mode. One that can lower it must bound an argument.
+    """Yield the problems of the approval mode that a rule sets. A rule that can lower the mode must bound an argument.
 
-    Without a declaration of the capability, every mode below `destructive` counts as lowering.
+    If the mode of the capability is not declared, every mode below `destructive` counts as lower.
     """
-    then, where = rule.then, pointer((*at, "then", "approval_mode"))
+    then, place = rule.then, pointer((*at, "then", "approval_mode"))
     if then.approval_mode is not None and rule.applies_to.point not in (None, "execute"):
         detail = f"the mode of a call is decided at `execute`, not at `{rule.applies_to.point}`"
-        yield Problem(where, "not_enforced", detail, "drop `approval_mode`, or drop `point`")
+        yield Problem(place, "not_enforced", detail, "drop `approval_mode`, or drop `point`")
     if then.approval_mode is None or not then.allow:
         return
-    known = declared.get(rule.applies_to.capability or "")
-    if MODE_RANK[then.approval_mode] > MODE_RANK[known or "destructive"]:
-        detail = f"`{then.approval_mode}` is above the declared `{known}`"
-        yield Problem(where, "mode_above_declared", detail, "drop `approval_mode`, or declare the capability higher")
-    if MODE_RANK[then.approval_mode] < MODE_RANK[known or "destructive"] and not any(
+    declared_mode = declared.get(rule.applies_to.capability or "")
+    if MODE_RANK[then.approval_mode] > MODE_RANK[declared_mode or "destructive"]:
+        detail = f"`{then.approval_mode}` is above the declared `{declared_mode}`"
+        yield Problem(place, "mode_above_declared", detail, "drop `approval_mode`, or declare the capability higher")
+    if MODE_RANK[then.approval_mode] < MODE_RANK[declared_mode or "destructive"] and not any(
         map(is_bounding, then.arg_constraints.values())
     ):
         detail = f"`{then.approval_mode}` can lower the mode, and the rule bounds no argument"
         remedy = "bound an argument without `unless_approved`, or drop `approval_mode`"
-        yield Problem(where, "mode_not_bounded", detail, remedy)
+        yield Problem(place, "mode_not_bounded", detail, remedy)

@@ -50,12 +50,12 @@ class SignedCounter:
     def count(
         self, bucket: str, end: BucketEnd, operation: str, at_us: int, numbers: Mapping[str, int | float]
     ) -> tuple[Write, ...]:
-        # The time in a bucket never goes back, so the effects of a window are the last ones of the chain.
+        # The time in a bucket never goes back, so the effects of a window are the last effects of the chain.
         effect = CountedEffect(operation, max(at_us, end.at_us), dict(numbers), end.number + 1, end)
-        after = effect.end()
-        kid, signature = self._keys.sign("head", self._payload(bucket, after))
+        new_end = effect.end()
+        kid, signature = self._keys.sign("head", self._end_payload(bucket, new_end))
         return (
-            HISTORY_BUCKETS.write(bucket, end.number, HistoryBucket(after, kid, signature.hex())),
+            HISTORY_BUCKETS.write(bucket, end.number, HistoryBucket(new_end, kid, signature.hex())),
             COUNTED_EFFECTS.write(counted_key(bucket, effect), 0, effect),
         )
 
@@ -66,13 +66,13 @@ class SignedCounter:
         end = stored.body.end
         signed = (end.number, end.digest, stored.body.kid, stored.body.signature)
         if stored.version == end.number and is_signed(
-            signed, self._tenant, _stream(bucket), self._keys, at_us=end.at_us
+            signed, self._tenant, _stream_name(bucket), self._keys, at_us=end.at_us
         ):
             return None
         return "does not end where the runtime signed that it ends"
 
-    def _payload(self, bucket: str, end: BucketEnd) -> bytes:
-        return head_payload(self._tenant, _stream(bucket), end.number, end.digest)
+    def _end_payload(self, bucket: str, end: BucketEnd) -> bytes:
+        return head_payload(self._tenant, _stream_name(bucket), end.number, end.digest)
 
     async def _rows(self, bucket: str, since_us: int, *, limit: int) -> Sequence[StoredDocument[CountedEffect]] | None:
         rows = list[StoredDocument[CountedEffect]]()
@@ -100,5 +100,5 @@ def _fault(
     return f"lacks the effect {end.number}" if end.number and end.at_us >= since_us else None
 
 
-def _stream(bucket: str) -> str:
+def _stream_name(bucket: str) -> str:
     return f"{HISTORY_BUCKETS.name}/{bucket}"

@@ -26,7 +26,7 @@ from contextos.trust.journal.signed_heads import read_proved
 @dataclass(frozen=True, slots=True)
 class ShownDenial:
     """A denial in the entry `seq`, of the operation with the key `of` (None: the question was erased). `erased`: the
-    answer was erased, so it is not known whether it was a denial; it was not if its call was sent.
+    answer was erased, so it can also have been an approval whose call was not sent. `void`: the run did not count it.
     """
 
     seq: int
@@ -38,24 +38,24 @@ class ShownDenial:
 
 def shown_denials(entries: Sequence[Entry]) -> Collection[ShownDenial]:
     """Return the denials in a run, also those that it found void."""
-    asked, void = (
+    operations, void = (
         dict[str, str | None](),
-        void_answers(logged(one for one in entries if one.kind.startswith("approval."))),
+        void_answers(logged(entry for entry in entries if entry.kind.startswith("approval."))),
     )
-    found: dict[str, list[ShownDenial]] = defaultdict(list)
+    denials_by_question: dict[str, list[ShownDenial]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "approval.asked":
             body = read_body(entry)
-            asked[entry.key] = bound_denial(body["binding"]) if body else None
-        elif entry.kind == "approval.answered" and entry.key in asked:
+            operations[entry.key] = bound_denial(body["binding"]) if body else None
+        elif entry.kind == "approval.answered" and entry.key in operations:
             body = read_body(entry)
             erased = entry.body is None
             if erased or (body and body["verdict"] == "denied"):
-                one = ShownDenial(entry.seq, asked[entry.key], entry.by, erased, entry.seq in void)
-                found[entry.key].append(one)
+                denial = ShownDenial(entry.seq, operations[entry.key], entry.by, erased, entry.seq in void)
+                denials_by_question[entry.key].append(denial)
         elif entry.kind == "tool.dispatching":
-            found.pop(entry.key.rpartition("/")[0], None)
-    return [one for same in found.values() for one in same]
+            denials_by_question.pop(entry.key.rpartition("/")[0], None)
+    return [denial for denials in denials_by_question.values() for denial in denials]
 
 
 async def proving_denial(
@@ -65,19 +65,19 @@ async def proving_denial(
     as `control` proves. `among` are denials in these verified entries.
     """
     key = row.key.partition("#")[0]
-    for one in sorted(among, key=lambda one: one.of is None):
-        if one.of in (key, None) and one.approver == row.body.approver:
+    for denial in sorted(among, key=lambda shown: shown.of is None):
+        if denial.of in (key, None) and denial.approver == row.body.approver:
             try:
-                await require_signers(store, entries[: one.seq], keys)
+                await require_signers(store, entries[: denial.seq], keys)
             except ChainBroken:
                 continue
-            return one
+            return denial
     return None
 
 
 async def unproved_denials(store: Store, tenant_id: str, keys: Keys, key: str) -> int | None:
     """Return None if a stored denial of the operation with this key counts; else the number of its stored denials, of
-    which none counts. Such a row stays, and the next denial has a place behind it.
+    which none counts. Such a row stays, and the next denial gets the next place.
 
     Raises:
         Integrity: the journal of a run that such a row names does not verify.
@@ -88,11 +88,11 @@ async def unproved_denials(store: Store, tenant_id: str, keys: Keys, key: str) -
             return number
         try:
             entries = await read_proved(store, tenant_id, row.body.run_id, keys, answers=True)
-        except ChainBroken as broken:
-            detail = f"whether `{key}` was denied is not known: {broken}"
+        except ChainBroken as error:
+            detail = f"whether `{key}` was denied is not known: {error}"
             raise Integrity(f"{detail}; nothing is sent: restore the run from a backup") from None
-        counting = [one for one in shown_denials(entries) if not one.void]
-        if await proving_denial(store, keys, entries, row, counting):
+        valid_denials = [denial for denial in shown_denials(entries) if not denial.void]
+        if await proving_denial(store, keys, entries, row, valid_denials):
             return None
     raise AssertionError("counting does not end")
 

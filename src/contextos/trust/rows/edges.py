@@ -25,9 +25,9 @@ from contextos.errors import ChainBroken, Integrity, InvalidInput, Unavailable
 from contextos.trust.approvals.acts import counted_act, read_act
 from contextos.trust.rows.memories import MAX_READS
 
-_DIGEST_BYTES: Final = 200
+_MEMORY_PER_EDGE: Final = 200
 """The memory that the id and the digest of an edge take, about."""
-_PAGE: Final = 256
+_PAGE_EDGES: Final = 256
 
 ProvedFacts = partial(RecentlyUsed[Any], KEPT_BYTES)
 """Makes the table of proved facts. By tenant and commit number: the digests that the commit's sealed act states for its
@@ -52,8 +52,8 @@ class ProvedGraph:
         for _ in range(MAX_READS):
             head = await self._graph.head()
             lines = await self._store.lines(CONTROL, commit_key(head), commit_key(head + 1))
-            made = {line.key for line in lines if line.kind == "graph.written" and counted_act(line, self._keys)}
-            if made == ({commit_key(head)} if head else set()):
+            commit_keys = {line.key for line in lines if line.kind == "graph.written" and counted_act(line, self._keys)}
+            if commit_keys == ({commit_key(head)} if head else set()):
                 return head
             if await self._graph.head() == head:
                 detail = f"the graph says that its newest commit is {head}, and the acts in `control` say another one"
@@ -63,16 +63,16 @@ class ProvedGraph:
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges around the seeds. Raises `Integrity` if one of them is not what a sealed act states."""
+        """Return the edges around the seeds. Raises `Integrity` if no sealed act states an edge as it is."""
         edges = await self._graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
         # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
-        asked = (self._tenant, *seeds, at, hops, fan_out, limit, content := orjson.dumps(edges))
-        whole = self._known.get(asked)
-        if whole is None or (edges and await self._store.lines(CONTROL, *[edge["edge_id"] for edge in edges])):
+        question = (self._tenant, *seeds, at, hops, fan_out, limit, content := orjson.dumps(edges))
+        complete_nodes = self._known.get(question)
+        if complete_nodes is None or (edges and await self._store.lines(CONTROL, *[edge["edge_id"] for edge in edges])):
             await self._require_proved(edges, at)
             size = ASKED_BYTES + sum(map(len, seeds)) + len(content)
-            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), size)
-        await self._require_withdrawn(whole, None, at)
+            complete_nodes = self._known.keep(question, _complete_nodes(seeds, edges, hops, fan_out, limit), size)
+        await self._require_withdrawn(complete_nodes, None, at)
         return edges
 
     async def step(
@@ -119,41 +119,41 @@ class ProvedGraph:
         if not edges:
             return
         commits = {edge["commit"] for edge in edges}
-        known = {number: self._known.get((self._tenant, number)) for number in commits}
-        unknown = [number for number, digests in known.items() if digests is None]
-        keys = [commit_key(number) for number in unknown]
+        cached = {number: self._known.get((self._tenant, number)) for number in commits}
+        uncached = [number for number, digests in cached.items() if digests is None]
+        keys = [commit_key(number) for number in uncached]
         # An act about an edge has the id of the edge as its key: only a withdrawal is one.
         lines = await self._store.lines(CONTROL, *keys, *(edge["edge_id"] for edge in edges))
-        stated = {number: digests or self._written(number, lines) for number, digests in known.items()}
+        by_commit = {number: digests or self._written_digests(number, lines) for number, digests in cached.items()}
         withdrawn = {fact.edge_id: fact.commit for fact in self._withdrawals(lines)}
         for edge in edges:
             edge_id, number = edge["edge_id"], edge["commit"]
-            if stated[number].get(edge_id) != edge_digest(edge):
+            if by_commit[number].get(edge_id) != edge_digest(edge):
                 _refuse(edge_id, f"is not what the act of `{commit_key(number)}` states, or no such act is sealed")
             if withdrawn.get(edge_id, at + 1) <= at:
                 _refuse(edge_id, f"was withdrawn at `{commit_key(withdrawn[edge_id])}`")
-        for number in unknown:
-            self._known.keep((self._tenant, number), stated[number], len(stated[number]) * _DIGEST_BYTES)
+        for number in uncached:
+            self._known.keep((self._tenant, number), by_commit[number], len(by_commit[number]) * _MEMORY_PER_EDGE)
 
     async def _require_withdrawn(
         self, sources: Sequence[str], predicate: str | None, at: int, after: str = "", last: str | None = None
     ) -> None:
         """Check that an act withdrew each edge of these sources that its row calls ended, before the id `last`."""
         while sources:
-            ended = await self._graph.step(sources, predicate, at=at, limit=_PAGE, after=after, ended=True)
+            ended = await self._graph.step(sources, predicate, at=at, limit=_PAGE_EDGES, after=after, ended=True)
             ids = [edge["edge_id"] for edge in ended if last is None or edge["edge_id"] < last]
             lines = await self._store.lines(CONTROL, *ids) if ids else ()
             withdrawn = {fact.edge_id for fact in self._withdrawals(lines) if fact.commit <= at}
             for edge_id in ids:
                 if edge_id not in withdrawn:
                     _refuse(edge_id, f"was withdrawn by `{commit_key(at)}` as its row says, and no sealed act did that")
-            if len(ids) < _PAGE:
+            if len(ids) < _PAGE_EDGES:
                 return
             after = ids[-1]
 
-    def _written(self, number: int, lines: Iterable[Entry]) -> Mapping[str, str]:
-        found = [line for line in lines if line.kind == "graph.written" and line.key == commit_key(number)]
-        facts = [parse(WrittenFacts, self._arguments(line)) for line in found]
+    def _written_digests(self, number: int, lines: Iterable[Entry]) -> Mapping[str, str]:
+        acts = [line for line in lines if line.kind == "graph.written" and line.key == commit_key(number)]
+        facts = [parse(WrittenFacts, self._arguments(line)) for line in acts]
         # A large commit has several acts. A copy of a sealed act states its number too, and changes nothing.
         return {edge_id: digest for fact in facts if fact.commit == number for edge_id, digest in fact.edges.items()}
 
@@ -166,20 +166,22 @@ class ProvedGraph:
         return dict(read_act(line, self._keys).act.arguments)
 
 
-def _whole(seeds: Sequence[str], edges: Sequence[Mapping[str, Any]], hops: int, fan_out: int, limit: int) -> list[str]:
+def _complete_nodes(
+    seeds: Sequence[str], edges: Sequence[Mapping[str, Any]], hops: int, fan_out: int, limit: int
+) -> list[str]:
     """Return the nodes all of whose edges these are. Raises `Integrity` for an edge that is not around the seeds."""
-    near, ends, hop = set(seeds), set[str](), 1
+    inner_nodes, hop_nodes, hop = set(seeds), set[str](), 1
     for edge in edges:
         if edge["hop"] != hop:
             # The nearest edges are first.
-            near, ends, hop = near | ends, set(), edge["hop"]
+            inner_nodes, hop_nodes, hop = inner_nodes | hop_nodes, set(), edge["hop"]
         src, dst = edge["src"], edge["dst"]
-        if src not in near and dst not in near:
+        if src not in inner_nodes and dst not in inner_nodes:
             _refuse(edge["edge_id"], "is stored under other ends than those that it states")
-        ends |= {src, dst}
+        hop_nodes |= {src, dst}
     # What requires facts asks `step` about a node with more edges than this.
-    whole = near if hop >= hops else near | ends
-    return [*whole.difference(crowded_nodes(edges, fan_out))] if len(edges) < limit else []
+    complete = inner_nodes if hop >= hops else inner_nodes | hop_nodes
+    return [*complete.difference(crowded_nodes(edges, fan_out))] if len(edges) < limit else []
 
 
 def written_fact_fault(
@@ -190,9 +192,9 @@ def written_fact_fault(
     `rows` are all edges. `heads` are the newest commits before the rows were read and after `control` was read.
     `control` is read last, so edges that are written meanwhile can be in the acts alone.
     """
-    stated, withdrawn, newest = _stated(control, keys)
+    written, withdrawn, newest = _stated_edges(control, keys)
     for row in rows:
-        if stated.pop(row.edge_id, None) != (row.written, edge_digest(row.statement)):
+        if written.pop(row.edge_id, None) != (row.written, edge_digest(row.statement)):
             return f"the edge `{row.edge_id}` of the graph is not as an act left it"
         columns = (row.src, row.predicate, row.dst)
         if columns != tuple(row.statement.get(name) for name in ("src", "predicate", "dst")):
@@ -201,7 +203,7 @@ def written_fact_fault(
         act = withdrawn.pop(row.edge_id, None)
         if ended != act and not (ended is None and act is not None and act[0] > heads[0]):
             return f"the edge `{row.edge_id}` of the graph was not withdrawn as it says"
-    missing = [edge_id for edge_id, (commit, _) in [*stated.items(), *withdrawn.items()] if commit <= heads[0]]
+    missing = [edge_id for edge_id, (commit, _) in [*written.items(), *withdrawn.items()] if commit <= heads[0]]
     if missing:
         return f"the edge `{min(missing)}` of the graph is gone"
     if newest > heads[1]:
@@ -209,7 +211,9 @@ def written_fact_fault(
     return None
 
 
-def _stated(control: Sequence[Entry], keys: Keys) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]], int]:
+def _stated_edges(
+    control: Sequence[Entry], keys: Keys
+) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]], int]:
     """Return the edges that the acts wrote (commit and digest), the edges that they withdrew (commit and evidence), and
     the number of the last commit.
     """
@@ -233,5 +237,5 @@ def _stated(control: Sequence[Entry], keys: Keys) -> tuple[dict[str, tuple[int, 
     return stated, withdrawn, newest
 
 
-def _refuse(edge_id: str, what: str) -> NoReturn:
-    raise Integrity(f"the edge `{edge_id}` of the graph {what}; it is no evidence: find out who wrote it")
+def _refuse(edge_id: str, problem: str) -> NoReturn:
+    raise Integrity(f"the edge `{edge_id}` of the graph {problem}; it is no evidence: find out who wrote it")

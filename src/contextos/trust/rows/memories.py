@@ -38,7 +38,7 @@ class Reviews:
     @classmethod
     def read(cls, control: Iterable[Entry], keys: Keys) -> Reviews:
         """Read the acts `memory.reviewed` in these entries. Raises `ChainBroken` for an act that is not sealed."""
-        found: dict[str, MemoryReview] = {}
+        reviews: dict[str, MemoryReview] = {}
         for entry in control:
             if entry.kind != "memory.reviewed":
                 continue
@@ -46,8 +46,8 @@ class Reviews:
                 review = parse(MemoryReview, dict(read_act(entry, keys).act.arguments))
             except InvalidInput as error:
                 raise ChainBroken(CONTROL, entry.seq, f"is no review of a memory: {error}") from None
-            found[review.proposal_id] = review
-        return cls(found)
+            reviews[review.proposal_id] = review
+        return cls(reviews)
 
     def superseded(self) -> set[str | None]:
         """Return the references of the memories that a reviewer replaced by another."""
@@ -63,8 +63,8 @@ class Reviews:
         if stored.key != promoted_key(proposal.candidate.entity_ceid, proposal.candidate.predicate):
             return "is stored under another subject or predicate than it states"
         review = self.by_proposal.get(proposal.proposal_id)
-        stated = review is not None and (review.verdict, review.proposal_digest) == ("promote", _digest(proposal))
-        return None if stated and review == memory.review else "is not what a sealed act of a reviewer promoted"
+        is_stated = review is not None and (review.verdict, review.proposal_digest) == ("promote", _digest(proposal))
+        return None if is_stated and review == memory.review else "is not what a sealed act of a reviewer promoted"
 
 
 async def reviewed_memories(
@@ -75,32 +75,32 @@ async def reviewed_memories(
 
     Raises:
         Integrity: a memory was made up, altered, moved or brought back; names it.
-        ChainBroken: an act about one of them is not sealed.
+        ChainBroken: an act about one of these memories is not sealed.
         Unavailable: they changed during each of `MAX_READS` reads.
     """
-    found = {memory.key: memory for memory in memories}
-    for _ in range(MAX_READS if found else 0):
-        about = {_place(memory.body.proposal) for memory in found.values()}
-        reviews = Reviews.read(await store.lines(CONTROL, *sorted(about)), keys)
-        gone = reviews.superseded()
+    by_key = {memory.key: memory for memory in memories}
+    for _ in range(MAX_READS if by_key else 0):
+        review_keys = {_review_key(memory.body.proposal) for memory in by_key.values()}
+        reviews = Reviews.read(await store.lines(CONTROL, *sorted(review_keys)), keys)
+        superseded = reviews.superseded()
         changed = False
-        for key, memory in list(found.items()):
+        for key, memory in list(by_key.items()):
             fault = reviews.fault(memory)
-            if fault is None and memory_ref(memory.body.proposal.proposal_id) in gone:
+            if fault is None and memory_ref(memory.body.proposal.proposal_id) in superseded:
                 fault = "was superseded"
             if fault is None:
                 continue
-            again = await PROMOTED.one(store, key)
-            if again is None or again == memory:
+            reread = await PROMOTED.one(store, key)
+            if reread is None or reread == memory:
                 detail = f"the memory `{memory.body.proposal.proposal_id}` {fault}; it is no evidence: "
                 raise Integrity(detail + "find out who wrote it")
-            found[key], changed = again, True
+            by_key[key], changed = reread, True
         if not changed:
             break
     else:
-        if found:
+        if by_key:
             raise Unavailable("store", "memories are written faster than they can be read")
-    return tuple(found.values())
+    return tuple(by_key.values())
 
 
 async def require_proposed(
@@ -114,19 +114,19 @@ async def require_proposed(
             and predicate is not what a reviewer promoted.
         ChainBroken: the run or an act does not verify.
     """
-    proposal, wanted = stored.body.proposal, canonical(stored.body.proposal.to_json())
+    proposal, expected = stored.body.proposal, canonical(stored.body.proposal.to_json())
     entries = await read_proved(store, tenant_id, proposal.run_id, keys)
-    said = [read_body(entry) for entry in entries if entry.kind == "memory.proposed"]
-    proposed = [canonical(one) for body in said if body is not None for one in body["proposals"]]
-    named = f"the proposal `{proposal.proposal_id}`"
-    if stored.key != proposal.proposal_id or wanted not in proposed:
+    bodies = [read_body(entry) for entry in entries if entry.kind == "memory.proposed"]
+    proposed = [canonical(item) for body in bodies if body is not None for item in body["proposals"]]
+    label = f"the proposal `{proposal.proposal_id}`"
+    if stored.key != proposal.proposal_id or expected not in proposed:
         remedy = "it cannot be reviewed: find out who wrote it"
-        raise Integrity(f"{named} is not what a signed entry of `{proposal.run_id}` proposes; {remedy}")
-    reviews = Reviews.read(await store.lines(CONTROL, _place(proposal)), keys)
+        raise Integrity(f"{label} is not what a signed entry of `{proposal.run_id}` proposes; {remedy}")
+    reviews = Reviews.read(await store.lines(CONTROL, _review_key(proposal)), keys)
     if stored.body.review is None and proposal.proposal_id in reviews.by_proposal:
-        again = await CANDIDATES.one(store, stored.key)
-        if again is None or again.body.review is None:
-            raise Integrity(f"{named} was reviewed, and is stored as one that was not; find out who wrote it")
+        reread = await CANDIDATES.one(store, stored.key)
+        if reread is None or reread.body.review is None:
+            raise Integrity(f"{label} was reviewed, and is stored as one that was not; find out who wrote it")
     current = await PROMOTED.one(store, promoted_key(proposal.candidate.entity_ceid, proposal.candidate.predicate))
     await reviewed_memories(store, keys, [current] if current else [])
     return entries
@@ -160,27 +160,27 @@ async def verify_memories(store: Store, upto: int, keys: Keys) -> int:
             raise ChainBroken(CONTROL, upto, f"is the last, and the memory `{proposal_id}` {fault}")
         if memory_ref(proposal_id) in gone_before:
             raise ChainBroken(CONTROL, upto, f"is the last, and the memory `{proposal_id}` was superseded")
-    kept = {memory.body.proposal.proposal_id for memory in memories}
-    gone = {one for one in before.promoted() - kept if memory_ref(one) not in gone_after}
-    if gone:
-        raise ChainBroken(CONTROL, upto, f"is the last, and the memory `{min(gone)}` is gone")
+    stored_ids = {memory.body.proposal.proposal_id for memory in memories}
+    missing = {key for key in before.promoted() - stored_ids if memory_ref(key) not in gone_after}
+    if missing:
+        raise ChainBroken(CONTROL, upto, f"is the last, and the memory `{min(missing)}` is gone")
     if fault := _rejection_fault(rejected, before, after):
         raise ChainBroken(CONTROL, upto, f"is the last, and {fault}")
     return len(memories)
 
 
 def _rejection_fault(rejected: Sequence[StoredDocument[MemoryReview]], before: Reviews, after: Reviews) -> str | None:
-    """Return why the stored rejections are not those of the acts, or None. The key is the digest of the statement."""
+    """Return why the stored rejections differ from the acts, or None. A row's key is the digest of its statement."""
     for row in rejected:
-        stated = after.by_proposal.get(row.body.proposal_id)
-        if stated != row.body or (row.body.verdict, row.body.fact_digest) != ("reject", row.key):
+        acted = after.by_proposal.get(row.body.proposal_id)
+        if acted != row.body or (row.body.verdict, row.body.fact_digest) != ("reject", row.key):
             return f"no sealed act of a reviewer states the rejection `{row.key[:80]}`"
-    wanted = {review.fact_digest for review in before.by_proposal.values() if review.verdict == "reject"}
-    gone = wanted - {row.key for row in rejected}
-    return f"the rejection `{min(gone)}` is gone" if gone else None
+    expected = {review.fact_digest for review in before.by_proposal.values() if review.verdict == "reject"}
+    missing = expected - {row.key for row in rejected}
+    return f"the rejection `{min(missing)}` is gone" if missing else None
 
 
-def _place(proposal: MemoryProposal) -> str:
+def _review_key(proposal: MemoryProposal) -> str:
     return review_key(proposal.candidate.entity_ceid, proposal.candidate.predicate)
 
 

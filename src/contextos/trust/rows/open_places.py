@@ -33,47 +33,49 @@ class OpenPlacesOf:
 
     async def question(self, role: str, approval_id: str) -> Write:
         """Return the write that takes a place for a question to this role. Raises `Overloaded` if there is none."""
-        what = (
+        detail = (
             f"`{role[:64]}` has all the open questions that `max_open_questions_per_role` allows ({self.max_questions})"
         )
         remedy = "have some answered, denied or cancelled, then do the same again, or let an operator raise the limit"
-        return await self._take(OPEN_QUESTIONS, role, approval_id, self.max_questions, self._asked, (what, remedy))
+        return await self._take_place(
+            OPEN_QUESTIONS, role, approval_id, self.max_questions, self._open_questions, (detail, remedy)
+        )
 
     async def session(self, agent_id: str, run_id: str) -> Write:
         """Return the write that takes a place for a session of this agent. Raises `Overloaded` if there is none."""
-        most = self.max_sessions
-        what = f"`{agent_id[:64]}` has all the open sessions that `max_open_sessions_per_agent` allows ({most})"
+        limit = self.max_sessions
+        detail = f"`{agent_id[:64]}` has all the open sessions that `max_open_sessions_per_agent` allows ({limit})"
         remedy = "finish or cancel some, then open it again, or let an operator raise the limit"
-        return await self._take(OPEN_SESSIONS, agent_id, run_id, most, self._going_on, (what, remedy))
+        return await self._take_place(OPEN_SESSIONS, agent_id, run_id, limit, self._open_sessions, (detail, remedy))
 
-    async def _take(
+    async def _take_place(
         self,
         places: Documents[OpenPlace],
-        of: str,
-        one: str,
-        most: int,
-        still_open: Callable[[Sequence[str]], Awaitable[Collection[str]]],
-        full: tuple[str, str],
+        owner: str,
+        holder: str,
+        limit: int,
+        find_open: Callable[[Sequence[str]], Awaitable[Collection[str]]],
+        refusal: tuple[str, str],
     ) -> Write:
-        first = int(digest(one.encode()).removeprefix("sha256:")[:8], 16)
-        for count in (min(LOOK_AT_FIRST, most), most):
-            keys = [f"{of}/{(first + number) % most}" for number in range(count)]
-            found = await find_documents(self.store, *map(places.place, keys))
-            taken = {key: stored for key in keys if (stored := found.one(places, key)) is not None}
-            if absent := next((key for key in keys if key not in taken), None):
-                return places.write(absent, 0, OpenPlace(one))
-            open_now = await still_open([stored.body.held for stored in taken.values()])
-            for key, stored in taken.items():
-                if stored.body.held == one or stored.body.held not in open_now:
-                    return places.write(key, stored.version, OpenPlace(one))
-        detail, remedy = full
+        start = int(digest(holder.encode()).removeprefix("sha256:")[:8], 16)
+        for count in (min(LOOK_AT_FIRST, limit), limit):
+            keys = [f"{owner}/{(start + number) % limit}" for number in range(count)]
+            documents = await find_documents(self.store, *map(places.place, keys))
+            held = {key: stored for key in keys if (stored := documents.one(places, key)) is not None}
+            if free_key := next((key for key in keys if key not in held), None):
+                return places.write(free_key, 0, OpenPlace(holder))
+            open_holders = await find_open([stored.body.held for stored in held.values()])
+            for key, stored in held.items():
+                if stored.body.held == holder or stored.body.held not in open_holders:
+                    return places.write(key, stored.version, OpenPlace(holder))
+        detail, remedy = refusal
         raise Overloaded(places.name, detail, retry_after_ms=RETRY_MS, remedy=remedy)
 
-    async def _asked(self, approvals: Sequence[str]) -> Collection[str]:
-        found = await find_documents(self.store, *map(APPROVALS.place, approvals))
-        stored = [found.one(APPROVALS, one) for one in approvals]
-        return {one.key for one in stored if one is not None and one.body.state == "open"}
+    async def _open_questions(self, approvals: Sequence[str]) -> Collection[str]:
+        documents = await find_documents(self.store, *map(APPROVALS.place, approvals))
+        stored = [documents.one(APPROVALS, key) for key in approvals]
+        return {document.key for document in stored if document is not None and document.body.state == "open"}
 
-    async def _going_on(self, runs: Sequence[str]) -> Collection[str]:
-        last = {line.key: line.kind for line in await self.store.lines(INDEX, *runs)}
-        return {run for run, kind in last.items() if kind != "run.closed"}
+    async def _open_sessions(self, run_ids: Sequence[str]) -> Collection[str]:
+        last_kinds = {index_entry.key: index_entry.kind for index_entry in await self.store.lines(INDEX, *run_ids)}
+        return {run_id for run_id, kind in last_kinds.items() if kind != "run.closed"}

@@ -25,23 +25,23 @@ class SignedWrites:
         self._store, self._tenant, self._keys = store, tenant_id, keys
 
     def keep(self, key: str, digests: tuple[str, ...] | None, at_us: int, *, expect: int = 0) -> Write:
-        payload = head_payload(self._tenant, _stream(key), expect + 1, _digest(digests, at_us))
+        payload = head_payload(self._tenant, _stream_name(key), expect + 1, _digest(digests, at_us))
         kid, signature = self._keys.sign("head", payload)
         return UNVOUCHED_WRITES.write(key, expect, UnvouchedWrite(digests, at_us, kid, signature.hex()))
 
     async def through(self, adapter_id: str, *, limit: int) -> Sequence[StoredDocument[UnvouchedWrite]]:
-        found = await UNVOUCHED_WRITES.page(self._store, prefix=f"{adapter_id}/", limit=limit)
-        for row in found:
+        rows = await UNVOUCHED_WRITES.page(self._store, prefix=f"{adapter_id}/", limit=limit)
+        for row in rows:
             if fault := self.fault(row):
                 detail = f"{fault}; nothing is read: find out who wrote it, and restore the documents from a backup"
                 raise Integrity(detail)
-        return found
+        return rows
 
     def fault(self, row: StoredDocument[UnvouchedWrite]) -> str | None:
         """Return why a row is not believed, or None."""
-        kept = row.body
-        signed = (row.version, _digest(kept.digests, kept.at_us), kept.kid, kept.signature)
-        if is_signed(signed, self._tenant, _stream(row.key), self._keys, at_us=kept.at_us):
+        write = row.body
+        signed = (row.version, _digest(write.digests, write.at_us), write.kid, write.signature)
+        if is_signed(signed, self._tenant, _stream_name(row.key), self._keys, at_us=write.at_us):
             return None
         return f"the document `{UNVOUCHED_WRITES.name}/{row.key[:160]}` is not what the runtime signed"
 
@@ -50,15 +50,15 @@ class SignedWrites:
         value can be guessed. From then on everything that its adapter answers counts as untrusted.
         """
         async for key in UNVOUCHED_WRITES.keys(self._store):
-            _, run, call = key.split("/", 2)
-            if run == run_id and f"{erased}/".startswith(f"{call}/"):
+            _, writer_run_id, call = key.split("/", 2)
+            if writer_run_id == run_id and f"{erased}/".startswith(f"{call}/"):
                 row = await UNVOUCHED_WRITES.one(self._store, key)
                 if row is not None and row.body.digests is not None:
                     write = self.keep(key, None, now_us, expect=row.version)
                     await self._store.commit(Batch(run=run_id, writes=(write,)))
 
 
-def _stream(key: str) -> str:
+def _stream_name(key: str) -> str:
     return f"{UNVOUCHED_WRITES.name}/{key}"
 
 

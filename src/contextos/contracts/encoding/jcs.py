@@ -76,10 +76,10 @@ def canonical_of_texts(value: Any) -> bytes:
     b'{"a":"long","b":1}'
     """
     try:
-        out = _dumps(value, None, _ONLY_JSON)
+        encoded = _dumps(value, None, _STRICT_OPTIONS)
     except TypeError:
-        return _exact(value)
-    return out if _is_plain(value) else _exact(value)
+        return _encode_exactly(value)
+    return encoded if _is_plain(value) else _encode_exactly(value)
 
 
 def read_canonical(raw: bytes) -> Any:

@@ -119,7 +119,7 @@ class MemorySessions(McpSessions):
         super().__init__(CONNECTION, path, keeps=True)
         self._server = server
 
-    def _transport(self, _access_token: str) -> Any:
+    def _make_transport(self, _access_token: str) -> Any:
         return MemoryTransport(self._server)
 
 
@@ -137,7 +137,7 @@ async def adapted(server: MCPServer, published: AdapterDefinition, path: Path, a
     operation = ToolOperation.model_validate(said | {"definition_max_age_s": age_s})
     definition = AdapterDefinition.model_validate(published.to_json() | {"type": "mcp"})
     adapter = McpAdapter(definition, CONNECTION, {"lookup": operation}, path)
-    adapter._thread, adapter._open = thread, opened
+    adapter._thread, adapter._sessions = thread, opened
     return adapter
 
 

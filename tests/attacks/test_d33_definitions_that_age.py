@@ -101,9 +101,9 @@ def test_without_an_age_every_call_asks(tmp_path: Path) -> None:
     with server(tmp_path, None) as adapter:
         assert [say(adapter) for _ in range(3)] == [("ok", 0)] * 3
         assert lists(tmp_path) == 3
-        assert adapter._open is not None
-        assert adapter._open._current is not None
-        assert adapter._open._current._newest is None
+        assert adapter._sessions is not None
+        assert adapter._sessions._current is not None
+        assert adapter._sessions._current._newest_list is None
 
 
 def test_a_word_of_the_server_ends_an_age_at_once(tmp_path: Path) -> None:

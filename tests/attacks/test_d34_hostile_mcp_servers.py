@@ -34,8 +34,8 @@ def test_gigabytes_are_not_read(tmp_path: Path) -> None:
     with against("gigabytes", tmp_path) as adapter:
         with pytest.raises(LostReply):
             said(adapter)
-        assert adapter._open is not None
-        transport = adapter._open.transport
+        assert adapter._sessions is not None
+        transport = adapter._sessions.transport
         assert transport is not None
         # One chunk more than the limit, and what the session said before.
         assert MAX_MCP_BYTES < transport.received_bytes <= MAX_MCP_BYTES + 2 * CHUNK_BYTES
@@ -67,9 +67,9 @@ def test_a_flood_without_a_question_ends_the_session(tmp_path: Path) -> None:
     with against("floods_at_once", tmp_path) as adapter:
         with pytest.raises(Unavailable):
             said(adapter)
-        assert adapter._open is not None
-        assert adapter._open.transport is not None
-        assert adapter._open.transport.received_bytes <= MAX_MCP_BYTES + 2 * CHUNK_BYTES
+        assert adapter._sessions is not None
+        assert adapter._sessions.transport is not None
+        assert adapter._sessions.transport.received_bytes <= MAX_MCP_BYTES + 2 * CHUNK_BYTES
     assert calls(tmp_path) == []
 
 
@@ -77,9 +77,9 @@ def test_questions_of_a_server_buy_it_no_allowance(tmp_path: Path) -> None:
     with against("pings", tmp_path) as adapter:
         with pytest.raises(Unavailable):
             said(adapter)
-        assert adapter._open is not None
-        assert adapter._open.transport is not None
-        assert adapter._open.transport.received_bytes <= 2 * (MAX_MCP_BYTES + CHUNK_BYTES)
+        assert adapter._sessions is not None
+        assert adapter._sessions.transport is not None
+        assert adapter._sessions.transport.received_bytes <= 2 * (MAX_MCP_BYTES + CHUNK_BYTES)
 
 
 def test_notifications_beside_an_answer_change_nothing_and_are_not_logged(
@@ -134,7 +134,7 @@ def test_a_process_gets_the_listed_variables_and_no_other(tmp_path: Path, monkey
     monkeypatch.setenv("SHOP_SECRET", "s3cret")
     monkeypatch.setenv("LISTED", "yes")
     with against("environment", tmp_path) as adapter:
-        adapter._named = adapter._named.model_copy(update={"env": ("LISTED",)})
+        adapter._config = adapter._config.model_copy(update={"env": ("LISTED",)})
         output = said(adapter).output
     assert output is not None
     names = set(output["texts"][0].split())

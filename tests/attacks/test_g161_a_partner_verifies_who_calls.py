@@ -94,7 +94,7 @@ def test_a_stranger_verifies_which_user_and_agent_call_and_it_is_on_no_record() 
 @pytest.mark.parametrize("tenant", ["", "globex"])
 def test_a_claim_is_for_one_tenant_of_a_url(tenant: str) -> None:
     with hostile_skill(read=True, hop_claim=True) as (agent, adapter):
-        adapter._named = adapter._named.model_copy(update={"tenant": tenant})
+        adapter._config = adapter._config.model_copy(update={"tenant": tenant})
         asyncio.run(called(adapter, "tok_ana"))
         [message] = agent.messages
         claims = unverified_payload(message["metadata"][HOP_EXTENSION])

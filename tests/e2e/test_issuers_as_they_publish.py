@@ -105,7 +105,7 @@ def test_a_rotated_key_counts_once_it_was_looked_for(tmp_path: Path) -> None:
         opened.keys = 200, json.dumps(rotated).encode(), {}
         new = signed({"alg": "RS256", "kid": "new"}, shape.claims(), "rsa-2", "RS256")
         jwks = opened.face.app.deployment.ports.directory._jwks
-        jwks._tried_us -= 31_000_000
+        jwks._tried_at_us -= 31_000_000
         assert opened.all_say(new) == shape.user
         assert opened.all_say(shape.token({"kid": "invented"})) == 401
         assert opened.fetched == 2

@@ -33,11 +33,11 @@ class HttpAttachments:
     """
 
     def __init__(self, places: Mapping[str, Sequence[str]], *, internal: bool = False) -> None:
-        self._places = {tenant: [destination(place) for place in named] for tenant, named in places.items()}
-        for place in (one for named in self._places.values() for one in named):
+        self._places = {tenant_id: [destination(place) for place in urls] for tenant_id, urls in places.items()}
+        for place in (place for places in self._places.values() for place in places):
             if fault := internal_address_fault(place.host, internal=internal):
-                raise _refused(*fault)
-        hosts = {place.endpoint for named in self._places.values() for place in named}
+                raise _refusal(*fault)
+        hosts = {place.endpoint for places in self._places.values() for place in places}
         self._internal = frozenset(hosts if internal else ())
 
     async def fetch(self, tenant_id: str, uri: str, max_bytes: int, trace: Mapping[str, str]) -> AttachedFile:
@@ -47,28 +47,28 @@ class HttpAttachments:
             InvalidInput: the address is not below a place of the tenant, or the file is not there.
             Unavailable: it cannot be fetched now.
         """
-        to = destination(uri)
-        path = to.target.partition("?")[0]
+        target = destination(uri)
+        path = target.target.partition("?")[0]
         if not any(
-            (place.scheme, place.endpoint) == (to.scheme, to.endpoint) and path.startswith(place.target)
+            (place.scheme, place.endpoint) == (target.scheme, target.endpoint) and path.startswith(place.target)
             for place in self._places.get(tenant_id, ())
         ):
-            raise _refused("its address is not below a place of this tenant", "add the place to `attachments.places`")
+            raise _refusal("its address is not below a place of this tenant", "add the place to `attachments.places`")
         client = OutboundClient(internal=self._internal, max_response_bytes=max_bytes)
         try:
             request = OutboundRequest("GET", uri, trace)
-            answer = await client.send(request, egress=[to.endpoint], timeout_s=FETCH_TIMEOUT_S)
+            answer = await client.send(request, egress=[target.endpoint], timeout_s=FETCH_TIMEOUT_S)
         except AnswerTooLarge:
-            raise _refused(f"it has more than {max_bytes} bytes", "send a smaller file, or an excerpt") from None
+            raise _refusal(f"it has more than {max_bytes} bytes", "send a smaller file, or an excerpt") from None
         except LostReply as error:
             # A read has no effect.
             raise Unavailable(NAME, str(error)) from None
         if answer.status in (408, 429) or answer.status >= 500:
             raise Unavailable(NAME, f"its server answered {answer.status}")
         if answer.status != 200:
-            raise _refused(f"its server answered {answer.status}", "send an address at which the file is")
+            raise _refusal(f"its server answered {answer.status}", "send an address at which the file is")
         return AttachedFile(answer.headers.get("content-type", ""), answer.body)
 
 
-def _refused(detail: str, remedy: str) -> InvalidInput:
+def _refusal(detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem("/attachments", "no_attachment", detail, remedy))

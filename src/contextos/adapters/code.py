@@ -54,11 +54,11 @@ def runtime_digest() -> str:
 def stated_by(ports: Iterable[object]) -> tuple[str, ...]:
     """Return the names of the classes of ports that are not code of the runtime, so their statements are unchecked."""
     kinds = {port if isinstance(port, type) else type(port) for port in ports if port is not None}
-    foreign = (kind for kind in kinds if not _is_ours(kind))
+    foreign = (kind for kind in kinds if not _is_own_class(kind))
     return tuple(sorted(f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME_CHARS] for kind in foreign))
 
 
-def _is_ours(kind: type) -> bool:
+def _is_own_class(kind: type) -> bool:
     """Return whether a class comes from a module of this runtime that really has it under its name."""
     module = sys.modules.get(kind.__module__)
     ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
@@ -73,12 +73,12 @@ class SourceCode:
     """
 
     def __init__(self, *loaded: LoadedAdapters) -> None:
-        self._loaded = {id(adapter): (adapter, one.code_digest) for one in loaded for adapter in one.adapters}
-        self._loaded_packages = {f"{_LOADED}{one.code_digest}": one.packages for one in loaded}
+        self._loaded = {id(adapter): (adapter, load.code_digest) for load in loaded for adapter in load.adapters}
+        self._loaded_packages = {f"{_LOADED}{load.code_digest}": load.packages for load in loaded}
         self._packages: dict[frozenset[str], Callable[[], str | None] | None] = {}
-        self._consists: dict[int, tuple[Adapter, frozenset[str]]] = {}
+        self._adapter_modules: dict[int, tuple[Adapter, frozenset[str]]] = {}
         # Threads that ask at the same time read the files once.
-        self._reading = threading.Lock()
+        self._read_lock = threading.Lock()
         self._modules: dict[str, str | None] = {}
         self._runtime = runtime_digest()
 
@@ -90,9 +90,9 @@ class SourceCode:
         return self._runtime
 
     def adapter(self, adapter: Adapter) -> str | None:
-        parts = {name: one for name, one in self._parts(adapter, {}, set()).items() if not name.startswith(_GIVEN)}
+        parts = {name: code for name, code in self._collect(adapter, {}, set()).items() if not name.startswith(_GIVEN)}
         # The definition of an adapter of the runtime says it all, unless it holds functions: then their code counts.
-        if None in parts.values() or (not parts and _held(_attributes(adapter))):
+        if None in parts.values() or (not parts and _code_values(_attributes(adapter))):
             return None
         only = next(iter(parts.items())) if len(parts) == 1 else ("", None)
         return only[1] if only[0].startswith(_LOADED) else content_address(parts)
@@ -101,11 +101,11 @@ class SourceCode:
         """Return a function that returns the digest of the files that the code of an adapter can run beside its own, or
         None once a file differs from what this process first read. Return None for an adapter of the runtime.
         """
-        with self._reading:
+        with self._read_lock:
             # The state of the object at the first question counts: a client that it makes later changes no pin.
-            if id(adapter) not in self._consists:
-                self._consists[id(adapter)] = adapter, frozenset(self._parts(adapter, {}, set()))
-            modules = self._consists[id(adapter)][1]
+            if id(adapter) not in self._adapter_modules:
+                self._adapter_modules[id(adapter)] = adapter, frozenset(self._collect(adapter, {}, set()))
+            modules = self._adapter_modules[id(adapter)][1]
             if modules not in self._packages:
                 self._packages[modules] = self._packages_of(modules)
             return self._packages[modules]
@@ -113,84 +113,84 @@ class SourceCode:
     def _packages_of(self, modules: Collection[str]) -> Callable[[], str | None] | None:
         if all(name.startswith(_GIVEN) for name in modules):
             return None
-        found = [self._loaded_packages[name] for name in sorted(modules) if name.startswith(_LOADED)]
-        own = [name for name in modules if not name.startswith(_LOADED)]
-        files = [one for one in (*found, _packages_of(own) if own else None) if one is not None]
-        return files[0].now if len(files) == 1 else functools.partial(_all_now, files) if files else None
+        packages = [self._loaded_packages[name] for name in sorted(modules) if name.startswith(_LOADED)]
+        others = [name for name in modules if not name.startswith(_LOADED)]
+        files = [entry for entry in (*packages, _packages_of(others) if others else None) if entry is not None]
+        return files[0].now if len(files) == 1 else functools.partial(_joint_digest, files) if files else None
 
-    def _parts(self, value: Any, found: dict[str, str | None], seen: set[int]) -> dict[str, str | None]:
-        """Add to `found`, by name, the digest of each module or loaded adapter that the code of `value` comes from."""
+    def _collect(self, value: Any, digests: dict[str, str | None], seen: set[int]) -> dict[str, str | None]:
+        """Add to `digests`, by name, the digest of each module or loaded adapter that the code of `value` is from."""
         if id(value) in seen:
-            return found
+            return digests
         seen.add(id(value))
-        if (known := self._loaded.get(id(value))) is not None:
-            found[f"{_LOADED}{known[1]}"] = known[1]
+        if (entry := self._loaded.get(id(value))) is not None:
+            digests[f"{_LOADED}{entry[1]}"] = entry[1]
         elif isinstance(value, functools.partial):
-            self._parts(value.func, found, seen)
-            self._give((value,), found)
+            self._collect(value.func, digests, seen)
+            self._add_given((value,), digests)
         elif _is_routine(value):
             innermost = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
             # A slot of a class that is written in C has no module of its own.
-            self._add_modules((getattr(innermost, "__objclass__", innermost),), found)
-            for used in getattr(innermost, USES, ()):
-                self._parts(used, found, seen)
-            self._give(_closed_over(innermost), found)
+            self._add_modules((getattr(innermost, "__objclass__", innermost),), digests)
+            for dependency in getattr(innermost, USES, ()):
+                self._collect(dependency, digests, seen)
+            self._add_given(_closure_values(innermost), digests)
             if inspect.ismethod(innermost):
-                self._add_modules(type(innermost.__self__).__mro__, found)
-                self._give(_attributes(innermost.__self__), found)
+                self._add_modules(type(innermost.__self__).__mro__, digests)
+                self._add_given(_attributes(innermost.__self__), digests)
         elif parameters := get_args(value):
-            for one in parameters:
-                self._parts(one, found, seen)
+            for parameter in parameters:
+                self._collect(parameter, digests, seen)
         elif isinstance(value, type):
             # A class that a framework made from a function is in no file.
             if getattr(sys.modules.get(value.__module__), value.__name__, None) is value:
-                self._add_modules((value,), found)
+                self._add_modules((value,), digests)
         else:
-            self._add_modules(type(value).__mro__, found)
+            self._add_modules(type(value).__mro__, digests)
             attributes = _attributes(value)
-            for held in _held(attributes):
-                self._parts(held, found, seen)
-            self._give(attributes, found)
-        return found
+            for member in _code_values(attributes):
+                self._collect(member, digests, seen)
+            self._add_given(attributes, digests)
+        return digests
 
-    def _give(self, values: Iterable[Any], found: dict[str, str | None]) -> None:
+    def _add_given(self, values: Iterable[Any], digests: dict[str, str | None]) -> None:
         """Add the modules of values that were given to code from outside, and of the items of such values."""
         for value in values:
-            for one in _inside(value):
-                if type(one) in _VALUES:
+            for item in _items_of(value):
+                if type(item) in _VALUES:
                     continue
-                kinds = _kinds(one)
+                kinds = _classes_of(item)
                 if str(kinds[0].__module__).partition(".")[0] == "contextos":
                     continue
-                self._add_modules(kinds, found, given=True)
+                self._add_modules(kinds, digests, is_given=True)
 
-    def _add_modules(self, kinds: Iterable[Any], found: dict[str, str | None], *, given: bool = False) -> None:
+    def _add_modules(self, kinds: Iterable[Any], digests: dict[str, str | None], *, is_given: bool = False) -> None:
         for kind in kinds:
             name = str(kind.__module__)
-            if (code_digest := self._module(name)) == _COVERED:
+            if (code_digest := self._module_digest(name)) == _COVERED:
                 continue
             # The program and the modules of the loader cannot be found by a name, so their digest counts.
-            if given and name != "__main__" and not name.startswith(PACKAGE_PREFIX):
+            if is_given and name != "__main__" and not name.startswith(PACKAGE_PREFIX):
                 name, code_digest = f"{_GIVEN}{name}", ""
-            found[name] = code_digest
+            digests[name] = code_digest
 
-    def _module(self, name: str) -> str | None:
+    def _module_digest(self, name: str) -> str | None:
         """Return the digest of the source of a module as it was at the first question; None if it cannot be read."""
         if name not in self._modules:
             top = name.partition(".")[0]
-            covered = top == "contextos" or (top in sys.stdlib_module_names and top != "__main__")
-            self._modules[name] = _COVERED if covered else _source_digest(name)
+            is_covered = top == "contextos" or (top in sys.stdlib_module_names and top != "__main__")
+            self._modules[name] = _COVERED if is_covered else _source_digest(name)
         return self._modules[name]
 
 
-def _held(attributes: Iterable[Any]) -> list[Any]:
+def _code_values(attributes: Iterable[Any]) -> list[Any]:
     """Return the functions and adapters among the attributes of an adapter, and in attributes that are mappings."""
-    found = list[Any]()
-    for held in attributes:
-        for one in held.values() if type(held) is dict or isinstance(held, Mapping) else (held,):
-            if type(one) not in _DATA and (_is_routine(one) or isinstance(one, functools.partial) or _is_adapter(one)):
-                found.append(one)
-    return found
+    values = list[Any]()
+    for attribute in attributes:
+        for obj in attribute.values() if type(attribute) is dict or isinstance(attribute, Mapping) else (attribute,):
+            if type(obj) not in _DATA and (_is_routine(obj) or isinstance(obj, functools.partial) or _is_adapter(obj)):
+                values.append(obj)
+    return values
 
 
 def _is_routine(value: Any) -> bool:
@@ -200,7 +200,7 @@ def _is_routine(value: Any) -> bool:
     return hasattr(type(value), "__get__") and not hasattr(type(value), "__set__") and not isinstance(value, type)
 
 
-def _kinds(value: Any) -> Sequence[Any]:
+def _classes_of(value: Any) -> Sequence[Any]:
     """Return the objects that have the code of a value: the function itself, or the classes of an object or method."""
     try:
         # A proxy claims to have every attribute, so its own `__getattr__` is not called.
@@ -215,7 +215,7 @@ def _kinds(value: Any) -> Sequence[Any]:
     return (innermost if isinstance(innermost, type) else type(innermost)).__mro__
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _items_of(value: Any) -> Iterable[Any]:
     if type(value) is dict:
         return [*value.values()]
     if isinstance(value, functools.partial):
@@ -223,22 +223,22 @@ def _inside(value: Any) -> Iterable[Any]:
     return value if type(value) in (list, tuple, set, frozenset) else (value,)
 
 
-def _closed_over(function: Any) -> Iterator[Any]:
+def _closure_values(function: Any) -> Iterator[Any]:
     for cell in getattr(function, "__closure__", None) or ():
         with suppress(ValueError):  # it is empty
             yield cell.cell_contents
 
 
 def _attributes(value: Any) -> list[Any]:
-    own = [*getattr(value, "__dict__", {}).values()]
+    values = [*getattr(value, "__dict__", {}).values()]
     if hasattr(type(value), "__slots__"):
         # Slots are found as descriptors: `__slots__` can be a single text, and has unmangled names of private slots.
         for kind in type(value).__mro__:
             for slot in vars(kind).values():
                 if isinstance(slot, MemberDescriptorType):
                     with suppress(AttributeError):  # it is empty
-                        own.append(slot.__get__(value))
-    return own
+                        values.append(slot.__get__(value))
+    return values
 
 
 def _is_adapter(value: Any) -> bool:
@@ -247,16 +247,16 @@ def _is_adapter(value: Any) -> bool:
     )
 
 
-def _all_now(files: Iterable[PackageFiles]) -> str | None:
+def _joint_digest(files: Iterable[PackageFiles]) -> str | None:
     """Return one digest over the files of several adapters, or None if one of them has none."""
-    digests = [one.now() for one in files]
+    digests = [entry.now() for entry in files]
     return None if None in digests else content_address(digests)
 
 
 def _packages_of(modules: Collection[str]) -> PackageFiles:
     """Return the files that these loaded modules can run beside their own."""
-    given = {one.removeprefix(_GIVEN) for one in modules if one.startswith(_GIVEN)}
-    found = Imports(frozenset(given.difference(modules)))
+    names = {name.removeprefix(_GIVEN) for name in modules if name.startswith(_GIVEN)}
+    imports = Imports(frozenset(names.difference(modules)))
     for name in sorted(modules):
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
@@ -265,8 +265,8 @@ def _packages_of(modules: Collection[str]) -> PackageFiles:
         if isinstance(file, str) and file.endswith(".py"):
             with suppress(OSError, SyntaxError):
                 is_package = hasattr(module, "__path__")
-                found |= read_imports(Path(file).read_bytes(), name, is_package=is_package, file=file)
-    return PackageFiles.of(found)
+                imports |= read_imports(Path(file).read_bytes(), name, is_package=is_package, file=file)
+    return PackageFiles.of(imports)
 
 
 def _source_digest(module: str) -> str | None:

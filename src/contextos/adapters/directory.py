@@ -32,13 +32,13 @@ MARK: Final = "unsafe_local_directory"
 MAX_DIRECTORY_BYTES: Final = 8 << 20
 
 ListedT = TypeVar("ListedT")
-_Every = Annotated[tuple[ListedT, ...], Strict(False), ListOnly()]
+_ListOf = Annotated[tuple[ListedT, ...], Strict(False), ListOnly()]
 
 
 class _ListedTenant(Model):
-    users: _Every[KnownUser]
-    agents: _Every[KnownAgent]
-    approvers: _Every[Approver]
+    users: _ListOf[KnownUser]
+    agents: _ListOf[KnownAgent]
+    approvers: _ListOf[Approver]
     delegations: dict[str, KnownDelegation] = {}
     limits: DirectoryLimits = DirectoryLimits()
 
@@ -72,7 +72,7 @@ class FileDirectory:
 
     async def knows_tenant(self, tenant_id: str) -> bool:
         """Return whether the file has this tenant."""
-        return bool(await self._now(tenant_id))
+        return bool(await self._tenant(tenant_id))
 
     def tenants(self) -> tuple[str, ...]:
         """Return the tenants that the file names, sorted."""
@@ -80,77 +80,77 @@ class FileDirectory:
 
     def people(self, tenant_id: str) -> tuple[str, ...]:
         """Return the ids of the users and the approvers of a tenant, sorted."""
-        listed = self._current().get(tenant_id, {})
-        return tuple(sorted({*listed.get("users", {}), *listed.get("approvers", {})}))
+        tenant = self._current().get(tenant_id, {})
+        return tuple(sorted({*tenant.get("users", {}), *tenant.get("approvers", {})}))
 
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
         """Return the user and the agent as the file has them now, or None if it lacks either of them in this tenant."""
-        tenant = await self._now(tenant_id)
+        tenant = await self._tenant(tenant_id)
         user, agent = await self._user(tenant_id, tenant, user_id), tenant.get("agents", {}).get(agent_id)
         if user is None or agent is None:
             return None
-        behind = {user.user_id, agent.owner}
+        ids = {user.user_id, agent.owner}
         return Principals(
             user=user,
             agent=agent,
             tenant=tenant["limits"],
             unsafe=self.unsafe,
             directory_version=tenant.get("version"),
-            approver_ids=tuple(sorted(name for name, one in tenant["approvers"].items() if behind & {*one.user_ids})),
+            approver_ids=tuple(sorted(name for name, entry in tenant["approvers"].items() if ids & {*entry.user_ids})),
         )
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
         """Return the delegation that a token reference names, or None."""
-        found: KnownDelegation | None = (await self._now(tenant_id)).get("delegations", {}).get(token_ref)
-        return found
+        delegation: KnownDelegation | None = (await self._tenant(tenant_id)).get("delegations", {}).get(token_ref)
+        return delegation
 
     async def user(self, tenant_id: str, user_id: str) -> KnownUser | None:
         """Return a user as the directory has them now, or None."""
-        return await self._user(tenant_id, await self._now(tenant_id), user_id)
+        return await self._user(tenant_id, await self._tenant(tenant_id), user_id)
 
     async def agent(self, tenant_id: str, agent_id: str) -> KnownAgent | None:
         """Return an agent as the file has it now, or None."""
-        found: KnownAgent | None = (await self._now(tenant_id)).get("agents", {}).get(agent_id)
-        return found
+        agent: KnownAgent | None = (await self._tenant(tenant_id)).get("agents", {}).get(agent_id)
+        return agent
 
     async def workload_agents(self, tenant_id: str, spiffe_id: str) -> tuple[KnownAgent, ...]:
         """Return the agents of a workload, in whatever state they are; empty if it has none in this tenant."""
-        agents = (await self._now(tenant_id)).get("agents", {}).values()
-        return tuple(one for one in agents if one.workload_identity == spiffe_id)
+        agents = (await self._tenant(tenant_id)).get("agents", {}).values()
+        return tuple(agent for agent in agents if agent.workload_identity == spiffe_id)
 
     async def delegations_to(self, tenant_id: str, user_id: str, agent_id: str) -> tuple[str, ...]:
         """Return the references of the delegations of a user to an agent that the file has, sorted."""
-        listed = (await self._now(tenant_id)).get("delegations", {}).items()
-        return tuple(sorted(ref for ref, one in listed if (one.subject, one.agent_id) == (user_id, agent_id)))
+        entries = (await self._tenant(tenant_id)).get("delegations", {}).items()
+        return tuple(sorted(ref for ref, entry in entries if (entry.subject, entry.agent_id) == (user_id, agent_id)))
 
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
         """Return a person who is allowed to answer approvals, or None."""
-        found: Approver | None = (await self._now(tenant_id)).get("approvers", {}).get(approver_id)
-        return found
+        approver: Approver | None = (await self._tenant(tenant_id)).get("approvers", {}).get(approver_id)
+        return approver
 
     async def held_roles(self, tenant_id: str) -> HeldRoles:
         """Return the roles that the users and approvers of the tenant hold, and everybody whom the file lists."""
-        tenant = await self._now(tenant_id)
-        listed = {
+        tenant = await self._tenant(tenant_id)
+        members = {
             name: tuple(tenant.get(name, {}).values()) for name in ("users", "approvers", "agents", "delegations")
         }
         return HeldRoles(
-            users=tuple(sorted({role for one in listed["users"] for role in (one.role, *one.roles)})),
-            approvers=tuple(sorted({role for one in listed["approvers"] for role in one.roles})),
-            people=listed["approvers"],
-            agents=listed["agents"],
-            requesters=listed["users"],
-            delegations=listed["delegations"],
+            users=tuple(sorted({role for user in members["users"] for role in (user.role, *user.roles)})),
+            approvers=tuple(sorted({role for approver in members["approvers"] for role in approver.roles})),
+            people=members["approvers"],
+            agents=members["agents"],
+            requesters=members["users"],
+            delegations=members["delegations"],
             limits=tenant.get("limits", DirectoryLimits()),
         )
 
-    async def _now(self, tenant_id: str) -> dict[str, Any]:
+    async def _tenant(self, tenant_id: str) -> dict[str, Any]:
         """Return the current content of a tenant, {} for a tenant that the file does not name."""
         return self._current().get(tenant_id, {})
 
     async def _user(self, _tenant_id: str, tenant: Mapping[str, Any], user_id: str) -> KnownUser | None:
-        found: KnownUser | None = tenant.get("users", {}).get(user_id)
-        return found
+        user: KnownUser | None = tenant.get("users", {}).get(user_id)
+        return user
 
     def _current(self) -> dict[str, dict[str, Any]]:
         try:
@@ -164,7 +164,7 @@ class FileDirectory:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
         except (InvalidInput, KeyError, TypeError, AttributeError) as error:
             # The file can be half written. The identities read before are not used then.
-            faults = "; ".join([str(one) for one in getattr(error, "problems", ())] or [str(error)])
+            faults = "; ".join([str(problem) for problem in getattr(error, "problems", ())] or [str(error)])
             detail = f"`{self._path.name}` is not a directory of identities ({faults})"
             raise Unavailable("directory", detail) from error
         return self._tenants
@@ -182,25 +182,25 @@ def tenants_of(content: Any) -> dict[str, dict[str, Any]]:
     """
     return {
         tenant_id: {
-            "users": {one.user_id: one for one in listed.users},
-            "agents": {one.agent_id: one for one in listed.agents},
-            "delegations": dict(listed.delegations),
-            "approvers": _with_every_name({one.approver_id: one for one in listed.approvers}),
-            "limits": listed.limits,
+            "users": {user.user_id: user for user in entry.users},
+            "agents": {agent.agent_id: agent for agent in entry.agents},
+            "delegations": dict(entry.delegations),
+            "approvers": _merge_names({approver.approver_id: approver for approver in entry.approvers}),
+            "limits": entry.limits,
         }
-        for tenant_id, listed in parse(_Listed, content).root.items()
+        for tenant_id, entry in parse(_Listed, content).root.items()
     }
 
 
-def _with_every_name(approvers: dict[str, Approver]) -> dict[str, Approver]:
+def _merge_names(approvers: dict[str, Approver]) -> dict[str, Approver]:
     """Return the approvers, each with all names of the person. Two that share a name, also via a third, are one."""
-    people: dict[str, set[str]] = {}
-    for name, one in approvers.items():
-        whole = {name, *one.user_ids}.union(*(people.get(known, ()) for known in (name, *one.user_ids)))
-        people |= dict.fromkeys(whole, whole)
+    names_of: dict[str, set[str]] = {}
+    for name, approver in approvers.items():
+        names = {name, *approver.user_ids}.union(*(names_of.get(alias, ()) for alias in (name, *approver.user_ids)))
+        names_of |= dict.fromkeys(names, names)
     return {
-        name: one
-        if people[name] == {name, *one.user_ids}
-        else one.model_copy(update={"user_ids": tuple(sorted(people[name] - {name}))})
-        for name, one in approvers.items()
+        name: approver
+        if names_of[name] == {name, *approver.user_ids}
+        else approver.model_copy(update={"user_ids": tuple(sorted(names_of[name] - {name}))})
+        for name, approver in approvers.items()
     }

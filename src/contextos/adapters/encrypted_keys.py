@@ -50,15 +50,15 @@ class Pkcs8Files(SeedFiles):
         raw = _private_file(path)
         if not raw.startswith(_ENCRYPTED):
             remedy = "encrypt it: `openssl pkcs8 -topk8 -in FILE -out FILE.pem`"
-            raise _refused(path, "not_encrypted", "it is not an encrypted PKCS#8 file (PEM)", remedy)
+            raise _refusal(path, "not_encrypted", "it is not an encrypted PKCS#8 file (PEM)", remedy)
         try:
             key = load_pem_private_key(raw, self._passphrase)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             # The library's message is not quoted. It is the same for a damaged file.
             detail = "the passphrase does not open it, or it is damaged"
-            raise _refused(path, "wrong_passphrase", detail, "give the passphrase with which it was made") from None
+            raise _refusal(path, "wrong_passphrase", detail, "give the passphrase with which it was made") from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise _refused(
+            raise _refusal(
                 path, "other_algorithm", "it is not an Ed25519 key", "make one with `contextos key new --pkcs8`"
             )
         return key.private_bytes_raw()
@@ -107,10 +107,10 @@ def read_person_key(path: Path, passphrase: Callable[[], bytes]) -> bytes:
         InvalidSettings: as `read_seed` and `Pkcs8Files.read`.
     """
     try:
-        encrypted = read_regular_file(path, MAX_KEY_FILE_BYTES).startswith(_ENCRYPTED)
+        is_encrypted = read_regular_file(path, MAX_KEY_FILE_BYTES).startswith(_ENCRYPTED)
     except OSError:
-        encrypted = False  # `read_seed` says what it is
-    return Pkcs8Files(passphrase()).read(path) if encrypted else read_seed(path)
+        is_encrypted = False  # `read_seed` says what it is
+    return Pkcs8Files(passphrase()).read(path) if is_encrypted else read_seed(path)
 
 
 class _WallClock:
@@ -129,11 +129,11 @@ def read_secret(file: Path | None, variable: str, pointer: str) -> bytes:
     """
     if file is not None:
         secret = _private_file(file, pointer).removesuffix(b"\n").removesuffix(b"\r")
-        where = f"`{file.name}`"
+        source = f"`{file.name}`"
     else:
-        secret, where = os.environ.get(variable, "").encode("utf-8", "surrogateescape"), f"`{variable}`"
+        secret, source = os.environ.get(variable, "").encode("utf-8", "surrogateescape"), f"`{variable}`"
     if not secret:
-        detail = f"{where} holds no secret"
+        detail = f"{source} holds no secret"
         raise InvalidSettings(Problem(pointer, "no_secret", detail, "put it there before the start"))
     return secret
 
@@ -146,5 +146,5 @@ def _private_file(path: Path, pointer: str = "/keys") -> bytes:
         raise InvalidSettings(Problem(pointer, "unreadable", detail, "bring it back, or name another")) from None
 
 
-def _refused(path: Path, code: str, detail: str, remedy: str) -> InvalidSettings:
+def _refusal(path: Path, code: str, detail: str, remedy: str) -> InvalidSettings:
     return InvalidSettings(Problem("/keys", code, f"`{path.name}`: {detail}", remedy))

@@ -83,22 +83,22 @@ class KeptJwks:
         self._fetch, self._clock, self._issuer, self._check = fetch, clock, issuer, check
         self._jwks: Mapping[str, Any] | None = None
         self._failure: Unavailable | None = None
-        self._fetched_us = self._tried_us = 0
-        self._one_at_a_time = asyncio.Lock()
+        self._fetched_at_us = self._tried_at_us = 0
+        self._fetch_lock = asyncio.Lock()
 
     async def with_key(self, kid: str) -> Mapping[str, Any]:
-        if (kept := self._kept(kid)) is not None:
-            return kept
-        async with self._one_at_a_time:
+        if (jwks := self._usable_keys(kid)) is not None:
+            return jwks
+        async with self._fetch_lock:
             # A caller that waited for the fetch of another caller uses its result.
-            if (kept := self._kept(kid)) is not None:
-                return kept
+            if (jwks := self._usable_keys(kid)) is not None:
+                return jwks
             now_us = self._clock.now_us()
-            if self._failure is not None and 0 <= now_us - self._tried_us < FAILED_US:
+            if self._failure is not None and 0 <= now_us - self._tried_at_us < FAILED_US:
                 raise self._failure.with_traceback(None)
-            self._tried_us, self._failure = now_us, None
+            self._tried_at_us, self._failure = now_us, None
             try:
-                self._jwks, self._fetched_us = self._read(await self._fetch()), now_us
+                self._jwks, self._fetched_at_us = self._read_keys(await self._fetch()), now_us
             except asyncio.CancelledError:
                 self._failure = self._unavailable("nobody waited for its answer")
                 raise
@@ -109,29 +109,29 @@ class KeptJwks:
             return self._jwks
 
     def is_silent(self) -> bool:
-        lately = 0 <= self._clock.now_us() - self._tried_us < KEEP_US
-        return self._failure is not None and lately and not self._is_fresh()
+        is_recent = 0 <= self._clock.now_us() - self._tried_at_us < KEEP_US
+        return self._failure is not None and is_recent and not self._is_fresh()
 
     def _is_fresh(self) -> bool:
-        return self._jwks is not None and 0 <= self._clock.now_us() - self._fetched_us < KEEP_US
+        return self._jwks is not None and 0 <= self._clock.now_us() - self._fetched_at_us < KEEP_US
 
-    def _kept(self, kid: str) -> Mapping[str, Any] | None:
+    def _usable_keys(self, kid: str) -> Mapping[str, Any] | None:
         """Return the kept set if it is fresh, and has the key or was fetched within thirty seconds; else None."""
         if self._jwks is None or not self._is_fresh():
             return None
-        lately = self._failure is None and 0 <= self._clock.now_us() - self._tried_us < AGAIN_US
-        return self._jwks if lately or kid in self._check(self._jwks) else None
+        is_recent = self._failure is None and 0 <= self._clock.now_us() - self._tried_at_us < AGAIN_US
+        return self._jwks if is_recent or kid in self._check(self._jwks) else None
 
     def _unavailable(self, detail: str) -> Unavailable:
         return Unavailable(f"issuer {self._issuer}".rstrip(), detail)
 
-    def _read(self, raw: bytes) -> Mapping[str, Any]:
+    def _read_keys(self, raw: bytes) -> Mapping[str, Any]:
         try:
             jwks = loads(raw, max_bytes=MAX_JWKS_BYTES)
-            found = self._check(jwks)
+            keys = self._check(jwks)
         except InvalidInput as error:
             raise _unavailable(f"its answer does not count: {error.problems[0].detail}") from None
-        if not found:
+        if not keys:
             raise _unavailable("its JWK Set has no key")
         assert isinstance(jwks, dict)
         return jwks
@@ -156,25 +156,25 @@ class HttpJwks(KeptJwks):
         timeout_s: float = JWKS_TIMEOUT_S,
     ) -> None:
         try:
-            to = destination(url)
+            dest = destination(url)
         except InvalidInput as error:
             raise _bad_url(error.problems[0].detail, error.problems[0].remedy) from None
         # A URL with a loopback host says by itself that it is internal.
-        internal = internal or is_loopback(to.host)
-        if fault := internal_address_fault(to.host, internal=internal):
+        internal = internal or is_loopback(dest.host)
+        if fault := internal_address_fault(dest.host, internal=internal):
             raise _bad_url(*fault)
-        client = OutboundClient(internal=(to.endpoint,) if internal else (), max_response_bytes=MAX_JWKS_BYTES)
-        super().__init__(partial(_asked, client, url, to.endpoint, timeout_s), clock, issuer=issuer, check=check)
+        client = OutboundClient(internal=(dest.endpoint,) if internal else (), max_response_bytes=MAX_JWKS_BYTES)
+        super().__init__(partial(_fetch_http, client, url, dest.endpoint, timeout_s), clock, issuer=issuer, check=check)
 
 
 class FileJwks(KeptJwks):
     """The JWK Set in a file that another program renews, such as the bundle of a SPIFFE agent."""
 
     def __init__(self, path: Path, clock: Clock, *, issuer: str = "", check: CheckKeys = check_jwks) -> None:
-        super().__init__(partial(_file, path), clock, issuer=issuer, check=check)
+        super().__init__(partial(_fetch_file, path), clock, issuer=issuer, check=check)
 
 
-async def _asked(client: OutboundClient, url: str, endpoint: str, timeout_s: float) -> bytes:
+async def _fetch_http(client: OutboundClient, url: str, endpoint: str, timeout_s: float) -> bytes:
     try:
         answer = await client.send(OutboundRequest("GET", url), egress=(endpoint,), timeout_s=timeout_s)
     except AnswerTooLarge:
@@ -190,7 +190,7 @@ async def _asked(client: OutboundClient, url: str, endpoint: str, timeout_s: flo
     return answer.body
 
 
-async def _file(path: Path) -> bytes:
+async def _fetch_file(path: Path) -> bytes:
     try:
         return read_regular_file(path, MAX_JWKS_BYTES)
     except OSError as error:

@@ -2,9 +2,9 @@
 
 `runtime.json` lists every public key: its purpose, when it begins to sign, and when it was retired. The private half of
 each key that signs, now or soon, is in a file `<kid>.key` of 32 bytes in hex, which only its owner can read (the module
-`encrypted_keys` uses other files). The first process that finds the private half of a replaced key deletes it. So that
-also happens after a crash, and in a copy on another machine. The directory is read again whenever it changes, and when
-a key begins or ceases to sign.
+`encrypted_keys` uses other files). The first process that finds the private half of a replaced key deletes it, also
+after a crash, and in a copy on another machine. The directory is read again whenever it changes, and when a key begins
+or ceases to sign.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class KeyFiles:
         self._folder, self._clock, self._files = folder, clock, files if files is not None else SeedFiles()
         self.unsafe = self._files.unsafe
         self._stamp: tuple[int, ...] | None = None
-        self._next_us = 0
-        self._listed: tuple[ListedKey, ...] = ()
-        self._signing: dict[str, ListedKey] = {}
+        self._next_change_us = 0
+        self._listed_keys: tuple[ListedKey, ...] = ()
+        self._signing_keys: dict[str, ListedKey] = {}
         self._ring = KeyRing({})
-        self._current()
+        self._current_ring()
 
     @classmethod
     def make(cls, folder: Path, clock: Clock, files: SeedFiles | None = None) -> KeyFiles:
@@ -95,43 +95,43 @@ class KeyFiles:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / RING_FILE).exists():
             raise FileExistsError(errno.EEXIST, "it has keys already")
-        listed = [_made(folder, purpose, clock.now_us(), files) for purpose in PURPOSES]
+        keys = [_make_key(folder, purpose, clock.now_us(), files) for purpose in PURPOSES]
         with open(os.open(folder / RING_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(_content(listed))
+            file.write(_ring_bytes(keys))
         return cls(folder, clock, files)
 
     def listed(self) -> tuple[ListedKey, ...]:
         """Return every key. The keys of one purpose are together, the newest first."""
-        self._current()
-        return self._listed
+        self._current_ring()
+        return self._listed_keys
 
     def kids(self, purpose: str) -> Sequence[str]:
         """Return the ids of the keys trusted for `purpose`, the signing key first."""
-        return self._current().kids(purpose)
+        return self._current_ring().kids(purpose)
 
     def public_key(self, purpose: str, kid: str) -> bytes | None:
         """Return the 32 raw bytes of the public key `kid`, or None if there is no such key for `purpose`."""
-        return self._current().public_key(purpose, kid)
+        return self._current_ring().public_key(purpose, kid)
 
     def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
         """Sign `payload` with the key that signs now; return the key id and the signature (64 bytes)."""
-        return self._current().sign(purpose, payload)
+        return self._current_ring().sign(purpose, payload)
 
     def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes, *, at_us: int | None = None) -> bool:
         """Return whether the key `kid` is trusted for `purpose` and made this signature before it was retired."""
-        return self._current().verify(purpose, kid, payload, signature, at_us=at_us)
+        return self._current_ring().verify(purpose, kid, payload, signature, at_us=at_us)
 
     def discloses(self, text: str) -> bool:
         """Return whether a text, or the JSON of a value, has a private half of these keys in it."""
-        return self._current().discloses(text)
+        return self._current_ring().discloses(text)
 
     def prepare(self, purpose: str, from_us: int) -> NewKey:
         """Make a key that could replace the signing key of `purpose`; see `RotatingKeys`."""
         if purpose not in PURPOSES:
             detail = f"there is no purpose `{purpose[:40]}`"
             raise InvalidInput(Problem("/purpose", "unknown_purpose", detail, name_remedy(purpose, PURPOSES)))
-        known = self.kids(purpose)
-        old = self._signing.get(purpose)
+        kids = self.kids(purpose)
+        old = self._signing_keys.get(purpose)
         if old is None:
             detail = f"this workspace cannot sign for `{purpose}`"
             raise InvalidInput(
@@ -142,113 +142,113 @@ class KeyFiles:
             raise InvalidInput(
                 Problem("/purpose", "pending", detail, "rotate it again when `key list` says that it does")
             )
-        if len(known) >= MAX_KEYS_PER_PURPOSE:
-            detail = f"there are {len(known)} keys for `{purpose}`, which is the most"
+        if len(kids) >= MAX_KEYS_PER_PURPOSE:
+            detail = f"there are {len(kids)} keys for `{purpose}`, which is the most"
             remedy = f"remove one from `{RING_FILE}` whose signatures nobody needs any more"
             raise InvalidInput(Problem("/purpose", "too_many_keys", detail, remedy))
         raw = secrets.token_bytes(KEY_BYTES)
         [kid] = (ring := KeyRing({purpose: raw})).kids(purpose)
         public = ring.public_key(purpose, kid) or b""
         with _write_faults():
-            self._files.write(self._file(kid), raw)
+            self._files.write(self._key_path(kid), raw)
         return NewKey(purpose, old.kid, kid, public.hex(), from_us, from_us + OVERLAP_US)
 
     def install(self, new: NewKey) -> None:
         """List a prepared key before the key that it retires; see `RotatingKeys`. The list is replaced in one step."""
-        with _write_faults(), _locked(self._folder, fcntl.LOCK_EX) as folder:
+        with _write_faults(), _folder_lock(self._folder, fcntl.LOCK_EX) as folder:
             with _list_faults():
-                self._reread()
-            listed = list(self._listed)
-            at = next((at for at, one in enumerate(listed) if one.kid == new.old_kid), None)
-            if at is None or listed[at].retired_at_us is not None:
+                self._reload()
+            keys = list(self._listed_keys)
+            index = next((index for index, key in enumerate(keys) if key.kid == new.old_kid), None)
+            if index is None or keys[index].retired_at_us is not None:
                 raise overtaken(new)
-            retired = listed[at].model_copy(update={"retired_at_us": new.retired_at_us})
-            made = ListedKey(
+            old = keys[index].model_copy(update={"retired_at_us": new.retired_at_us})
+            new_key = ListedKey(
                 purpose=new.purpose,
                 kid=new.kid,
                 public_key=new.public_key,
                 activated_at_us=new.activated_at_us,
                 retired_at_us=None,
             )
-            listed[at : at + 1] = [made, retired]
-            beside = self._folder / f"{RING_FILE}.new"
+            keys[index : index + 1] = [new_key, old]
+            new_path = self._folder / f"{RING_FILE}.new"
             try:
-                with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(_content(listed))
+                with open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                    file.write(_ring_bytes(keys))
                     file.flush()
                     os.fsync(file.fileno())
-                os.replace(beside, self._folder / RING_FILE)
+                os.replace(new_path, self._folder / RING_FILE)
             finally:
-                beside.unlink(missing_ok=True)
+                new_path.unlink(missing_ok=True)
             os.fsync(folder)
-        self._current()
+        self._current_ring()
 
     def discard(self, new: NewKey) -> None:
         """Delete the file of a prepared key, unless it is listed or the list cannot be read."""
-        with suppress(OSError, InvalidSettings), _locked(self._folder, fcntl.LOCK_SH), _list_faults():
-            self._reread()
-            if all(one.kid != new.kid for one in self._listed):
-                self._file(new.kid).unlink(missing_ok=True)
+        with suppress(OSError, InvalidSettings), _folder_lock(self._folder, fcntl.LOCK_SH), _list_faults():
+            self._reload()
+            if all(key.kid != new.kid for key in self._listed_keys):
+                self._key_path(new.kid).unlink(missing_ok=True)
 
-    def _file(self, kid: str) -> Path:
+    def _key_path(self, kid: str) -> Path:
         return self._folder / f"{kid}{self._files.suffix}"
 
-    def _current(self) -> KeyRing:
+    def _current_ring(self) -> KeyRing:
         with _list_faults():
-            if _stamp_of(self._statuses()) != self._stamp or self._clock.now_us() >= self._next_us:
-                with _locked(self._folder, fcntl.LOCK_SH):
-                    self._reread()
+            if _stamp_of(self._statuses()) != self._stamp or self._clock.now_us() >= self._next_change_us:
+                with _folder_lock(self._folder, fcntl.LOCK_SH):
+                    self._reload()
         return self._ring
 
     def _statuses(self) -> tuple[os.stat_result, os.stat_result]:
         """Return the statuses of the list and of the directory: a private half can arrive after the list."""
         return os.stat(self._folder / RING_FILE), os.stat(self._folder)
 
-    def _reread(self) -> None:
+    def _reload(self) -> None:
         """Read the directory. The caller holds its lock, so that no other process rotates a key meanwhile."""
         self._stamp, statuses, now_us = None, self._statuses(), self._clock.now_us()
         raw = read_regular_file(self._folder / RING_FILE, MAX_RING_BYTES)
-        self._listed = tuple(parse(RingFile, raw, max_bytes=MAX_RING_BYTES).keys)
-        self._ring = self._read(self._listed, now_us)
-        times = [time for one in self._listed for time in (one.activated_at_us, one.retired_at_us or 0)]
+        self._listed_keys = tuple(parse(RingFile, raw, max_bytes=MAX_RING_BYTES).keys)
+        self._ring = self._read_ring(self._listed_keys, now_us)
+        times = [time for key in self._listed_keys for time in (key.activated_at_us, key.retired_at_us or 0)]
         self._stamp = _stamp_of(statuses) if is_settled(*statuses) else None
-        self._next_us = min((time for time in times if time > now_us), default=MAX_COUNT)
+        self._next_change_us = min((time for time in times if time > now_us), default=MAX_COUNT)
 
-    def _read(self, listed: Sequence[ListedKey], now_us: int) -> KeyRing:
-        trusted: dict[str, list[bytes]] = {}
-        for one in listed:
-            trusted.setdefault(one.purpose, []).append(bytes.fromhex(one.public_key))
-        self._signing = {}
-        for purpose in trusted:
-            held = [one for one in listed if one.purpose == purpose and self._file(one.kid).exists()]
-            begun = [one for one in held if one.activated_at_us <= now_us]
+    def _read_ring(self, keys: Sequence[ListedKey], now_us: int) -> KeyRing:
+        public_keys: dict[str, list[bytes]] = {}
+        for key in keys:
+            public_keys.setdefault(key.purpose, []).append(bytes.fromhex(key.public_key))
+        self._signing_keys = {}
+        for purpose in public_keys:
+            present = [key for key in keys if key.purpose == purpose and self._key_path(key.kid).exists()]
+            active = [key for key in present if key.activated_at_us <= now_us]
             # If the clock went back to before every key began, the oldest key signs.
-            newest = next(iter(begun or held[-1:]), None)
+            newest = next(iter(active or present[-1:]), None)
             if newest is not None and now_us < (newest.retired_at_us or MAX_COUNT):
-                self._signing[purpose] = newest
-            for replaced in begun[1:]:
+                self._signing_keys[purpose] = newest
+            for replaced in active[1:]:
                 if replaced.retired_at_us is not None:
                     with suppress(OSError):
-                        self._file(replaced.kid).unlink()
-        signing = {purpose: self._files.read(self._file(one.kid)) for purpose, one in self._signing.items()}
-        signs = {one.kid for one in self._signing.values()}
-        retired = {
-            one.kid: one.retired_at_us for one in listed if one.retired_at_us is not None and one.kid not in signs
+                        self._key_path(replaced.kid).unlink()
+        signing = {purpose: self._files.read(self._key_path(key.kid)) for purpose, key in self._signing_keys.items()}
+        current = {key.kid for key in self._signing_keys.values()}
+        retired_at = {
+            key.kid: key.retired_at_us for key in keys if key.retired_at_us is not None and key.kid not in current
         }
-        ring = KeyRing(signing, trusted, retired)
-        if any(one.kid not in ring.kids(one.purpose) for one in listed):
+        ring = KeyRing(signing, public_keys, retired_at)
+        if any(key.kid not in ring.kids(key.purpose) for key in keys):
             raise ValueError("a key id is not that of its key")
-        if sum(len(ring.kids(purpose)) for purpose in PURPOSES) != len(listed):
+        if sum(len(ring.kids(purpose)) for purpose in PURPOSES) != len(keys):
             raise ValueError("a private key is not the one that is listed, or a key is listed twice")
         return ring
 
 
 @contextmanager
-def _locked(folder: Path, how: int) -> Iterator[int]:
+def _folder_lock(folder: Path, mode: int) -> Iterator[int]:
     """Hold a lock on `folder`, to read it (`LOCK_SH`) or to change it (`LOCK_EX`). Yields its file descriptor."""
     file = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(file, how)
+        fcntl.flock(file, mode)
         yield file
     finally:
         os.close(file)
@@ -288,8 +288,8 @@ def read_seed(path: Path) -> bytes:
     try:
         raw = bytes.fromhex(read_private_file(path, MAX_KEY_FILE_BYTES, "/keys").decode("ascii").strip())
     except (OSError, ValueError) as error:
-        said = why(error) if isinstance(error, OSError) else f"it is not {2 * KEY_BYTES} hex digits"
-        detail = f"`{path.name}` is not a key file: {said}"
+        reason = why(error) if isinstance(error, OSError) else f"it is not {2 * KEY_BYTES} hex digits"
+        detail = f"`{path.name}` is not a key file: {reason}"
         remedy = READABLE if isinstance(error, PermissionError) else "name a file that `contextos key new FILE` wrote"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
     if len(raw) != KEY_BYTES:
@@ -324,7 +324,7 @@ def write_private(path: Path, content: bytes) -> None:
             raise
 
 
-def _made(folder: Path, purpose: str, at_us: int, files: SeedFiles) -> ListedKey:
+def _make_key(folder: Path, purpose: str, at_us: int, files: SeedFiles) -> ListedKey:
     raw = secrets.token_bytes(KEY_BYTES)
     [kid] = (ring := KeyRing({purpose: raw})).kids(purpose)
     files.write(folder / f"{kid}{files.suffix}", raw)
@@ -332,10 +332,10 @@ def _made(folder: Path, purpose: str, at_us: int, files: SeedFiles) -> ListedKey
     return ListedKey(purpose=purpose, kid=kid, public_key=public.hex(), activated_at_us=at_us, retired_at_us=None)
 
 
-def _content(listed: Sequence[ListedKey]) -> bytes:
-    return canonical(RingFile(keys=tuple(listed)).to_json()) + b"\n"
+def _ring_bytes(keys: Sequence[ListedKey]) -> bytes:
+    return canonical(RingFile(keys=tuple(keys)).to_json()) + b"\n"
 
 
 def _stamp_of(statuses: tuple[os.stat_result, os.stat_result]) -> tuple[int, ...]:
-    listed, around = statuses
-    return listed.st_mtime_ns, listed.st_ino, listed.st_size, around.st_mtime_ns
+    ring, folder = statuses
+    return ring.st_mtime_ns, ring.st_ino, ring.st_size, folder.st_mtime_ns

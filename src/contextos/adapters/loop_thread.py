@@ -46,11 +46,11 @@ class LoopThread:
             detail = "this call would wait for its own thread"
             raise InvalidInput(Problem("", "own_thread", detail, "open the deployment with `async with` there"))
 
-        async def called() -> Any:
+        async def await_result() -> Any:
             result = function(*args, **kwargs)
             return await result if inspect.isawaitable(result) else result
 
-        future = asyncio.run_coroutine_threadsafe(called(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(await_result(), self._loop)
         with ExitStack() as on_exit:
             # Ctrl-C cancels the call, as a cancelled task cancels the calls in it. A finished call is not changed.
             on_exit.callback(future.cancel)
@@ -90,10 +90,10 @@ class Blocking:
         self._target, self._thread = target, thread
 
     def __getattr__(self, name: str) -> Any:
-        return self._blocking(getattr(self._target, name))
+        return self._wrap(getattr(self._target, name))
 
     def __enter__(self) -> Any:
-        return self._blocking(self._thread.call(self._target.__aenter__))
+        return self._wrap(self._thread.call(self._target.__aenter__))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -108,7 +108,7 @@ class Blocking:
                     step = self._thread.call(steps.__anext__)
                 except StopAsyncIteration:
                     return
-                yield self._blocking(step)
+                yield self._wrap(step)
         finally:
             # Also if the reader stopped before the end. The loop's thread has perhaps closed it already.
             if hasattr(steps, "aclose"):
@@ -118,17 +118,17 @@ class Blocking:
     def __repr__(self) -> str:
         return f"<blocking {self._target!r}>"
 
-    def _blocking(self, value: Any) -> Any:
+    def _wrap(self, value: Any) -> Any:
         if inspect.isroutine(value):
 
             def call(*args: Any, **kwargs: Any) -> Any:
-                return self._blocking(self._thread.call(value, *args, **kwargs))
+                return self._wrap(self._thread.call(value, *args, **kwargs))
 
             return call
         if type(value) in (list, tuple):
-            return type(value)(self._blocking(one) for one in value)
+            return type(value)(self._wrap(item) for item in value)
         if isinstance(value, Page):
-            return replace(value, items=self._blocking(value.items))
+            return replace(value, items=self._wrap(value.items))
         return Blocking(value, self._thread) if _is_asynchronous(type(value)) else value
 
 
@@ -141,11 +141,11 @@ class BlockingRoot(Blocking):
         """Call a function of this package with this object or parts of it, such as
         `app.call(write_facts, app.deployment, …)`, and return its result.
         """
-        bare = [_bare(one) for one in args]
-        return self._blocking(self._thread.call(function, *bare, **{name: _bare(one) for name, one in kwargs.items()}))
+        plain = [_unwrap(arg) for arg in args]
+        return self._wrap(self._thread.call(function, *plain, **{name: _unwrap(item) for name, item in kwargs.items()}))
 
 
-def _bare(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     return value._target if isinstance(value, Blocking) else value
 
 
@@ -158,10 +158,10 @@ class BothContexts(AbstractAsyncContextManager[RootT], AbstractContextManager[Bl
         thread = LoopThread()
         with ExitStack() as on_failure:
             on_failure.callback(thread.close)
-            entered = thread.call(self.__aenter__)
+            root = thread.call(self.__aenter__)
             on_failure.pop_all()
         self._thread = thread
-        return BlockingRoot(entered, thread)
+        return BlockingRoot(root, thread)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -179,4 +179,4 @@ def _is_asynchronous(kind: type) -> bool:
     if any(hasattr(kind, name) for name in (*_CONTEXT, "__aiter__")):
         return True
     members = (inspect.getattr_static(kind, name, None) for name in dir(kind) if not name.startswith("_"))
-    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in members)
+    return any(inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member) for member in members)

@@ -98,7 +98,7 @@ class OidcDirectory(SignedDirectory):
             raise InvalidSettings(Problem("/directory/tenant_claim", "missing", detail, remedy))
 
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
-        """Verify a user's token, and keep its user until it expires. The user delegates to the agent `agent_id`.
+        """Verify a user's token, and keep the user until the token expires. The user delegates to the agent `agent_id`.
 
         Calls `verify` and then `delegate`, and raises their errors.
         """
@@ -113,11 +113,11 @@ class OidcDirectory(SignedDirectory):
             Unavailable: the issuer does not answer.
         """
         jwks, now_us = await self._jwks.with_key(token_key_id(token)), self._clock.now_us()
-        found = verify_oidc_token(token, self._issuer, jwks, now_us=now_us)
-        if now_us >= int(found.expires_at_s) * 1_000_000:
+        content = verify_oidc_token(token, self._issuer, jwks, now_us=now_us)
+        if now_us >= int(content.expires_at_s) * 1_000_000:
             detail = "the token is expired; ask for a new one"
-            raise wrong_claim(detail, found.claims, "exp", f"after {now_us / 1e6:.0f}")
-        return found
+            raise wrong_claim(detail, content.claims, "exp", f"after {now_us / 1e6:.0f}")
+        return content
 
     async def verify_login(self, id_token: str, *, client_id: str, nonce: str) -> VerifiedToken:
         """Return the content of an ID token that the issuer made for the client `client_id` and this login.
@@ -142,7 +142,7 @@ class OidcDirectory(SignedDirectory):
     def claims_read(self, token: VerifiedToken) -> dict[str, Any]:
         """Return the claims of a token that the settings name."""
         names = self._claims
-        named = (
+        claim_names = (
             names.user_claim,
             names.roles_claim,
             names.scopes_claim,
@@ -150,14 +150,14 @@ class OidcDirectory(SignedDirectory):
             names.tenant_claim,
             names.agent_claim,
         )
-        return {name: token.claims[name] for name in named if name in token.claims}
+        return {name: token.claims[name] for name in claim_names if name in token.claims}
 
     def tenants_named(self, token: VerifiedToken) -> tuple[str, ...]:
         """Return the tenants of the directory to which the user of a token belongs."""
-        listed = self.tenants()
+        tenants = self.tenants()
         if not self._claims.tenant_claim:
-            return listed if len(listed) == 1 else ()
-        return tuple(one for one in _values(token.claims.get(self._claims.tenant_claim)) if one in listed)
+            return tenants if len(tenants) == 1 else ()
+        return tuple(value for value in _claim_values(token.claims.get(self._claims.tenant_claim)) if value in tenants)
 
     def agent_named(self, token: VerifiedToken) -> str | None:
         """Return the only agent to which a token delegates, or None if the settings name no claim for it.
@@ -186,7 +186,7 @@ class OidcDirectory(SignedDirectory):
             NotFound: the directory has no such tenant or agent.
             Unavailable: the store does not answer.
         """
-        tenant = await self._now(tenant_id)
+        tenant = await self._tenant(tenant_id)
         if agent_id not in tenant.get("agents", {}):
             raise NotFound("the directory knows no such tenant or agent; check both")
         if tenant_id not in self.tenants_named(token):
@@ -196,12 +196,12 @@ class OidcDirectory(SignedDirectory):
             raise wrong_claim("the token delegates to another agent", token.claims, self._claims.agent_claim, agent_id)
         user, expires_at = self.user_named(token), int(token.expires_at_s)
         delegation = KnownDelegation(subject=user.user_id, agent_id=agent_id, scopes=user.scopes, expires_at=expires_at)
-        named = canonical([user.user_id, agent_id, session]) if session else b""
-        token_ref = f"oidc:{(digest(named) if session else token.token_digest).removeprefix('sha256:')[:32]}"
-        await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), token)
-        await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), token)
-        kept = await self.delegation(tenant_id, token_ref) if session else None
-        if kept is not None and not set(kept.scopes) <= set(user.scopes):
+        session_key = canonical([user.user_id, agent_id, session]) if session else b""
+        token_ref = f"oidc:{(digest(session_key) if session else token.token_digest).removeprefix('sha256:')[:32]}"
+        await self._store_sealed(tenant_id, f"user/{user.user_id}", user.to_json(), token)
+        await self._store_sealed(tenant_id, f"delegation/{token_ref}", delegation.to_json(), token)
+        current = await self.delegation(tenant_id, token_ref) if session else None
+        if current is not None and not set(current.scopes) <= set(user.scopes):
             detail = "the session goes on under a newer token, with scopes that this token does not have"
             remedy = "send the newer token, or name another session"
             raise InvalidInput(Problem("/session", "insufficient_scope", detail, remedy))
@@ -211,36 +211,36 @@ class OidcDirectory(SignedDirectory):
         """Return the delegation of a user who is signed in, or a delegation in the file, or None."""
         if not token_ref.startswith("oidc:"):
             return await super().delegation(tenant_id, token_ref)
-        found = await self._kept(tenant_id, f"delegation/{token_ref}") if await self._now(tenant_id) else None
-        return parse(KnownDelegation, found) if found is not None else None
+        body = await self._load_sealed(tenant_id, f"delegation/{token_ref}") if await self._tenant(tenant_id) else None
+        return parse(KnownDelegation, body) if body is not None else None
 
     async def held_roles(self, tenant_id: str) -> HeldRoles:
         """Return the roles that a token can give to a user, and the roles that approvers hold."""
-        held = await super().held_roles(tenant_id)
-        of_tokens = {"users": tuple(sorted(set(self._claims.roles.values()))), "requesters": None, "delegations": None}
-        return held.model_copy(update=of_tokens)
+        roles = await super().held_roles(tenant_id)
+        by_token = {"users": tuple(sorted(set(self._claims.roles.values()))), "requesters": None, "delegations": None}
+        return roles.model_copy(update=by_token)
 
     async def _user(self, tenant_id: str, tenant: Mapping[str, Any], user_id: str) -> KnownUser | None:
-        found = await self._kept(tenant_id, f"user/{user_id}") if tenant else None
-        return parse(KnownUser, found) if found is not None else None
+        body = await self._load_sealed(tenant_id, f"user/{user_id}") if tenant else None
+        return parse(KnownUser, body) if body is not None else None
 
     def user_named(self, token: VerifiedToken) -> KnownUser:
         """Return the user whom a token describes. Raises `SignatureInvalid` if it describes none with a role here."""
         names, claims = self._claims, token.claims
         user_id = claims.get(names.user_claim)
-        held = set(_values(claims.get(names.roles_claim)))
-        roles = tuple(dict.fromkeys(role for value, role in names.roles.items() if value in held))
+        values = set(_claim_values(claims.get(names.roles_claim)))
+        roles = tuple(dict.fromkeys(role for value, role in names.roles.items() if value in values))
         if not isinstance(user_id, str) or not user_id:
             raise wrong_claim(f"the token names no user in `{names.user_claim}`", token.claims, names.user_claim)
         if not roles:
             detail = f"the token names nobody with a role here in `{names.roles_claim}`"
             raise wrong_claim(detail, token.claims, names.roles_claim, list(names.roles))
-        said = _values(claims.get(names.scopes_claim))
+        token_scopes = _claim_values(claims.get(names.scopes_claim))
         fields: dict[str, Any] = {
             "user_id": user_id,
             "role": roles[0],
             "roles": list(roles[1:]),
-            "scopes": [one for one in names.scopes if one in said],
+            "scopes": [scope for scope in names.scopes if scope in token_scopes],
             "delegation_live": True,
         }
         if names.organization_claim and (organization := claims.get(names.organization_claim)) is not None:
@@ -250,20 +250,20 @@ class OidcDirectory(SignedDirectory):
         except InvalidInput as error:
             raise SignatureInvalid(f"the token describes no user: {error.problems[0].pointer}") from None
 
-    async def _keep(self, tenant_id: str, key: str, body: Mapping[str, Any], token: VerifiedToken) -> None:
+    async def _store_sealed(self, tenant_id: str, key: str, body: Mapping[str, Any], token: VerifiedToken) -> None:
         """Seal `body`, the content of a token, under `key`, and replace the content of an earlier token. A token that
         was issued before the kept one changes nothing, so that nobody gets a role back with an old token.
         """
         store = self._stores.tenant(tenant_id)
-        said = {"expires_at": int(token.expires_at_s), "issued_at": int(token.issued_at_s), "body": dict(body)}
-        payload = canonical({"tenant_id": tenant_id, "key": key, **said})
-        sealed = SealedIdentity(seal(IDENTITY_TYPE, payload, self._keys, "claim"))
+        fields = {"expires_at": int(token.expires_at_s), "issued_at": int(token.issued_at_s), "body": dict(body)}
+        payload = canonical({"tenant_id": tenant_id, "key": key, **fields})
+        identity = SealedIdentity(seal(IDENTITY_TYPE, payload, self._keys, "claim"))
         for _ in range(MAX_SIGN_IN_RACES):
-            found = await SIGNED_IN.one(store, key)
-            before = self._opened(tenant_id, key, found.body) if found else None
-            if before is not None and before["issued_at"] > said["issued_at"]:
+            row = await SIGNED_IN.one(store, key)
+            earlier = self._open_payload(tenant_id, key, row.body) if row else None
+            if earlier is not None and earlier["issued_at"] > fields["issued_at"]:
                 return
-            write = SIGNED_IN.write(key, found.version if found else 0, sealed)
+            write = SIGNED_IN.write(key, row.version if row else 0, identity)
             try:
                 await store.commit(Batch(run=CONTROL, writes=(write,)))
             except Conflict:
@@ -271,26 +271,26 @@ class OidcDirectory(SignedDirectory):
             return
         raise Conflict(key, "sign in again")
 
-    async def _kept(self, tenant_id: str, key: str) -> dict[str, Any] | None:
+    async def _load_sealed(self, tenant_id: str, key: str) -> dict[str, Any] | None:
         """Return the content under this key of this tenant; None if absent, expired, or not sealed by the runtime."""
-        found = await SIGNED_IN.one(self._stores.tenant(tenant_id), key)
-        payload = self._opened(tenant_id, key, found.body) if found else None
+        row = await SIGNED_IN.one(self._stores.tenant(tenant_id), key)
+        payload = self._open_payload(tenant_id, key, row.body) if row else None
         body: dict[str, Any] | None = payload and payload["body"]
         return body
 
-    def _opened(self, tenant_id: str, key: str, sealed: SealedIdentity) -> dict[str, Any] | None:
+    def _open_payload(self, tenant_id: str, key: str, identity: SealedIdentity) -> dict[str, Any] | None:
         try:
-            payload = loads(open_sealed(sealed.envelope, self._keys, "claim", [IDENTITY_TYPE]))
+            payload = loads(open_sealed(identity.envelope, self._keys, "claim", [IDENTITY_TYPE]))
         except (SignatureInvalid, InvalidInput):
             return None
         assert isinstance(payload, dict), "the runtime sealed an object"
-        current = (payload["tenant_id"], payload["key"]) == (tenant_id, key)
-        return payload if current and self._clock.now_us() < payload["expires_at"] * 1_000_000 else None
+        is_current = (payload["tenant_id"], payload["key"]) == (tenant_id, key)
+        return payload if is_current and self._clock.now_us() < payload["expires_at"] * 1_000_000 else None
 
 
-def _values(claim: Any) -> tuple[str, ...]:
+def _claim_values(claim: Any) -> tuple[str, ...]:
     """Return the values of a claim: a list of texts, or a text with spaces. () if it is neither, or too long."""
     values = claim.split() if isinstance(claim, str) else claim
-    if not isinstance(values, list) or len(values) > MAX_VALUES or not all(isinstance(one, str) for one in values):
+    if not isinstance(values, list) or len(values) > MAX_VALUES or not all(isinstance(value, str) for value in values):
         return ()
     return tuple(values)

@@ -6,9 +6,9 @@ address with the certificate and `Host` of the name, so a second answer of the r
 Redirects, proxies, `.netrc`, cookies and connections that are used again do not exist here. Nothing is sent that the
 request does not name, except what HTTP needs.
 
-`internal` lists the endpoints that can be at a loopback or private address, because a person said so. Only there, and
-only on the loopback, is `http://` allowed. Link-local, multicast and reserved addresses are never allowed, and neither
-are the other addresses of the metadata services of clouds, which give credentials to every caller.
+`internal` lists the endpoints that can be at a loopback or private address, because a person said so. Such an
+endpoint can use `http://`, but only on the loopback. Link-local, multicast and reserved addresses are never allowed,
+nor are the other addresses of the metadata services of clouds, which give credentials to every caller.
 
 `Unavailable` means that nothing was sent. `LostReply` means that something was sent, and no whole answer came. One time
 limit covers everything, from resolving the name to the last byte.
@@ -61,7 +61,7 @@ _LEADS_ELSEWHERE: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;[^/]*)?(?=/|$)|%(?:2f
 """Segments `.` and `..` of a path, also with parameters (`..;x`), and escaped separators that some servers decode."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[\t -~]{0,8190}[!-~])?|")
-_OWN: Final = frozenset({
+_OWN_HEADERS: Final = frozenset({
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
@@ -139,30 +139,30 @@ def destination(url: str) -> Destination:
     Raises:
         InvalidInput: the URL is not written in the one way that every reader takes the same.
     """
-    found = _URL.fullmatch(url) if len(url) <= MAX_URL_CHARS else None
-    if found is None:
-        raise _refused("bad_url", "the address is no plain URL", "write `https://host[:port]/path` in ASCII")
-    scheme, host, target = found["scheme"], found["host"], found["target"] or "/"
-    port = int(found["port"] or _default_port(scheme))
+    match = _URL.fullmatch(url) if len(url) <= MAX_URL_CHARS else None
+    if match is None:
+        raise _refusal("bad_url", "the address is no plain URL", "write `https://host[:port]/path` in ASCII")
+    scheme, host, target = match["scheme"], match["host"], match["target"] or "/"
+    port = int(match["port"] or _default_port(scheme))
     labels = host.split(".")
     if not all(map(_LABEL.fullmatch, labels)) or port > 65_535 or not EGRESS.fits(f"{host}:{port}"):
-        raise _refused("bad_url", f"`{host}` is no host name", "write the name of the host in lower case")
+        raise _refusal("bad_url", f"`{host}` is no host name", "write the name of the host in lower case")
     if _NUMBER.fullmatch(labels[-1]) and _ipv4(host) is None:
         detail = f"`{host}` is a number that some readers take for an address"
-        raise _refused("bad_url", detail, "write an IPv4 address as four decimal numbers")
+        raise _refusal("bad_url", detail, "write an IPv4 address as four decimal numbers")
     if _LEADS_ELSEWHERE.search(target.partition("?")[0]):
-        raise _refused("bad_url", "the path could lead elsewhere", "write it without `.`, `..`, `%2f` and `%5c`")
+        raise _refusal("bad_url", "the path could lead elsewhere", "write it without `.`, `..`, `%2f` and `%5c`")
     return Destination(scheme, host, port, target)
 
 
 @lru_cache(maxsize=1_024)
 def is_public(address: str) -> bool:
-    """Return whether an address is one of the public internet. One that embeds an IPv4 address is judged by the latter.
+    """Return whether an address is one of the public internet. An embedded IPv4 address decides about the whole.
 
     >>> is_public("192.0.2.1"), is_public("::ffff:10.0.0.1"), is_public("9.9.9.9")
     (False, False, True)
     """
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     if parsed is None:
         return False
     if isinstance(parsed, IPv4Address):
@@ -180,7 +180,7 @@ def is_internal(address: str) -> bool:
     """Return whether an address is a loopback or private one that an endpoint of `internal` can have. The metadata
     service of a cloud is not such an address.
     """
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     if isinstance(parsed, IPv4Address):
         private = parsed not in _METADATA_V4 and any(parsed in net for net in _PRIVATE_V4)
         return parsed.is_loopback or private
@@ -202,8 +202,8 @@ def internal_address_fault(host: str, *, internal: bool) -> tuple[str, str] | No
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a host as the operating system knows them (`Resolve`)."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for _, _, _, _, address in found))
+    rows = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for _, _, _, _, address in rows))
 
 
 class AnswerTooLarge(LostReply):
@@ -258,12 +258,12 @@ class OutboundClient:
             InvalidInput: the request or its destination is not allowed. Entering the context raises it too, where the
                 host is at an address that is not allowed.
         """
-        to = destination(request.url)
+        place = destination(request.url)
         _check_request(request)
-        if not to.is_in(egress):
-            detail = f"`{to.endpoint}` is not in the egress list of this call"
-            raise _refused("egress_refused", detail, "list the endpoint in the adapter, the pack and the settings")
-        return OutboundStream(self, to, request, timeout_s, max_bytes or self._max_bytes)
+        if not place.is_in(egress):
+            detail = f"`{place.endpoint}` is not in the egress list of this call"
+            raise _refusal("egress_refused", detail, "list the endpoint in the adapter, the pack and the settings")
+        return OutboundStream(self, place, request, timeout_s, max_bytes or self._max_bytes)
 
     async def addresses(self, to: Destination) -> Sequence[str]:
         """Resolve the host once, and return its addresses as text.
@@ -280,13 +280,13 @@ class OutboundClient:
             raise Unavailable(to.endpoint, "its name has no address")
         internal = to.is_in(self._internal)
         allowed = to.host not in _METADATA_NAMES and all(
-            is_public(one) or (internal and is_internal(one)) for one in addresses
+            is_public(address) or (internal and is_internal(address)) for address in addresses
         )
         if not allowed or len(addresses) > MAX_ADDRESSES:
             detail = f"`{to.endpoint}` is at an address that is not public"
-            raise _refused("address_refused", detail, "state that the endpoint is internal, or correct its name")
-        if to.scheme == "http" and not (internal and all(_is_loopback(one) for one in addresses)):
-            raise _refused("not_https", f"`{to.endpoint}` is asked without TLS", "use `https://`")
+            raise _refusal("address_refused", detail, "state that the endpoint is internal, or correct its name")
+        if to.scheme == "http" and not (internal and all(_is_loopback(address) for address in addresses)):
+            raise _refusal("not_https", f"`{to.endpoint}` is asked without TLS", "use `https://`")
         return addresses
 
     def transport(self) -> httpx.AsyncHTTPTransport:
@@ -306,105 +306,105 @@ class OutboundStream:
         self, client: OutboundClient, to: Destination, request: OutboundRequest, timeout_s: float, max_bytes: int
     ) -> None:
         self.status, self.headers, self.sent = 0, dict[str, str](), False
-        self._client, self._to, self._request = client, to, request
+        self._client, self._destination, self._request = client, to, request
         self._timeout_s, self._max_bytes, self._read_bytes = timeout_s, max_bytes, 0
 
     async def __aenter__(self) -> Self:
         self._deadline = asyncio.get_running_loop().time() + self._timeout_s
-        async with AsyncExitStack() as stack, self._limited():
-            addresses = await self._client.addresses(self._to)
+        async with AsyncExitStack() as stack, self._limit_time():
+            addresses = await self._client.addresses(self._destination)
             transport = await stack.enter_async_context(self._client.transport())
-            response = await self._to_first(addresses, transport)
+            response = await self._send_to_first(addresses, transport)
             stack.push_async_callback(response.aclose)
             self._check_head(response)
             self._parts = aiter(response.stream)  # type: ignore[arg-type]
-            self._opened = stack.pop_all()
+            self._open_stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_raised: object) -> None:
-        await self._opened.aclose()
+        await self._open_stack.aclose()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
-        async with self._limited():
+        async with self._limit_time():
             part = await anext(self._parts, None)
         if part is None:
             raise StopAsyncIteration
         self._read_bytes += len(part)
         if self._read_bytes > self._max_bytes:
-            detail = f"`{self._to.endpoint}` answered with more than {self._max_bytes} bytes"
+            detail = f"`{self._destination.endpoint}` answered with more than {self._max_bytes} bytes"
             raise AnswerTooLarge(detail, self.status)
         return part
 
     @asynccontextmanager
-    async def _limited(self) -> AsyncGenerator[None]:
+    async def _limit_time(self) -> AsyncGenerator[None]:
         """Hold the time limit, and raise the errors of this module."""
         quiet = _QUIET.set(True)
         try:
             async with asyncio.timeout_at(self._deadline):
                 yield
         except TimeoutError:
-            raise self._failed(f"it took more than {self._timeout_s:g} s") from None
+            raise self._failure(f"it took more than {self._timeout_s:g} s") from None
         except (httpx.TransportError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
-            raise self._failed(f"the connection failed ({type(error).__name__})") from None
+            raise self._failure(f"the connection failed ({type(error).__name__})") from None
         finally:
             _QUIET.reset(quiet)
 
-    async def _to_first(self, addresses: Sequence[str], transport: httpx.AsyncHTTPTransport) -> httpx.Response:
-        """Send the request to the first address, in order, that takes a connection. Raises `_failed` if none does."""
+    async def _send_to_first(self, addresses: Sequence[str], transport: httpx.AsyncHTTPTransport) -> httpx.Response:
+        """Send the request to the first address, in order, that takes a connection. Raises `_failure` if none does."""
         for address in addresses:
             try:
-                return await transport.handle_async_request(self._sent_to(address))
+                return await transport.handle_async_request(self._request_to(address))
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
-        raise self._failed("it takes no connection, or its certificate is not valid")
+        raise self._failure("it takes no connection, or its certificate is not valid")
 
-    def _sent_to(self, address: str) -> httpx.Request:
-        to, request = self._to, self._request
+    def _request_to(self, address: str) -> httpx.Request:
+        place, request = self._destination, self._request
         literal = f"[{address}]" if ":" in address else address
-        host = to.host if to.port == _default_port(to.scheme) else to.endpoint
+        host = place.host if place.port == _default_port(place.scheme) else place.endpoint
         headers = {**request.headers, "Host": host, "Accept-Encoding": "identity", "Connection": "close"}
         # The target is sent as it is written: httpx would spell it in its own way.
-        extensions = {"sni_hostname": to.host, "target": to.target.encode(), "trace": self._trace}
-        url = f"{to.scheme}://{literal}:{to.port}/"
+        extensions = {"sni_hostname": place.host, "target": place.target.encode(), "trace": self._note_sent}
+        url = f"{place.scheme}://{literal}:{place.port}/"
         return httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
 
     def _check_head(self, response: httpx.Response) -> None:
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         if len(response.headers.raw) > MAX_RESPONSE_HEADERS:
-            raise self._failed(f"its answer has more than {MAX_RESPONSE_HEADERS} headers")
+            raise self._failure(f"its answer has more than {MAX_RESPONSE_HEADERS} headers")
         if self.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise self._failed("its answer is compressed, which was not asked for")
-        bare = self._request.method == "HEAD" or self.status in _WITHOUT_BODY
-        if not bare and "content-length" not in self.headers and "transfer-encoding" not in self.headers:
-            raise self._failed("its answer states no length, so nobody knows whether it is whole")
+            raise self._failure("its answer is compressed, which was not asked for")
+        has_no_body = self._request.method == "HEAD" or self.status in _WITHOUT_BODY
+        if not has_no_body and "content-length" not in self.headers and "transfer-encoding" not in self.headers:
+            raise self._failure("its answer states no length, so nobody knows whether it is whole")
         if "content-length" in self.headers and "transfer-encoding" in self.headers:
-            raise self._failed("its answer states two lengths")
+            raise self._failure("its answer states two lengths")
 
-    async def _trace(self, event: str, _details: Mapping[str, Any]) -> None:
+    async def _note_sent(self, event: str, _details: Mapping[str, Any]) -> None:
         self.sent = self.sent or event == "http11.send_request_headers.started"
 
-    def _failed(self, why: str) -> Unavailable | LostReply:
-        """Return a `LostReply` if something was sent, else an `Unavailable`. `why` is its reason."""
+    def _failure(self, reason: str) -> Unavailable | LostReply:
+        """Return a `LostReply` if something was sent, else an `Unavailable`. `reason` says why."""
         if self.sent:
-            return LostReply(f"`{self._to.endpoint}` was asked, and {why}; look before it is sent again")
-        return Unavailable(self._to.endpoint, why)
+            return LostReply(f"`{self._destination.endpoint}` was asked, and {reason}; look before it is sent again")
+        return Unavailable(self._destination.endpoint, reason)
 
 
 def _check_request(request: OutboundRequest) -> None:
     if request.method not in _METHODS:
-        raise _refused("bad_method", "the method is not known", f"use one of {sorted(_METHODS)}")
+        raise _refusal("bad_method", "the method is not known", f"use one of {sorted(_METHODS)}")
     if len({name.lower() for name in request.headers}) < len(request.headers):
-        raise _refused("bad_header", "a header is there twice", "send each header once")
+        raise _refusal("bad_header", "a header is there twice", "send each header once")
     for name, value in request.headers.items():
-        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN:
-            raise _refused("bad_header", f"the header `{name[:40]!a}` cannot be set", "leave it out")
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+            raise _refusal("bad_header", f"the header `{name[:40]!a}` cannot be set", "leave it out")
         if not _HEADER_VALUE.fullmatch(value):
             detail = f"the value of the header `{name}` is not printable ASCII on one line"
-            raise _refused("bad_header", detail, "send it in another place, or encode it")
+            raise _refusal("bad_header", detail, "send it in another place, or encode it")
 
 
 def _default_port(scheme: str) -> int:
@@ -412,7 +412,7 @@ def _default_port(scheme: str) -> int:
 
 
 @lru_cache(maxsize=1_024)
-def _parsed(address: str) -> IPv4Address | IPv6Address | None:
+def _parse_address(address: str) -> IPv4Address | IPv6Address | None:
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -432,7 +432,7 @@ def _ipv4(host: str) -> IPv4Address | None:
 
 
 def _is_loopback(address: str) -> bool:
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     return parsed is not None and parsed.is_loopback
 
 
@@ -442,5 +442,5 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
-def _refused(code: str, detail: str, remedy: str) -> InvalidInput:
+def _refusal(code: str, detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem("", code, detail, remedy))

@@ -5,7 +5,7 @@ The protocol has the shape of the cloud key services; each key is a resource bel
 - `GET URL/<name>/publicKey` returns `{"algorithm": "EC_SIGN_ED25519", "pem": …}`;
 - `POST URL/<name>:asymmetricSign` with `{"data": <Base64>}` returns `{"name": …, "signature": <Base64>}`.
 
-The settings pin each public key. At the start the service has to present the same ones. Each signature is verified with
+The settings pin each public key. At the start the service has to present the same keys. Each signature is verified with
 the pinned key before it is used, so a service that answers with another key's signature is found at once. A request is
 sent once: the caller decides whether it tries again, and a signature that nobody used does no harm.
 
@@ -77,31 +77,31 @@ class RemoteKeys:
 
     def __init__(self, url: str, keys: Sequence[PinnedKey], token: Callable[[], str], *, timeout_s: float) -> None:
         self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
-        trusted: dict[str, list[bytes]] = {}
-        for one in keys:
-            if (public := bytes.fromhex(one.public_key)) in trusted.setdefault(one.purpose, []):
-                detail = f"the settings pin the key `{one.name}` for `{one.purpose}` twice"
-                problem = Problem(f"/keys/{one.purpose}", "duplicate", detail, "list each key once, retired or not")
+        public_keys: dict[str, list[bytes]] = {}
+        for key in keys:
+            if (public := bytes.fromhex(key.public_key)) in public_keys.setdefault(key.purpose, []):
+                detail = f"the settings pin the key `{key.name}` for `{key.purpose}` twice"
+                problem = Problem(f"/keys/{key.purpose}", "duplicate", detail, "list each key once, retired or not")
                 raise InvalidSettings(problem)
-            trusted[one.purpose].append(public)
-        kid = {one: kid_of(bytes.fromhex(one.public_key)) for one in keys}
-        retired = {kid[one]: one.retired_at_us for one in keys if one.retired_at_us}
-        self._ring = KeyRing({}, trusted, retired)
-        signing = [one for one in keys if not one.retired_at_us]
-        self._signing = {one.purpose: (kid[one], one) for one in reversed(signing)}
+            public_keys[key.purpose].append(public)
+        kids = {key: kid_of(bytes.fromhex(key.public_key)) for key in keys}
+        retired_at = {kids[key]: key.retired_at_us for key in keys if key.retired_at_us}
+        self._ring = KeyRing({}, public_keys, retired_at)
+        signing = [key for key in keys if not key.retired_at_us]
+        self._signing_keys = {key.purpose: (kids[key], key) for key in reversed(signing)}
         with ExitStack() as on_failure:
             self._thread = LoopThread()
             on_failure.callback(self._thread.close)
             self._client = httpx.AsyncClient(verify=_tls(), trust_env=False, follow_redirects=False, timeout=timeout_s)
             on_failure.callback(self._thread.call, self._client.aclose)
-            for _, one in self._signing.values():
-                self._compare(one)
-            self._closing = on_failure.pop_all()
+            for _, key in self._signing_keys.values():
+                self._check_public_key(key)
+            self._exit_stack = on_failure.pop_all()
 
     def kids(self, purpose: str) -> Sequence[str]:
         """Return the ids of the keys trusted for `purpose`, the signing key first."""
-        signs = self._signing.get(purpose, ("", None))[0]
-        return sorted(self._ring.kids(purpose), key=lambda kid: kid != signs)
+        current_kid = self._signing_keys.get(purpose, ("", None))[0]
+        return sorted(self._ring.kids(purpose), key=lambda kid: kid != current_kid)
 
     def public_key(self, purpose: str, kid: str) -> bytes | None:
         """Return the 32 raw bytes of the public key `kid`, or None if there is no such key for `purpose`."""
@@ -116,15 +116,15 @@ class RemoteKeys:
             Unavailable: the service does not answer in time, or refuses.
             SignatureInvalid: the answer is not a signature of the pinned key over these bytes.
         """
-        if purpose not in self._signing:
+        if purpose not in self._signing_keys:
             detail = f"there is no key to sign `{purpose[:40]}` with"
             raise InvalidSettings(Problem(f"/keys/{purpose[:40]}", "no_signing_key", detail, "pin one in the settings"))
         if len(payload) > MAX_MESSAGE_BYTES:
             detail = f"the key service signs at most {MAX_MESSAGE_BYTES} bytes, and this is {len(payload)}"
             raise InvalidInput(Problem("", "too_large", detail, "sign it where the keys are files"))
-        kid, key = self._signing[purpose]
+        kid, key = self._signing_keys[purpose]
         try:
-            answer = self._asked("POST", f"{key.name}:asymmetricSign", {"data": base64.b64encode(payload).decode()})
+            answer = self._request("POST", f"{key.name}:asymmetricSign", {"data": base64.b64encode(payload).decode()})
         except InvalidSettings as error:
             # The token could be read at the start, and can become readable again soon.
             raise _unavailable(error.problems[0].detail) from None
@@ -143,17 +143,17 @@ class RemoteKeys:
 
     def close(self) -> None:
         """Close the connections."""
-        self._closing.close()
+        self._exit_stack.close()
 
-    def _compare(self, key: PinnedKey) -> None:
+    def _check_public_key(self, key: PinnedKey) -> None:
         """Refuse a service that presents another public key than the settings pin."""
-        answer = self._asked("GET", f"{key.name}/publicKey", None)
-        if answer.get("algorithm") != ALGORITHM_NAME or _raw_of(answer.get("pem")) != bytes.fromhex(key.public_key):
+        answer = self._request("GET", f"{key.name}/publicKey", None)
+        if answer.get("algorithm") != ALGORITHM_NAME or _raw_key(answer.get("pem")) != bytes.fromhex(key.public_key):
             detail = f"the key service presents another public key for `{key.name}` than the settings pin"
             remedy = "find out which is right, and pin that one"
             raise InvalidSettings(Problem(f"/keys/{key.purpose}", "other_key", detail, remedy))
 
-    def _bearer(self) -> str:
+    def _read_token(self) -> str:
         """Return the current token, or "". Raises `InvalidSettings`, which does not quote the token."""
         token = self._token()
         if token and not _BEARER.fullmatch(token):
@@ -161,8 +161,8 @@ class RemoteKeys:
             raise InvalidSettings(problem)
         return token
 
-    def _asked(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        token = self._bearer()
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        token = self._read_token()
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
         try:
             raw = self._thread.call(self._exchange, method, f"{self._url}/{quote(path, safe='/:')}", body, headers)
@@ -198,7 +198,7 @@ class RemoteKeys:
         return raw
 
 
-def _raw_of(pem: Any) -> bytes | None:
+def _raw_key(pem: Any) -> bytes | None:
     """Return the 32 raw bytes of an Ed25519 public key in PEM; None for anything else."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

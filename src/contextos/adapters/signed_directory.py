@@ -100,7 +100,7 @@ class SignedDirectory(FileDirectory):
         self._ask_witness = ask_witness
         # These keys sign directories alone: the payload type tells a directory from a pack.
         self._signers, self._stores, self._read_only = KeyRing({}, {"pack": tuple(signers)}), stores, read_only
-        self._lines = _LinePorts(stores, clock, entropy, keys)
+        self._line_ports = _LinePorts(stores, clock, entropy, keys)
         self._version, self._digest = 0, ""
         super().__init__(path)
 
@@ -108,29 +108,31 @@ class SignedDirectory(FileDirectory):
         """Compare the file with the newest version that each of its tenants used, and record it if it is newer."""
         try:
             for tenant_id in self.tenants():
-                await self._now(tenant_id)
+                await self._tenant(tenant_id)
         except Unavailable as error:
             raise InvalidSettings(Problem("/directory", "old_version", str(error), "bring back the newest")) from None
 
-    async def _now(self, tenant_id: str) -> dict[str, Any]:
+    async def _tenant(self, tenant_id: str) -> dict[str, Any]:
         tenants = self._current()
         if tenant_id not in tenants:
             return {}
         version, content = self._version, self._digest
-        found_tenant: dict[str, Any] = tenants[tenant_id]
-        listed = found_tenant["approvers"]
+        tenant: dict[str, Any] = tenants[tenant_id]
+        people = tenant["approvers"]
         try:
             if self._ask_witness is not None and not self._read_only:
                 await self._ask_witness(tenant_id)
-            newest = await state_directory(self._lines, tenant_id, version, content, listed, write=not self._read_only)
+            newest = await state_directory(
+                self._line_ports, tenant_id, version, content, people, write=not self._read_only
+            )
         except (StoreRestored, Integrity):
             # Nothing is written until an operator, whom this version has to list, records the restore.
-            newest = await state_directory(self._lines, tenant_id, version, content, listed, write=False)
+            newest = await state_directory(self._line_ports, tenant_id, version, content, people, write=False)
         if version < newest[0]:
             raise _unavailable(f"it has the version {version}, and version {newest[0]} was used before")
         if version == newest[0] and content != newest[1]:
             raise _unavailable(f"version {version} was used before with another content")
-        return found_tenant
+        return tenant
 
     def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:
         try:
@@ -144,7 +146,7 @@ class SignedDirectory(FileDirectory):
         if version < self._version:
             raise _unavailable(f"it has the version {version}, and version {self._version} was used before")
         # Kept with the people, so that a record names its own version, also while a newer version is read.
-        tenants = {name: {**one, "version": version} for name, one in tenants_of(content["tenants"]).items()}
+        tenants = {name: {**entry, "version": version} for name, entry in tenants_of(content["tenants"]).items()}
         self._version, self._digest = version, digest(payload)
         return tenants
 

@@ -27,7 +27,7 @@ from contextos.packs.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
 _NO_SETTING: Final = "remove it, or decorate a function of your own"
-_SUPPLIED: Final = ("run_manager", "callbacks")
+_SUPPLIED_NAMES: Final = ("run_manager", "callbacks")
 """The parameters of a function that LangChain itself fills in for its tracing."""
 
 _METHODS: Final = ("invoke", "ainvoke", "run", "arun", "_parse_input", "_to_args_and_kwargs")
@@ -48,7 +48,7 @@ def gate_node(gate: ToolGate) -> GateNode:
     offered = offered_tools(gate)
 
     async def answer_calls(state: Any) -> dict[str, list[AnyMessage]]:
-        return {"messages": [await _answered(gate, offered, *call) for call in _calls_of(state)]}
+        return {"messages": [await _answer_call(gate, offered, *call) for call in _read_calls(state)]}
 
     return answer_calls
 
@@ -60,16 +60,16 @@ def gate_condition(state: Any) -> Literal["tools", "__end__"]:
     Raises:
         InvalidInput: the last message is not the message of a model.
     """
-    return "tools" if _calls_of(state) else "__end__"
+    return "tools" if _read_calls(state) else "__end__"
 
 
-def _calls_of(state: Any) -> list[tuple[Any, Any, Any]]:
+def _read_calls(state: Any) -> list[tuple[Any, Any, Any]]:
     messages = state["messages"] if isinstance(state, Mapping) else state.messages
     last = messages[-1] if messages else None
     if not isinstance(last, AIMessage):
         detail = f"the last message is a `{type(last).__name__}`"
         raise InvalidInput(Problem("/messages", "no_calls", detail, "run this node after the model"))
-    return [(one["name"], one["args"], one["id"]) for one in (*last.tool_calls, *last.invalid_tool_calls)]
+    return [(call["name"], call["args"], call["id"]) for call in (*last.tool_calls, *last.invalid_tool_calls)]
 
 
 class GateTool(BaseTool):
@@ -79,8 +79,8 @@ class GateTool(BaseTool):
     _offered: Mapping[str, OfferedTool] = PrivateAttr()
 
     def __init__(self, gate: ToolGate, offered: Mapping[str, OfferedTool], name: str) -> None:
-        one = offered[name]
-        super().__init__(name=one.name, description=one.description, args_schema=dict(one.input_schema))
+        tool = offered[name]
+        super().__init__(name=tool.name, description=tool.description, args_schema=dict(tool.input_schema))
         self._gate, self._offered = gate, offered
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **more: Any) -> ToolMessage:  # noqa: ARG002
@@ -93,7 +93,7 @@ class GateTool(BaseTool):
         if not isinstance(input, Mapping) or input.get("type") != "tool_call":
             detail = f"`{self.name}` was called without the call of a model, whose id the session needs"
             raise InvalidInput(Problem("/input", "no_call", detail, "give the tool call, as a tool node does"))
-        return await _answered(self._gate, self._offered, self.name, input["args"], input["id"])
+        return await _answer_call(self._gate, self._offered, self.name, input["args"], input["id"])
 
     def _run(self, *args: Any, **more: Any) -> Any:  # noqa: ARG002
         remedy = "use the asynchronous methods of the graph, such as `ainvoke`"
@@ -110,7 +110,7 @@ def langchain_tools(gate: ToolGate) -> list[BaseTool]:
     return [GateTool(gate, offered, name) for name in offered]
 
 
-async def _answered(
+async def _answer_call(
     gate: ToolGate, offered: Mapping[str, OfferedTool], name: str | None, args: Any, call_id: str | None
 ) -> ToolMessage:
     answer = await ask(gate, offered, name, args, call_id)
@@ -135,61 +135,61 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
     if isinstance(tool, Tool):
         remedy = "make it with `@tool`, or with `StructuredTool.from_function`"
         refuse_tool(tool.name, "no_arguments", (), "its arguments have no names", remedy)
-    last = _last_of(tool)
-    function = getattr(tool, last)
+    attribute = _inner_function(tool)
+    function = getattr(tool, attribute)
     hints = typing.get_type_hints(function, include_extras=True)
-    arguments, schema = _arguments_of(tool, hints)
-    refuse_unseen_parameters(function, schema, tool.name, _SUPPLIED)
+    arguments, schema = _read_arguments(tool, hints)
+    refuse_unseen_parameters(function, schema, tool.name, _SUPPLIED_NAMES)
 
-    async def call(given: dict[str, Any]) -> Any:
+    async def call(args: dict[str, Any]) -> Any:
         if arguments is not None:
             try:
-                arguments.model_validate(given)
+                arguments.model_validate(args)
             except ValidationError as error:
                 raise invalid_arguments(error) from None
         # The tool runs outside of the node's run: its `interrupt` would take the answer that resumed the node.
-        outside = var_child_runnable_config.set(None)
+        token = var_child_runnable_config.set(None)
         try:
-            called = tool.model_copy()
-            vars(called)[last] = exactly(function, given, _SUPPLIED)
-            return await called.ainvoke(given)
+            copy = tool.model_copy()
+            vars(copy)[attribute] = exactly(function, args, _SUPPLIED_NAMES)
+            return await copy.ainvoke(args)
         finally:
-            var_child_runnable_config.reset(outside)
+            var_child_runnable_config.reset(token)
 
     returns = hints.get("return", UNKNOWN)
     types = {} if arguments is None else {"arguments": arguments}
     return ForeignTool(tool.name, tool.description, schema, returns, call, function, types, failures=(ToolException,))
 
 
-def _last_of(tool: BaseTool) -> str:
+def _inner_function(tool: BaseTool) -> str:
     """Return the attribute with the function that finally runs. Raises `InvalidTool` if the class overrides a call."""
-    plain: Any = BaseTool
-    own: tuple[str, ...] = ()
-    last = "_run" if type(tool)._arun is BaseTool._arun else "_arun"
+    base: Any = BaseTool
+    methods: tuple[str, ...] = ()
+    attribute = "_run" if type(tool)._arun is BaseTool._arun else "_arun"
     if isinstance(tool, StructuredTool):
-        plain, own, last = StructuredTool, ("_run", "_arun"), "coroutine" if tool.coroutine else "func"
-    for one in (*_METHODS, *own):
-        if getattr(type(tool), one) is not getattr(plain, one):
-            refuse_tool(tool.name, "own_call", (one,), f"it has its own `{one}`, after the judgement", _NO_SETTING)
-    return last
+        base, methods, attribute = StructuredTool, ("_run", "_arun"), "coroutine" if tool.coroutine else "func"
+    for name in (*_METHODS, *methods):
+        if getattr(type(tool), name) is not getattr(base, name):
+            refuse_tool(tool.name, "own_call", (name,), f"it has its own `{name}`, after the judgement", _NO_SETTING)
+    return attribute
 
 
-def _arguments_of(tool: BaseTool, hints: Mapping[str, Any]) -> tuple[type[BaseModel] | None, dict[str, Any]]:
+def _read_arguments(tool: BaseTool, hints: Mapping[str, Any]) -> tuple[type[BaseModel] | None, dict[str, Any]]:
     """Return the model of the tool's arguments, or None, and the JSON Schema that is shown. Raises `InvalidTool`."""
     needs = {f"`{name}`" for name, hint in hints.items() if hint in (RunnableConfig, RunnableConfig | None)}
-    shown: Any = tool.tool_call_schema
+    schema: Any = tool.tool_call_schema
     model: Any = None
-    if not isinstance(shown, dict):
+    if not isinstance(schema, dict):
         model = tool.get_input_schema()
-        if not (issubclass(model, BaseModel) and issubclass(shown, BaseModel)):
+        if not (issubclass(model, BaseModel) and issubclass(schema, BaseModel)):
             remedy = "use a model of pydantic 2"
             refuse_tool(tool.name, "old_model", (), "its arguments are a model of pydantic 1", remedy)
-        needs |= {f"`{name}`" for name in model.model_fields.keys() - shown.model_fields.keys()}
+        needs |= {f"`{name}`" for name in model.model_fields.keys() - schema.model_fields.keys()}
     if needs:
         detail = f"it needs {', '.join(sorted(needs))}, which only a graph's run has"
         refuse_tool(tool.name, "needs_agent", (), detail, _CLOSE_OVER)
     try:
-        return model, shown if isinstance(shown, dict) else shown.model_json_schema()
+        return model, schema if isinstance(schema, dict) else schema.model_json_schema()
     except PydanticUserError as error:
         detail = f"its arguments have no JSON form: {str(error).partition(chr(10))[0][:200]}"
         refuse_tool(tool.name, "no_json_form", ("arguments",), detail, "use JSON types, or a model of them")

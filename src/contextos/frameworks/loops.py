@@ -25,13 +25,13 @@ async def openai_answers(gate: ToolGate, message: Any) -> list[dict[str, Any]] |
         Unavailable: the gate cannot answer now; ask again with the same message.
     """
     calls = []
-    for call in _listed(_json(message).get("tool_calls") or []):
-        said = call.get(str(call.get("type"))) or {}
-        calls.append((said.get("name"), said.get("arguments", said.get("input")), call.get("id")))
-    answers = await _answers(gate, calls)
+    for call in _require_objects(_message_json(message).get("tool_calls") or []):
+        function = call.get(str(call.get("type"))) or {}
+        calls.append((function.get("name"), function.get("arguments", function.get("input")), call.get("id")))
+    answers = await _ask_all(gate, calls)
     if isinstance(answers, Waiting):
         return answers
-    return [{"role": "tool", "tool_call_id": one.call_id, "content": answer_text(one)} for one in answers]
+    return [{"role": "tool", "tool_call_id": answer.call_id, "content": answer_text(answer)} for answer in answers]
 
 
 def anthropic_tools(gate: ToolGate) -> list[dict[str, Any]]:
@@ -41,8 +41,8 @@ def anthropic_tools(gate: ToolGate) -> list[dict[str, Any]]:
         InvalidInput: as `offered_tools`.
     """
     return [
-        {"name": one.name, "description": one.description, "input_schema": dict(one.input_schema)}
-        for one in offered_tools(gate).values()
+        {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
+        for tool in offered_tools(gate).values()
     ]
 
 
@@ -55,20 +55,20 @@ async def anthropic_answers(gate: ToolGate, message: Any) -> list[dict[str, Any]
         InvalidInput: `message` is not a message of a model.
         Unavailable: the gate cannot answer now; ask again with the same message.
     """
-    content = _json(message).get("content")
-    blocks = [] if isinstance(content, str) else _listed(content)
-    calls = [(one.get("name"), one.get("input"), one.get("id")) for one in blocks if one.get("type") == "tool_use"]
-    answers = await _answers(gate, calls)
+    content = _message_json(message).get("content")
+    blocks = [] if isinstance(content, str) else _require_objects(content)
+    calls = [(part.get("name"), part.get("input"), part.get("id")) for part in blocks if part.get("type") == "tool_use"]
+    answers = await _ask_all(gate, calls)
     if isinstance(answers, Waiting):
         return answers
     results = [
-        {"type": "tool_result", "tool_use_id": one.call_id, "content": answer_text(one), "is_error": is_error(one)}
-        for one in answers
+        {"type": "tool_result", "tool_use_id": item.call_id, "content": answer_text(item), "is_error": is_error(item)}
+        for item in answers
     ]
     return [{"role": "user", "content": results}] if results else []
 
 
-async def _answers(gate: ToolGate, calls: Iterable[tuple[Any, Any, Any]]) -> list[Done | Refused] | Waiting:
+async def _ask_all(gate: ToolGate, calls: Iterable[tuple[Any, Any, Any]]) -> list[Done | Refused] | Waiting:
     offered, answers = offered_tools(gate), []
     for name, args, call_id in calls:
         answer = await ask(gate, offered, name, args, call_id)
@@ -78,19 +78,19 @@ async def _answers(gate: ToolGate, calls: Iterable[tuple[Any, Any, Any]]) -> lis
     return answers
 
 
-def _json(message: Any) -> Mapping[str, Any]:
-    read = message if isinstance(message, Mapping) else getattr(message, "to_dict", dict)()
-    if read.get("role") != "assistant":
-        raise _no_message(f"the `{type(message).__name__}` is not a message of a model")
-    return read
+def _message_json(message: Any) -> Mapping[str, Any]:
+    fields = message if isinstance(message, Mapping) else getattr(message, "to_dict", dict)()
+    if fields.get("role") != "assistant":
+        raise _bad_message(f"the `{type(message).__name__}` is not a message of a model")
+    return fields
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise _no_message("its content is not a list of objects")
+def _require_objects(value: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise _bad_message("its content is not a list of objects")
     return value
 
 
-def _no_message(detail: str) -> InvalidInput:
+def _bad_message(detail: str) -> InvalidInput:
     remedy = "give the message that the client returned, or its `to_dict()`"
     return InvalidInput(Problem("/message", "no_message", detail, remedy))

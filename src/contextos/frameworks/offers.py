@@ -19,9 +19,9 @@ from contextos.contracts.facts import tool_remedy
 from contextos.contracts.ports.gates import CallAnswer, DescribedTool, Done, Reason, Refused, ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 
-_OF_A_CALL: Final = frozenset({"name", "tool", "args", "call_id"})
+_CALL_MEMBERS: Final = frozenset({"name", "tool", "args", "call_id"})
 """The members of a call. The pointer of a problem with a call begins with one of them."""
-_SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_SHOWN_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ def offers_of(tools: Sequence[str], known: Mapping[str, DescribedTool]) -> dict[
         if tool_id not in known:
             _refuse(tool_id, "no_adapter", "no adapter of this process has it", "open the session with its adapters")
         name = tool_id.replace(".", "__")
-        if name in offered or not _SHOWN.fullmatch(name):
+        if name in offered or not _SHOWN_NAME.fullmatch(name):
             name = f"{name[:51]}_{hashlib.sha256(tool_id.encode()).hexdigest()[:12]}"
-        if name in offered or not _SHOWN.fullmatch(name):
+        if name in offered or not _SHOWN_NAME.fullmatch(name):
             _refuse(tool_id, "bad_name", f"`{name[:80]}` is not a name for a model", "give it a short name of its own")
         offered[name] = OfferedTool(name, tool_id, known[tool_id].description, known[tool_id].input_schema)
     return offered
@@ -67,9 +67,9 @@ def function_tools(gate: ToolGate) -> list[dict[str, Any]]:
     return [
         {
             "type": "function",
-            "function": {"name": one.name, "description": one.description, "parameters": dict(one.input_schema)},
+            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)},
         }
-        for one in offered_tools(gate).values()
+        for tool in offered_tools(gate).values()
     ]
 
 
@@ -86,9 +86,9 @@ async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, arg
     try:
         answer = await gate.call(tool_id, args, call_id=call_id)
     except InvalidInput as error:
-        if not {one.pointer.removeprefix("/").partition("/")[0] for one in error.problems} <= _OF_A_CALL:
+        if not {fault.pointer.removeprefix("/").partition("/")[0] for fault in error.problems} <= _CALL_MEMBERS:
             raise
-        return Refused(call_id, tuple(Reason(one.code, one.detail, one.remedy) for one in error.problems))
+        return Refused(call_id, tuple(Reason(fault.code, fault.detail, fault.remedy) for fault in error.problems))
     return as_offered(answer, name, list(offered)) if isinstance(answer, Refused) else answer
 
 
@@ -98,8 +98,8 @@ def as_offered(answer: Refused, name: Any, shown: Sequence[str]) -> Refused:
     return replace(
         answer,
         reasons=tuple(
-            replace(one, remedy=remedy) if remedy and one.code == "tool_not_in_manifest" else one
-            for one in answer.reasons
+            replace(reason, remedy=remedy) if remedy and reason.code == "tool_not_in_manifest" else reason
+            for reason in answer.reasons
         ),
     )
 
@@ -113,19 +113,19 @@ def answer_text(answer: Done | Refused) -> str:
         return str(answer)
     text = canonical(dict(answer.output or {})).decode()
     if answer.artifacts:
-        named = ", ".join(f"{displayed(one.name)} ({displayed(one.media_type)})" for one in answer.artifacts)
-        text = f"{text}\nmade beside it, and not shown here: {named}"
+        names = ", ".join(f"{displayed(item.name)} ({displayed(item.media_type)})" for item in answer.artifacts)
+        text = f"{text}\nmade beside it, and not shown here: {names}"
     if answer.withheld is not None and answer.error is not None:
-        text = f"what the tool answered is withheld: {_why(answer.withheld)}; {answer.error.remedy}"
+        text = f"what the tool answered is withheld: {_cause(answer.withheld)}; {answer.error.remedy}"
     elif answer.withheld is not None:
-        text = f"the call was made, and what the tool answered is withheld: {_why(answer.withheld)}; do not repeat it"
+        text = f"the call was made, and what the tool answered is withheld: {_cause(answer.withheld)}; do not repeat it"
     elif answer.error is not None:
-        again = "the same call can succeed later" if answer.error.retryable else "do not repeat the same call"
-        text = f"the tool failed: {answer.error.code}: {answer.error.message}; {answer.error.remedy or again}"
+        advice = "the same call can succeed later" if answer.error.retryable else "do not repeat the same call"
+        text = f"the tool failed: {answer.error.code}: {answer.error.message}; {answer.error.remedy or advice}"
     return f"the recorded answer of an earlier call: {text}" if answer.replayed else text
 
 
-def _why(withheld: Withheld) -> str:
+def _cause(withheld: Withheld) -> str:
     return f"{withheld.code}: {withheld.detail}"
 
 

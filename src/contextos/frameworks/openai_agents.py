@@ -44,7 +44,7 @@ def gate_tools(gate: ToolGate) -> list[Tool]:
         InvalidInput: as `offered_tools`.
     """
     offered = offered_tools(gate)
-    return [_gate_tool(gate, offered, one) for one in offered.values()]
+    return [_gate_tool(gate, offered, tool) for tool in offered.values()]
 
 
 async def approve_answered(state: RunState[Any, Any], gate: ToolGate) -> bool:
@@ -56,31 +56,31 @@ async def approve_answered(state: RunState[Any, Any], gate: ToolGate) -> bool:
     Raises:
         Unavailable: the gate cannot answer now; try again with the same state.
     """
-    offered, answered = offered_tools(gate), False
+    offered, any_approved = offered_tools(gate), False
     for item in state.get_interruptions():
         if item.tool_name in offered:
-            answer = await ask(gate, offered, item.tool_name, _parsed(item.arguments or ""), item.call_id)
+            answer = await ask(gate, offered, item.tool_name, _parse_arguments(item.arguments or ""), item.call_id)
             if not isinstance(answer, Waiting):
                 state.approve(item)
-                answered = True
-    return answered
+                any_approved = True
+    return any_approved
 
 
-def _gate_tool(gate: ToolGate, offered: Mapping[str, OfferedTool], one: OfferedTool) -> FunctionTool:
+def _gate_tool(gate: ToolGate, offered: Mapping[str, OfferedTool], entry: OfferedTool) -> FunctionTool:
     async def waits(run: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:  # noqa: ARG001
-        return isinstance(await ask(gate, offered, one.name, arguments, call_id), Waiting)
+        return isinstance(await ask(gate, offered, entry.name, arguments, call_id), Waiting)
 
     async def call(context: ToolContext[Any], arguments: str) -> str:
-        answer = await ask(gate, offered, one.name, _parsed(arguments), context.tool_call_id)
+        answer = await ask(gate, offered, entry.name, _parse_arguments(arguments), context.tool_call_id)
         if isinstance(answer, Waiting):
             # Somebody approved the call in the state, which is not an approval in the session.
             raise Unavailable(gate.session, f"it waits for `{answer.waits_for}` about the call `{answer.about}`")
         return answer_text(answer)
 
     tool = FunctionTool(
-        name=one.name,
-        description=one.description,
-        params_json_schema=dict(one.input_schema),
+        name=entry.name,
+        description=entry.description,
+        params_json_schema=dict(entry.input_schema),
         on_invoke_tool=call,
         strict_json_schema=False,
         needs_approval=waits,
@@ -89,7 +89,7 @@ def _gate_tool(gate: ToolGate, offered: Mapping[str, OfferedTool], one: OfferedT
     return set_function_tool_failure_error_function(tool, None)
 
 
-def _parsed(arguments: str) -> Any:
+def _parse_arguments(arguments: str) -> Any:
     """Return the arguments as the SDK reads them when it asks for approval: an object, or the text if it is not one."""
     try:
         parsed = json.loads(arguments)
@@ -128,11 +128,11 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
     refuse_unseen_parameters(function, tool.params_json_schema, tool.name)
 
     async def call(arguments: dict[str, Any]) -> Any:
-        given, named = _validated(schema, arguments)
-        called = exactly(function, arguments)
+        args, kwargs = _call_arguments(schema, arguments)
+        exact_function = exactly(function, arguments)
         if inspect.iscoroutinefunction(function):
-            return await called(*given, **named)
-        return await asyncio.to_thread(called, *given, **named)
+            return await exact_function(*args, **kwargs)
+        return await asyncio.to_thread(exact_function, *args, **kwargs)
 
     returns = UNKNOWN if schema.return_annotation is inspect.Signature.empty else schema.return_annotation
     return ForeignTool(
@@ -148,7 +148,7 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
     )
 
 
-def _validated(schema: FuncSchema, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _call_arguments(schema: FuncSchema, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments of the function as the SDK converts them. Raises a `BusinessError` if they are not valid."""
     try:
         model: BaseModel = schema.params_pydantic_model.model_validate(arguments)

@@ -70,18 +70,18 @@ class GateToolset(AbstractToolset[AgentDepsT]):
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """Return the tools of the session. They are called one after the other."""
         return {
-            one.name: ToolsetTool(
+            tool.name: ToolsetTool(
                 toolset=self,
                 tool_def=ToolDefinition(
-                    name=one.name,
-                    description=one.description,
-                    parameters_json_schema=dict(one.input_schema),
+                    name=tool.name,
+                    description=tool.description,
+                    parameters_json_schema=dict(tool.input_schema),
                     sequential=True,
                 ),
                 max_retries=ctx.max_retries,
                 args_validator=_UNJUDGED,
             )
-            for one in self._offered.values()
+            for tool in self._offered.values()
         }
 
     async def call_tool(
@@ -106,8 +106,8 @@ class GateToolset(AbstractToolset[AgentDepsT]):
             raise (ToolFailed if answer.ended else ModelRetry)(answer_text(answer))
         if answer.error is not None:
             raise (ModelRetry if answer.error.retryable else ToolFailed)(answer_text(answer))
-        in_words = answer.replayed or answer.withheld or answer.artifacts
-        return answer_text(answer) if in_words else answer.output
+        as_text = answer.replayed or answer.withheld or answer.artifacts
+        return answer_text(answer) if as_text else answer.output
 
 
 def ask_again(messages: Sequence[ModelMessage], gate: ToolGate) -> DeferredToolResults | None:
@@ -129,8 +129,8 @@ def unanswered_calls(messages: Sequence[ModelMessage]) -> list[ToolCallPart]:
         if isinstance(message, ModelResponse):
             calls = list(message.tool_calls)
         else:
-            answered = {getattr(part, "tool_call_id", None) for part in message.parts}
-            calls = [call for call in calls if call.tool_call_id not in answered]
+            answered_ids = {getattr(part, "tool_call_id", None) for part in message.parts}
+            calls = [call for call in calls if call.tool_call_id not in answered_ids]
     return calls
 
 
@@ -149,18 +149,18 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
     )
     refuse_lost(tool.name, settings)
     schema = tool.function_schema
-    alone = schema.single_arg_name
-    if alone is None:
+    single_argument = schema.single_arg_name
+    if single_argument is None:
         refuse_unseen_parameters(tool.function, schema.json_schema, tool.name)
 
     async def call(arguments: dict[str, Any]) -> Any:
         try:
-            validated = schema.validator.validate_json(orjson.dumps(arguments))
+            call_args = schema.validator.validate_json(orjson.dumps(arguments))
         except ValidationError as error:
             raise invalid_arguments(error) from None
-        given = arguments if alone is None else {alone: arguments}
+        expected = arguments if single_argument is None else {single_argument: arguments}
         try:
-            return await dataclasses.replace(schema, function=exactly(tool.function, given)).call(validated, _NO_RUN)
+            return await dataclasses.replace(schema, function=exactly(tool.function, expected)).call(call_args, _NO_RUN)
         except ModelRetry as error:
             raise BusinessError("model_retry", error.message, retryable=True) from None
         except ToolFailed as error:
@@ -171,7 +171,7 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
     hints = typing.get_type_hints(tool.function, include_extras=True)
     returns = hints.get("return", UNKNOWN)
     parameters = inspect.signature(tool.function).parameters.values()
-    types = {one.name: hints[one.name] for one in parameters if one.name in hints and one.kind is not one.VAR_KEYWORD}
+    types = {arg.name: hints[arg.name] for arg in parameters if arg.name in hints and arg.kind is not arg.VAR_KEYWORD}
     return ForeignTool(
         tool.name,
         tool.description or "",

@@ -88,29 +88,29 @@ def govern(
     Raises:
         InvalidTool: nothing safe can be derived from the tool; the error says what to write.
     """
-    foreign = _read(tool)
-    shown = name or foreign.name
+    foreign = _read_tool(tool)
+    label = name or foreign.name
     if risk not in get_args(StatedRisk):
         remedy = 'write `risk="read"`, or `risk="reversible"` or `risk="irreversible"` for a write'
-        refuse_tool(shown, "no_risk", (), "it does not say what it can change", remedy)
-    _check_idempotency(shown, risk, idempotency, key)
+        refuse_tool(label, "no_risk", (), "it does not say what it can change", remedy)
+    _check_idempotency(label, risk, idempotency, key)
     if foreign.asks and risk == "read":
         remedy = "remove its approval, and let the pack say who is asked; or state the risk of a write"
-        refuse_tool(shown, "asks", (), "it is a read and asks for approval", remedy)
-    signature = _signature(foreign, shown, key, foreign.returns if returns is UNKNOWN else returns)
+        refuse_tool(label, "asks", (), "it is a read and asks for approval", remedy)
+    signature = _signature(foreign, label, key, foreign.returns if returns is UNKNOWN else returns)
     for argument, kind in foreign.types.items():
-        refuse_inexact(adapted(kind, shown, argument), shown, (argument,))
-    reads = risk == "read"
-    told = {
-        "kind": "read" if reads else "write",
-        "risk_level": "read" if reads else f"write_{risk}",
-        "approval_mode": "read_only" if reads else "destructive",
+        refuse_inexact(adapted(kind, label, argument), label, (argument,))
+    is_read = risk == "read"
+    fields = {
+        "kind": "read" if is_read else "write",
+        "risk_level": "read" if is_read else f"write_{risk}",
+        "approval_mode": "read_only" if is_read else "destructive",
         "idempotency": {"strategy": idempotency or "none"},
-        "timeout_s": _timeout_s(shown, foreign.timeout_s, timeout_s),
+        "timeout_s": _timeout_s(label, foreign.timeout_s, timeout_s),
         "cost_cents": cost_cents,
         "produces": [produces] if isinstance(produces, str) else list(produces),
         "required_scopes": list(scopes),
-        **provenance_of(shown, integrity, destinations),
+        **provenance_of(label, integrity, destinations),
     }
 
     async def call(**arguments: Any) -> Any:
@@ -118,13 +118,13 @@ def govern(
             # A governed call comes with its defaults. A call by the program itself lacks them.
             return await foreign.call(with_defaults(signature.input_schema, arguments))
         except foreign.failures as error:
-            if reads:
+            if is_read:
                 raise BusinessError("tool_failed", str(error)) from None
             raise
 
     call.__module__ = __name__
     call.__dict__[USES] = (foreign.function, *foreign.types.values())
-    return tool_of(call, shown, foreign.description, signature, told)
+    return tool_of(call, label, foreign.description, signature, fields)
 
 
 def refuse_lost(name: str, settings: Iterable[tuple[Any, str, str]]) -> None:
@@ -133,9 +133,9 @@ def refuse_lost(name: str, settings: Iterable[tuple[Any, str, str]]) -> None:
     Raises:
         InvalidTool: for the first of `settings` that the tool has.
     """
-    for said, what, remedy in settings:
-        if said:
-            detail = f"it has {what}, which only a tool in an agent's own run has"
+    for is_set, setting, remedy in settings:
+        if is_set:
+            detail = f"it has {setting}, which only a tool in an agent's own run has"
             refuse_tool(name, "needs_agent", (), detail, remedy)
 
 
@@ -145,11 +145,11 @@ def invalid_arguments(error: ValidationError) -> BusinessError:
     return BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}")
 
 
-def _read(tool: Any) -> ForeignTool:
+def _read_tool(tool: Any) -> ForeignTool:
     """Read a tool by its framework, which the program has imported. Raises `InvalidTool` for an unknown framework."""
-    for module, kind, here, reader in _FRAMEWORKS:
+    for module, kind, home, reader in _FRAMEWORKS:
         if isinstance(tool, getattr(sys.modules.get(module), kind, ())):
-            foreign: ForeignTool = getattr(importlib.import_module(here), reader)(tool)
+            foreign: ForeignTool = getattr(importlib.import_module(home), reader)(tool)
             return foreign
     remedy = "give a tool object of a supported framework, or decorate the function with `contextos.read` or `write`"
     refuse_tool(type(tool).__name__, "no_tool", (), "it is not a tool of a framework that is known here", remedy)
@@ -168,14 +168,14 @@ def _check_idempotency(name: str, risk: Any, idempotency: Any, key: str) -> None
         refuse_tool(name, "no_key", (), "`keyed` and the argument for the key belong together", remedy)
 
 
-def _timeout_s(name: str, own: float | None, stated: int | None) -> Any:
-    if own is None:
-        return DEFAULT_TIMEOUT_S if stated is None else stated
-    if stated not in (None, own):
+def _timeout_s(name: str, own_s: float | None, given_s: int | None) -> Any:
+    if own_s is None:
+        return DEFAULT_TIMEOUT_S if given_s is None else given_s
+    if given_s not in (None, own_s):
         refuse_tool(
-            name, "two_timeouts", (), f"its own timeout is {own:g} s", "leave out `timeout_s`, or remove its own"
+            name, "two_timeouts", (), f"its own timeout is {own_s:g} s", "leave out `timeout_s`, or remove its own"
         )
-    return int(own) if own == int(own) else own
+    return int(own_s) if own_s == int(own_s) else own_s
 
 
 def _signature(foreign: ForeignTool, name: str, key: str, returns: Any) -> ToolSignature:
@@ -188,7 +188,7 @@ def _signature(foreign: ForeignTool, name: str, key: str, returns: Any) -> ToolS
     if returns is UNKNOWN or returns is Any:
         remedy = "write `returns=` the type that it returns, such as `returns=str`"
         refuse_tool(name, "no_return_type", ("return",), "the type that it returns is not known", remedy)
-    returned, output_schema, wrapped = read_return({"return": returns}, name)
+    return_type, output_schema, wrapped = read_return({"return": returns}, name)
     required = schema.get("required", [])
-    arguments = {one: Argument(_ANY, properties[one], one in required) for one in properties}
-    return ToolSignature(arguments, {key: Key} if key else {}, returned, output_schema, wrapped, takes_self=False)
+    arguments = {argument: Argument(_ANY, properties[argument], argument in required) for argument in properties}
+    return ToolSignature(arguments, {key: Key} if key else {}, return_type, output_schema, wrapped, takes_self=False)

@@ -44,36 +44,36 @@ def pack(
         InvalidEnvelope: a field is unknown or of another type.
         InvalidArtifact: as `expand`.
     """
-    adapters = _adapters(tools)
-    declaration = parse_declaration(_plain({"name": name, "version": version, "tenant": tenant, **fields}))
-    return DeclaredPack(declaration, expand(declaration, [one.describe() for one in adapters]), adapters)
+    adapters = _collect_adapters(tools)
+    declaration = parse_declaration(_to_json({"name": name, "version": version, "tenant": tenant, **fields}))
+    return DeclaredPack(declaration, expand(declaration, [adapter.describe() for adapter in adapters]), adapters)
 
 
-def _adapters(tools: Iterable[Tool[Any, Any] | Adapter]) -> tuple[Adapter, ...]:
-    alone: list[Tool[Any, Any]] = []
+def _collect_adapters(tools: Iterable[Tool[Any, Any] | Adapter]) -> tuple[Adapter, ...]:
+    functions: list[Tool[Any, Any]] = []
     adapters: list[Adapter] = []
     for tool in tools:
         if not isinstance(tool, Tool) and hasattr(tool, "describe"):
             adapters.append(tool)
         else:
-            alone.append(cast(Tool[Any, Any], tool))  # `grouped` refuses what is not a tool
-    adapters += grouped(alone)
-    ids = [one.describe().adapter_id for one in adapters]
-    twice = sorted({one for one in ids if ids.count(one) > 1})
-    if twice:
-        detail = f"two adapters have the id `{twice[0]}`"
+            functions.append(cast(Tool[Any, Any], tool))  # `grouped` refuses what is not a tool
+    adapters += grouped(functions)
+    ids = [adapter.describe().adapter_id for adapter in adapters]
+    duplicates = sorted({adapter_id for adapter_id in ids if ids.count(adapter_id) > 1})
+    if duplicates:
+        detail = f"two adapters have the id `{duplicates[0]}`"
         raise InvalidTool(Problem("/tools", "duplicate", detail, "name one with `contextos.toolset`"))
     return tuple(adapters)
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return the value of a field as JSON: conditions as text, tuples as lists."""
     if isinstance(value, FactExpression):
         return str(value)
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _to_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_to_json(item) for item in value]
     return value
 
 
@@ -83,7 +83,7 @@ def read_pack(path: Path | str, *, tools: Iterable[Tool[Any, Any] | Adapter]) ->
     Raises:
         InvalidInput: the file cannot be read; else as `pack`.
     """
-    adapters = _adapters(tools)
+    adapters = _collect_adapters(tools)
     try:
         raw = read_regular_file(Path(path), MAX_PACK_BYTES)
     except OSError as error:
@@ -91,7 +91,7 @@ def read_pack(path: Path | str, *, tools: Iterable[Tool[Any, Any] | Adapter]) ->
         raise InvalidInput(Problem("", "unreadable", detail, "name a file that is there")) from None
     with lines_in(raw):
         declaration = read_declaration(raw)
-        expansion = expand(declaration, [one.describe() for one in adapters])
+        expansion = expand(declaration, [adapter.describe() for adapter in adapters])
     return DeclaredPack(declaration, replace(expansion, source=raw), adapters)
 
 

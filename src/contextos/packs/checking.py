@@ -65,7 +65,7 @@ from contextos.trust.policy.policy_set import compile_policy
 from contextos.trust.redact import find_unsafe_texts
 from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
 
-_KINDS: Final = {
+_PAYLOAD_TYPES: Final = {
     **dict.fromkeys(("pack_meta", "decision_layer", "policy_layer", "tooling_layer"), PACK_TYPE),
     "bundle": POLICY_TYPE,
     "intents": INTENTS_TYPE,
@@ -75,8 +75,8 @@ _KINDS: Final = {
     **dict.fromkeys(("operations", "definition", "connection", "format"), ADAPTER_TYPE),
 }
 """The payload type of a document, by a field that only documents of this type have."""
-_ALIKE: Final = 0.8
-_OF_MODELS: Final = re.compile(rb"""^["']?(?:profile_id|rules_id)["']?[ \t]*:""", re.MULTILINE)
+_MIN_SIMILARITY: Final = 0.8
+_MODEL_FILE: Final = re.compile(rb"""^["']?(?:profile_id|rules_id)["']?[ \t]*:""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,14 @@ async def known_here(deployment: Deployment, *tenants: str) -> KnownHere:
     answer.
     """
     ports = deployment.ports
-    adapters = {name: one for tenant_id in tenants for name, one in ports.adapters(tenant_id).items()}
-    definitions = {name: describe_adapter(name, one) for name, one in adapters.items()}
-    held = {one: await ports.directory.held_roles(one) for one in tenants}
-    policies = {one: tuple((await policies_in_force(deployment.catalog(one))).values()) for one in tenants}
-    models = {one: await deployment.catalog(one).models() for one in tenants}
-    return KnownHere(definitions, held, deployment.config.egress, policies, Deployed.by(deployment), models=models)
+    adapters = {name: adapter for tenant_id in tenants for name, adapter in ports.adapters(tenant_id).items()}
+    definitions = {name: describe_adapter(name, adapter) for name, adapter in adapters.items()}
+    roles = {tenant_id: await ports.directory.held_roles(tenant_id) for tenant_id in tenants}
+    policies = {
+        tenant_id: tuple((await policies_in_force(deployment.catalog(tenant_id))).values()) for tenant_id in tenants
+    }
+    models = {tenant_id: await deployment.catalog(tenant_id).models() for tenant_id in tenants}
+    return KnownHere(definitions, roles, deployment.config.egress, policies, Deployed.by(deployment), models=models)
 
 
 async def require_lint(
@@ -124,35 +126,37 @@ async def require_lint(
     the (level, ref) that come into force if nothing is active yet. Raises `InvalidArtifact`.
     """
     catalog, environment = deployment.catalog(tenant_id), deployment.config.environment
-    artifacts = {ref_of(one): one for one in map(catalog.opened, envelopes)}
+    artifacts = {ref_of(artifact): artifact for artifact in map(catalog.opened, envelopes)}
     active = await catalog.active()
-    packs = [one for one in artifacts.values() if isinstance(one, ContextPack)]
-    coming = {one.pin for one in (packs if keep else newest_packs(packs)) if unpinned(active, one, environment)}
+    packs = [artifact for artifact in artifacts.values() if isinstance(artifact, ContextPack)]
+    new_refs = {pack.pin for pack in (packs if keep else newest_packs(packs)) if unpinned(active, pack, environment)}
     in_force = [ref for _, ref in (active.policies if active.version else policies)]
-    above = {**await _published(catalog, in_force), **artifacts}
+    with_policies = {**await _published_artifacts(catalog, in_force), **artifacts}
     if not active.version:
-        coming.update(in_force)
-        artifacts = above
-    known = await _known_under(deployment, tenant_id, (above.get(ref) for ref in in_force))
-    written = {one.pack.pin: one for one in declared}
+        new_refs.update(in_force)
+        artifacts = with_policies
+    known = await _known_with(deployment, tenant_id, (with_policies.get(ref) for ref in in_force))
+    expansions = {expansion.pack.pin: expansion for expansion in declared}
     problems: list[Problem] = []
     for ref, artifact in artifacts.items():
-        if ref in coming or await catalog.repository.digest_of(ref) is None:
+        if ref in new_refs or await catalog.repository.digest_of(ref) is None:
             # Policies above the packs are about other packs too, and are linted by themselves.
-            beside = [one for one in artifacts.values() if one is not artifact and not isinstance(one, PolicyArtifact)]
-            found = artifact_problems(artifact, beside, known)
-            problems += _named(ref, written[ref].placed(found) if ref in written else found)
-    _refuse(problems)
+            beside = [
+                other for other in artifacts.values() if other is not artifact and not isinstance(other, PolicyArtifact)
+            ]
+            faults = artifact_problems(artifact, beside, known)
+            problems += _with_ref(ref, expansions[ref].placed(faults) if ref in expansions else faults)
+    _refuse_problems(problems)
 
 
 async def require_lint_of_pin(deployment: Deployment, tenant_id: str, pin: PackPin) -> None:
     """Refuse a pin if `contextos pack lint --adapters` refuses its artifacts together. Raises `InvalidArtifact`."""
-    artifacts = await _published(deployment.catalog(tenant_id), pin.refs)
+    artifacts = await _published_artifacts(deployment.catalog(tenant_id), pin.refs)
     known, problems = await known_here(deployment, tenant_id), list[Problem]()
     for ref, artifact in artifacts.items():
-        beside = [one for one in artifacts.values() if one is not artifact]
-        problems += _named(ref, artifact_problems(artifact, beside, known))
-    _refuse(problems)
+        beside = [other for other in artifacts.values() if other is not artifact]
+        problems += _with_ref(ref, artifact_problems(artifact, beside, known))
+    _refuse_problems(problems)
 
 
 async def require_lint_of_policies(
@@ -162,37 +166,35 @@ async def require_lint_of_policies(
     example because no sum limits its money any more. Raises `InvalidArtifact`.
     """
     catalog = deployment.catalog(tenant_id)
-    wanted = await _published(catalog, (ref for _, ref in level_refs))
-    before = {ref for _, ref in (await catalog.active()).policies}
-    known, after = await known_here(deployment, tenant_id), await _known_under(deployment, tenant_id, wanted.values())
+    artifacts = await _published_artifacts(catalog, (ref for _, ref in level_refs))
+    refs_before = {ref for _, ref in (await catalog.active()).policies}
+    known, after = await known_here(deployment, tenant_id), await _known_with(deployment, tenant_id, artifacts.values())
     problems: list[Problem] = []
-    for ref in (one for one in wanted if one not in before):
-        problems += _named(ref, artifact_problems(wanted[ref], (), after))
+    for ref in (ref for ref in artifacts if ref not in refs_before):
+        problems += _with_ref(ref, artifact_problems(artifacts[ref], (), after))
     for pack, beside in await pinned_packs(deployment, tenant_id, deployment.config.environment):
-        had = set(artifact_problems(pack, beside, known))
-        problems += _named(pack.pin, (one for one in artifact_problems(pack, beside, after) if one not in had))
-    _refuse(problems)
+        old = set(artifact_problems(pack, beside, known))
+        problems += _with_ref(pack.pin, (fault for fault in artifact_problems(pack, beside, after) if fault not in old))
+    _refuse_problems(problems)
 
 
-async def _published(catalog: Catalog, refs: Iterable[str]) -> dict[str, GovernedArtifact]:
-    """Return the published artifacts among `refs`, by ref. The act itself refuses the other refs."""
-    found = {ref: await catalog.repository.published(ref) for ref in refs}
-    return {ref: one.artifact for ref, one in found.items() if one is not None}
+async def _published_artifacts(catalog: Catalog, refs: Iterable[str]) -> dict[str, GovernedArtifact]:
+    """Return the published artifacts among `refs`, by ref. A ref that is not published is refused later, by the act."""
+    publications = {ref: await catalog.repository.published(ref) for ref in refs}
+    return {ref: publication.artifact for ref, publication in publications.items() if publication is not None}
 
 
-async def _known_under(
-    deployment: Deployment, tenant_id: str, policies: Iterable[GovernedArtifact | None]
-) -> KnownHere:
+async def _known_with(deployment: Deployment, tenant_id: str, policies: Iterable[GovernedArtifact | None]) -> KnownHere:
     """Return the facts of the deployment for lint, as they are once exactly these policies are in force."""
-    above = tuple(one for one in policies if isinstance(one, PolicyArtifact))
-    return replace(await known_here(deployment, tenant_id), policies={tenant_id: above})
+    in_force = tuple(policy for policy in policies if isinstance(policy, PolicyArtifact))
+    return replace(await known_here(deployment, tenant_id), policies={tenant_id: in_force})
 
 
-def _named(ref: str, problems: Iterable[Problem]) -> Iterator[Problem]:
-    return (replace(one, detail=f"`{ref}`: {one.detail}") for one in problems)
+def _with_ref(ref: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    return (replace(problem, detail=f"`{ref}`: {problem.detail}") for problem in problems)
 
 
-def _refuse(problems: Sequence[Problem]) -> None:
+def _refuse_problems(problems: Sequence[Problem]) -> None:
     if problems:
         raise InvalidArtifact(*dict.fromkeys(problems))
 
@@ -201,22 +203,22 @@ async def problems_in_force(deployment: Deployment, tenant_id: str) -> list[tupl
     """Return (ref, problem) for each part of a policy in force, or of a pack that requests can use here, that can never
     take effect, or not now. Raises as `known_here`.
     """
-    listed = await unmatched_in_force(deployment, tenant_id)
+    problems = await unmatched_in_force(deployment, tenant_id)
     if packs := await pinned_packs(deployment, tenant_id, deployment.config.environment):
         known = await known_here(deployment, tenant_id)
-        of_packs = [(pack.pin, one) for pack, beside in packs for one in artifact_problems(pack, beside, known)]
-        listed += dict.fromkeys(of_packs)
+        in_packs = [(pack.pin, fault) for pack, beside in packs for fault in artifact_problems(pack, beside, known)]
+        problems += dict.fromkeys(in_packs)
         active = await deployment.catalog(tenant_id).active()
-        listed += _looser_beside(active, [pack for pack, _ in packs], deployment.config.environment)
-    return listed
+        problems += _looser_alternatives(active, [pack for pack, _ in packs], deployment.config.environment)
+    return problems
 
 
-def _looser_beside(
+def _looser_alternatives(
     active: ActiveArtifacts, packs: Sequence[ContextPack], environment: str
 ) -> Iterator[tuple[str, Problem]]:
     """Yield (ref, problem) for each pack beside which a request can choose an earlier or an observing version."""
     remedy = "end the other one with `contextos pack withdraw`"
-    for pack in {one.pin: one for one in packs}.values():
+    for pack in {pack.pin: pack for pack in packs}.values():
         for pin in other_versions(active, pack, environment):
             others = [ref for ref in pin.refs if ref.startswith(f"{pack.pack_meta.pack_id}@")]
             earlier = [ref for ref in others if version_of(ref) < version_of(pack.pin)]
@@ -225,13 +227,13 @@ def _looser_beside(
                 yield pack.pin, Problem("", "beside", detail, remedy)
         if pack.pack_meta.mode == "enforce":
             for other in packs:
-                if other.pack_meta.mode == "observe" and (shared := _intents_of(pack) & _intents_of(other)):
+                if other.pack_meta.mode == "observe" and (shared := _intent_ids(pack) & _intent_ids(other)):
                     detail = f"a request for `{min(shared)}` can choose `{other.pin}` beside it, which stops no call"
                     yield pack.pin, Problem("", "observes_beside", detail, remedy)
 
 
-def _intents_of(pack: ContextPack) -> set[str]:
-    return {one.intent_id for one in pack.decision_layer.intents}
+def _intent_ids(pack: ContextPack) -> set[str]:
+    return {intent.intent_id for intent in pack.decision_layer.intents}
 
 
 def read_unsigned(
@@ -267,7 +269,7 @@ def yaml_of_models(raw: bytes) -> dict[str, Any] | None:
     Raises:
         MalformedJson: the file looks like one of these, but is not valid YAML.
     """
-    if _OF_MODELS.search(raw) is None:
+    if _MODEL_FILE.search(raw) is None:
         return None
     value = read_document(raw)
     return value if isinstance(value, dict) and "name" not in value else None
@@ -277,9 +279,9 @@ def payload_type_of(document: Mapping[str, Any]) -> str | None:
     """Return the payload type of a bare pack, catalog, policy or adapter file, by its members, or None. If no member is
     known, a member whose name is similar to a known one counts.
     """
-    near = (nearest_name(one[:80], _KINDS, _ALIKE) for one in [*document][:100])
-    known = [one for one in _KINDS if one in document] or [one for one in near if one]
-    return _KINDS[known[0]] if known else None
+    similar = (nearest_name(member[:80], _PAYLOAD_TYPES, _MIN_SIMILARITY) for member in [*document][:100])
+    members = [member for member in _PAYLOAD_TYPES if member in document] or [member for member in similar if member]
+    return _PAYLOAD_TYPES[members[0]] if members else None
 
 
 def artifact_problems(
@@ -288,25 +290,25 @@ def artifact_problems(
     """Yield the problems of an artifact, alone or together with the artifacts `beside` it and with what is `known`."""
 
     yield from find_unsafe_texts(artifact.to_json())
-    tenant = tenant_of(artifact)
-    if known and known.tenants and tenant is not None and tenant not in known.tenants:
+    tenant_id = tenant_of(artifact)
+    if known and known.tenants and tenant_id is not None and tenant_id not in known.tenants:
         # Nothing else is known about this tenant, so nothing else is checked.
-        at = "/pack_meta/tenant" if isinstance(artifact, ContextPack) else "/tenant"
-        remedy = name_remedy(tenant, known.tenants)
-        yield Problem(at, "no_tenant", f"the directory has no tenant `{tenant}`", remedy)
+        place = "/pack_meta/tenant" if isinstance(artifact, ContextPack) else "/tenant"
+        remedy = name_remedy(tenant_id, known.tenants)
+        yield Problem(place, "no_tenant", f"the directory has no tenant `{tenant_id}`", remedy)
         return
     tools = TenantNames(known.definitions).tools if known else {}
     if isinstance(artifact, PolicyArtifact):
-        found = unmatched_rules(artifact.bundle, _names_beside(beside, known))
+        unmatched = unmatched_rules(artifact.bundle, _names_beside(beside, known))
         bounds = lint_bounds(artifact.bundle, tools, {}) if tools else ()
-        named = lint_rule_names(artifact.bundle)
-        yield from (_below("/bundle", one) for one in (*found.never, *named, *bounds))
+        name_problems = lint_rule_names(artifact.bundle)
+        yield from (_with_prefix("/bundle", problem) for problem in (*unmatched.never, *name_problems, *bounds))
         return
-    published = known.models.get(tenant or "", ()) if known else ()
-    yield from lint_models(artifact, (*published, *beside), known.egress.get(tenant or "", ()) if known else None)
+    models = known.models.get(tenant_id or "", ()) if known else ()
+    yield from lint_models(artifact, (*models, *beside), known.egress.get(tenant_id or "", ()) if known else None)
     if not isinstance(artifact, ContextPack):
         return
-    others = [one for one in beside if not isinstance(one, ContextPack)]
+    others = [other for other in beside if not isinstance(other, ContextPack)]
     merged = merge(artifact, others)
     if known is None:
         yield from lint_pack(artifact, None)
@@ -318,35 +320,35 @@ def artifact_problems(
         yield from lint_egress(merged, known.definitions, known.egress.get(artifact.pack_meta.tenant, ()))
         if known.deployed is not None:
             yield from lint_deployed(merged, known.definitions, known.roles[artifact.pack_meta.tenant], known.deployed)
-        above = [one.bundle for one in known.policies.get(artifact.pack_meta.tenant, ())]
-        yield from lint_money(merged, tools, above)
-    reported = set()
-    for problem in _rules(artifact, merged, known):
-        reported.add(problem.pointer)
+        higher_bundles = [policy.bundle for policy in known.policies.get(artifact.pack_meta.tenant, ())]
+        yield from lint_money(merged, tools, higher_bundles)
+    pointers = set()
+    for problem in _policy_problems(artifact, merged, known):
+        pointers.add(problem.pointer)
         yield problem
     names = TenantNames(known.definitions, [merged], known.roles[artifact.pack_meta.tenant]) if known else TenantNames()
     for index, bundle in enumerate(artifact.policy_layer.policy_bundles):
-        found = unmatched_names(bundle, names)
+        unmatched = unmatched_names(bundle, names)
         bounds = lint_bounds(bundle, tools, permitted_limits(artifact))
-        for one in (*found.never, *found.later, *lint_rule_names(bundle), *bounds):
-            placed = _below(f"/policy_layer/policy_bundles/{index}", one)
-            if placed.pointer not in reported:
+        for problem in (*unmatched.never, *unmatched.later, *lint_rule_names(bundle), *bounds):
+            placed = _with_prefix(f"/policy_layer/policy_bundles/{index}", problem)
+            if placed.pointer not in pointers:
                 yield placed
 
 
-def _below(place: str, one: Problem) -> Problem:
-    return replace(one, pointer=place + one.pointer)
+def _with_prefix(place: str, problem: Problem) -> Problem:
+    return replace(problem, pointer=place + problem.pointer)
 
 
 def _names_beside(beside: Sequence[GovernedArtifact], known: KnownHere | None) -> TenantNames:
     """Return the names that rules above the packs can use: tools of the workspace, and packs linted together."""
     packs = [
-        merge(one, [other for other in beside if other is not one]) for one in beside if isinstance(one, ContextPack)
+        merge(pack, [item for item in beside if item is not pack]) for pack in beside if isinstance(pack, ContextPack)
     ]
     return TenantNames(known.definitions if known else None, packs or None)
 
 
-def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) -> Iterator[Problem]:
+def _policy_problems(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) -> Iterator[Problem]:
     """Yield the problems of the policies: of each bundle alone, at its place in the pack, then of all together."""
     vocabulary = pack_vocabulary(pack, merged.specs, known.definitions.values() if known else None)
     reported: set[tuple[str, str]] = set()
@@ -363,15 +365,17 @@ def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) 
                 bundles, gates=merged.gates, must_refuse=refuse, must_escalate=escalate, vocabulary=vocabulary
             )
         except InvalidArtifact as error:
-            for one in error.problems:
-                if (one.code, one.detail) not in reported:
-                    reported.add((one.code, one.detail))
-                    yield Problem(prefix + one.pointer, one.code, one.detail, one.remedy)
+            for problem in error.problems:
+                if (problem.code, problem.detail) not in reported:
+                    reported.add((problem.code, problem.detail))
+                    yield Problem(prefix + problem.pointer, problem.code, problem.detail, problem.remedy)
 
 
 def require_tenants(named: Iterable[str | None], listed: Sequence[str] | None) -> None:
     """Refuse artifacts for a tenant that is not `listed`: they could never be in force. Raises `InvalidArtifact`."""
-    unknown = [] if listed is None else [one for one in dict.fromkeys(named) if one is not None and one not in listed]
-    faults = [(f"the directory has no tenant `{one[:80]}`", name_remedy(one, listed or ())) for one in unknown]
+    unknown = (
+        [] if listed is None else [name for name in dict.fromkeys(named) if name is not None and name not in listed]
+    )
+    faults = [(f"the directory has no tenant `{name[:80]}`", name_remedy(name, listed or ())) for name in unknown]
     if faults:
         raise InvalidArtifact(*(Problem("/tenant", "no_tenant", *fault) for fault in faults))

@@ -270,19 +270,19 @@ def tools_named(
 
     `at` is the place of the list of names.
     """
-    found, faults = list[str](), list[Problem]()
+    tool_ids, faults = list[str](), list[Problem]()
     for index, name in enumerate(names):
-        fitting = [one for one in known if one == name or one.rpartition(".")[2] == name]
-        if name in fitting:
-            fitting = [name]
-        if len(fitting) > 1:
-            detail = f"`{name[:80]}` means {' and '.join(f'`{one}`' for one in fitting)}"
+        matches = [tool for tool in known if tool == name or tool.rpartition(".")[2] == name]
+        if name in matches:
+            matches = [name]
+        if len(matches) > 1:
+            detail = f"`{name[:80]}` means {' and '.join(f'`{tool}`' for tool in matches)}"
             faults.append(Problem(pointer((*at, index)), "ambiguous_tool", detail, "write the whole id"))
-        if not fitting:
-            own = {one.rpartition(".")[2]: one for one in known}
-            near = nearest_name(name.rpartition(".")[2], own) or nearest_name(name, known, TYPO_SIMILARITY)
-            near = own.get(near or "", near) if "." in name else near
-            remedy = f"write `{near}`" if near else f"use one of {', '.join(known) or 'no tool yet'}"
+        if not matches:
+            by_name = {tool.rpartition(".")[2]: tool for tool in known}
+            similar = nearest_name(name.rpartition(".")[2], by_name) or nearest_name(name, known, TYPO_SIMILARITY)
+            similar = by_name.get(similar or "", similar) if "." in name else similar
+            remedy = f"write `{similar}`" if similar else f"use one of {', '.join(known) or 'no tool yet'}"
             faults.append(Problem(pointer((*at, index)), "unknown_tool", f"there is no tool `{name[:80]}`", remedy))
-        found += fitting
-    return found, faults
+        tool_ids += matches
+    return tool_ids, faults

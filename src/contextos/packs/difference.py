@@ -42,19 +42,19 @@ def pack_changes(before: Any, after: Any) -> list[FieldChange]:
     """Return the fields in which two JSON documents of packs differ, sorted by their place."""
     old, new = dict(_leaves(before, ())), dict(_leaves(after, ()))
     places = sorted(old.keys() | new.keys())
-    found = [FieldChange(place, old.get(place, MISSING), new.get(place, MISSING)) for place in places]
-    return [one for one in found if one.before is MISSING or one.after is MISSING or one.before != one.after]
+    diffs = [FieldChange(place, old.get(place, MISSING), new.get(place, MISSING)) for place in places]
+    return [diff for diff in diffs if diff.before is MISSING or diff.after is MISSING or diff.before != diff.after]
 
 
-def _leaves(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
-    if at and at[-1] == "if" and isinstance(value, dict):
-        yield pointer(at), print_condition(value)
+def _leaves(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
+    if path and path[-1] == "if" and isinstance(value, dict):
+        yield pointer(path), print_condition(value)
     elif isinstance(value, dict) and value:
-        for name, one in value.items():
-            yield from _leaves(one, (*at, name))
-    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        names = [next((str(one[key]) for key in _IDS if isinstance(one.get(key), str)), "") for one in value]
-        for index, (name, one) in enumerate(zip(names, value, strict=True)):
-            yield from _leaves(one, (*at, name if name and names.count(name) == 1 else index))
+        for name, child in value.items():
+            yield from _leaves(child, (*path, name))
+    elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
+        names = [next((str(entry[key]) for key in _IDS if isinstance(entry.get(key), str)), "") for entry in value]
+        for index, (name, entry) in enumerate(zip(names, value, strict=True)):
+            yield from _leaves(entry, (*path, name if name and names.count(name) == 1 else index))
     else:
-        yield pointer(at), value
+        yield pointer(path), value

@@ -55,19 +55,19 @@ class Expansion:
 
         A remedy names the field `egress` as the declaration does.
         """
-        found: dict[tuple[str, str], Problem] = {}
-        for one in problems:
-            place = self._place(one.pointer)
-            remedy = one.remedy.replace("`tooling_layer.egress`", "`egress` of the pack")
-            found.setdefault((place, one.detail), replace(one, pointer=place, remedy=remedy))
-        return in_lines(found.values(), self.source)
+        unique: dict[tuple[str, str], Problem] = {}
+        for problem in problems:
+            place = self._place(problem.pointer)
+            remedy = problem.remedy.replace("`tooling_layer.egress`", "`egress` of the pack")
+            unique.setdefault((place, problem.detail), replace(problem, pointer=place, remedy=remedy))
+        return in_lines(unique.values(), self.source)
 
     def _place(self, pointer: str) -> str:
         """Return the place of a field in the declaration, or the place of the nearest field around it that has one."""
-        around = pointer
-        while around and around not in self.places:
-            around = around.rpartition("/")[0]
-        return self.places.get(around, pointer)
+        ancestor = pointer
+        while ancestor and ancestor not in self.places:
+            ancestor = ancestor.rpartition("/")[0]
+        return self.places.get(ancestor, pointer)
 
 
 def expand(declaration: PackDeclaration, adapters: Iterable[AdapterDefinition]) -> Expansion:
@@ -77,7 +77,7 @@ def expand(declaration: PackDeclaration, adapters: Iterable[AdapterDefinition]) 
         InvalidArtifact: the declaration names a tool or fact that does not exist, contradicts itself, or lint refuses
             the pack. Each problem has a pointer into the declaration; into the expansion if the field has no place.
     """
-    definitions = {one.adapter_id: one for one in adapters}
+    definitions = {adapter.adapter_id: adapter for adapter in adapters}
     return _Expander(declaration, definitions).expansion()
 
 
@@ -86,14 +86,14 @@ class _Expander:
 
     def __init__(self, declaration: PackDeclaration, definitions: Mapping[str, AdapterDefinition]) -> None:
         self.declaration, self.definitions = declaration, definitions
-        self.every = {capability_id(one, tool): tool for one in definitions.values() for tool in one.capabilities}
+        self.every = {capability_id(owner, tool): tool for owner in definitions.values() for tool in owner.capabilities}
         if not self.every:
             raise refuse_pack("no_tools", ("tools",), "the pack is given no tools", "give it the adapters of its tools")
-        every = RuleBuilder(declaration, self.every, Vocabulary())
-        chosen = every.named(declaration.tools, list(self.every), ("tools",), keep=True) or list(self.every)
-        self.tools = {name: self.every[name] for name in dict.fromkeys(chosen)}
+        builder = RuleBuilder(declaration, self.every, Vocabulary())
+        tool_ids = builder.named(declaration.tools, list(self.every), ("tools",), keep=True) or list(self.every)
+        self.tools = {name: self.every[name] for name in dict.fromkeys(tool_ids)}
         self.builder = RuleBuilder(declaration, self.tools, self._vocabulary())
-        self.builder.faults += every.faults
+        self.builder.faults += builder.faults
         self.intents = dict(declaration.intents) or {declaration.name: IntentDeclaration()}
         self.used = {
             name: self.builder.named(intent.tools, list(self.tools), ("intents", name, "tools"), keep=True)
@@ -103,9 +103,9 @@ class _Expander:
 
     def expansion(self) -> Expansion:
         with self.builder.collecting():
-            self._check()
+            self._check_entries()
         with self.builder.collecting():
-            tree = self._tree()
+            tree = self._document_tree()
         self.builder.refuse_faults()
         document, origins = split_origins(tree)
         expansion = Expansion(parse(ContextPack, document), document, origins, places_of(tree))
@@ -113,13 +113,13 @@ class _Expander:
         return expansion
 
     def _vocabulary(self) -> Vocabulary:
-        produced = {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
+        outputs = {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
         arguments = {name: tool.input_schema for name, tool in self.tools.items()}
-        evidence = {**produced, **dict.fromkeys(self.declaration.evidence)}
+        evidence = {**outputs, **dict.fromkeys(self.declaration.evidence)}
         hours = tuple(self.declaration.business_hours)
         return Vocabulary(arguments, evidence, complete=True, hours=hours)
 
-    def _check(self) -> None:
+    def _check_entries(self) -> None:
         """Refuse entries that would never count: tools that no intent uses or that cost too much, and duplicates."""
         self.builder.check_entries(self.used)
         idle = sorted(self.tools.keys() - {tool for tools in self.used.values() for tool in tools})
@@ -130,16 +130,16 @@ class _Expander:
             if tool.cost_cents > self.declaration.budget.max_cost_cents:
                 detail = f"a call of `{name}` costs {tool.cost_cents} cents, and a run has fewer"
                 raise refuse_pack("over_budget", ("budget", "max_cost_cents"), detail, "raise `max_cost_cents`")
-        known = set[str]()
+        seen = set[str]()
         for name in self.declaration.permissions:
             (tool_id,) = self.builder.named([name], list(self.tools), ("permissions", name))
-            if tool_id in known:
+            if tool_id in seen:
                 detail = f"`{tool_id}` has two entries, under its id and under its own name"
                 raise refuse_pack("duplicate", ("permissions", name), detail, "write one entry")
-            known.add(tool_id)
+            seen.add(tool_id)
 
-    def _tree(self) -> dict[str, Any]:
-        told = self.declaration
+    def _document_tree(self) -> dict[str, Any]:
+        pack = self.declaration
         rules: list[dict[str, Any]] = []
         for name, intent in self.intents.items():
             with self.builder.collecting():
@@ -148,35 +148,35 @@ class _Expander:
             "contract_meta": {
                 "contract_name": default("contextos.context_pack"),
                 "contract_version": default(CONTRACT_VERSION),
-                "issuer": stated(told, "owner"),
+                "issuer": stated(pack, "owner"),
                 "created_at": default("not stated"),
             },
             "pack_meta": {
-                "pack_id": stated(told, "name"),
-                "pack_version": stated(told, "version"),
-                "tenant": stated(told, "tenant"),
+                "pack_id": stated(pack, "name"),
+                "pack_version": stated(pack, "version"),
+                "tenant": stated(pack, "tenant"),
                 "ttl_seconds": default(86_400),
-                "data_classification": stated(told, "classification"),
-                "safety_ceiling": derived(self._highest(self.tools)),
-                **({"mode": written(told.mode)} if "mode" in told.model_fields_set else {}),
+                "data_classification": stated(pack, "classification"),
+                "safety_ceiling": derived(self._highest_mode(self.tools)),
+                **({"mode": written(pack.mode)} if "mode" in pack.model_fields_set else {}),
                 "run_budget": self._budget(),
             },
             "intelligence_refs": self._evidence(),
-            "business_context": {"summary": stated(told, "summary"), "non_negotiables": default([])},
+            "business_context": {"summary": stated(pack, "summary"), "non_negotiables": default([])},
             "policy_layer": {
                 "policy_bundles": [
                     {
-                        "bundle_id": derived(f"POLICY_{upper(told.name)}"),
+                        "bundle_id": derived(f"POLICY_{upper(pack.name)}"),
                         "priority": default(0),
                         "mode": default("enforce"),
-                        **({"business_hours": stated(told, "business_hours")} if told.business_hours else {}),
+                        **({"business_hours": stated(pack, "business_hours")} if pack.business_hours else {}),
                         "policy_dsl": {"language": default("jsonlogic"), "rules": rules},
                     }
                 ],
                 "guardrails": {
                     "must_refuse": default([]),
                     "must_escalate": default([]),
-                    "redaction_rules": stated(told, "redaction"),
+                    "redaction_rules": stated(pack, "redaction"),
                 },
                 "approval_gates": list(self.builder.gates.values()) or derived([]),
             },
@@ -188,30 +188,30 @@ class _Expander:
                 "consent_required": default(True),
                 "recall_limit": default(0),
             },
-            "evaluation_layer": {"eval_targets": [self._target(name) for name in self.intents]},
+            "evaluation_layer": {"eval_targets": [self._eval_target(name) for name in self.intents]},
             "tone_and_comms": {"voice": default("Plain and exact."), "do": default([]), "do_not": default([])},
         }
 
-    def _highest(self, names: Iterable[str]) -> str:
-        return max((self.tools[one].approval_mode for one in names), key=APPROVAL_MODES.index)
+    def _highest_mode(self, names: Iterable[str]) -> str:
+        return max((self.tools[name].approval_mode for name in names), key=APPROVAL_MODES.index)
 
     def _budget(self) -> dict[str, Any]:
         budget = self.declaration.budget
         names = ("total_tokens", "max_tool_calls", "max_replan_attempts", "wall_clock_ms", "max_cost_cents")
-        parts = {one: derived(budget.total_tokens * SHARE_OF_TOKENS[one] // 100) for one in BUCKETS}
+        parts = {bucket: derived(budget.total_tokens * SHARE_OF_TOKENS[bucket] // 100) for bucket in BUCKETS}
         return {**{name: stated(budget, name) for name in names}, "bucket_tokens": parts}
 
     def _evidence(self) -> dict[str, Any]:
         seeds: list[tuple[str, str]] = []
-        named = []
-        for name, one in self.declaration.evidence.items():
-            seed = (one.type, one.request)
+        evidence = []
+        for name, entry in self.declaration.evidence.items():
+            seed = (entry.type, entry.request)
             if seed not in seeds:
                 seeds.append(seed)
-            age = {} if one.max_age_s is None else {"max_age_s": written(one.max_age_s)}
-            path = {"name": written(name), "seed": derived(seeds.index(seed)), "path": stated(one, "path")}
-            named.append({**path, **age})
-        paths = [one.path for one in self.declaration.evidence.values()]
+            age = {} if entry.max_age_s is None else {"max_age_s": written(entry.max_age_s)}
+            path = {"name": written(name), "seed": derived(seeds.index(seed)), "path": stated(entry, "path")}
+            evidence.append({**path, **age})
+        paths = [entry.path for entry in self.declaration.evidence.values()]
         types = sorted({kind for kind, _ in seeds})
         return {
             "ontology": {
@@ -230,7 +230,7 @@ class _Expander:
                 "hops": derived(max((len(path) for path in paths), default=0)),
                 "fan_out": default(50),
                 "limit": default(200),
-                "evidence": named or derived([]),
+                "evidence": evidence or derived([]),
             },
         }
 
@@ -238,8 +238,8 @@ class _Expander:
         mark = written if self.declaration.tools else derived
         by_adapter: dict[str, list[str]] = {}
         for name in self.tools:
-            adapter_id, _, own = name.rpartition(".")
-            by_adapter.setdefault(adapter_id, []).append(own)
+            adapter_id, _, capability = name.rpartition(".")
+            by_adapter.setdefault(adapter_id, []).append(capability)
         return {
             "adapter_registry": [
                 {"adapter_id": mark(adapter_id), "capabilities": mark(names)}
@@ -251,64 +251,64 @@ class _Expander:
         }
 
     def _permission(self, name: str) -> dict[str, Any]:
-        adapter_id, _, own = name.rpartition(".")
+        adapter_id, _, capability = name.rpartition(".")
         roles: dict[str, OriginOf] = {}
-        for intent, used in self.used.items():
+        for intent, tools in self.used.items():
             who = self.intents[intent].who
-            at: Place = ("intents", intent, "who") if who else ("who",)
-            for index, role in enumerate((who or self.declaration.who) if name in used else ()):
-                roles.setdefault(role, OriginOf(role, "derived", (*at, index)))
-        told = next(
-            (self.declaration.permissions[key] for key in self.declaration.permissions if key in (name, own)),
+            place: Place = ("intents", intent, "who") if who else ("who",)
+            for index, role in enumerate((who or self.declaration.who) if name in tools else ()):
+                roles.setdefault(role, OriginOf(role, "derived", (*place, index)))
+        permission = next(
+            (self.declaration.permissions[key] for key in self.declaration.permissions if key in (name, capability)),
             PermissionDeclaration(),
         )
-        agreed: dict[str, OriginOf] = {}
-        for intent, used in self.used.items():
-            if name in used and self.tools[name].kind == "write":
-                bound = self._agreed(intent, name)
-                for argument in bound.keys() & agreed.keys() - told.agrees_with.keys():
-                    if bound[argument] != agreed[argument]:
+        agreements: dict[str, OriginOf] = {}
+        for intent, tools in self.used.items():
+            if name in tools and self.tools[name].kind == "write":
+                bindings = self._agreements(intent, name)
+                for argument in bindings.keys() & agreements.keys() - permission.agrees_with.keys():
+                    if bindings[argument] != agreements[argument]:
                         detail = f"two plans take `{argument}` of `{name}` from different places of the request"
                         remedy = "bind both to one, or say in `permissions` with what it agrees"
                         raise refuse_pack("two_places", ("intents", intent, "steps"), detail, remedy)
-                agreed |= bound
-        agreed |= {argument: written(place) for argument, place in told.agrees_with.items()}
+                agreements |= bindings
+        agreements |= {argument: written(pointer) for argument, pointer in permission.agrees_with.items()}
         return {
-            "permission_id": derived(f"perm_{adapter_id}_{own}"),
+            "permission_id": derived(f"perm_{adapter_id}_{capability}"),
             "adapter_id": derived(adapter_id),
-            "capability": derived(own),
+            "capability": derived(capability),
             "roles": list(roles.values()),
             "allow": derived(True),
-            "arg_constraints": stated(told, "arg_constraints"),
-            "agrees_with": agreed or default({}),
-            "evidence_args": stated(told, "evidence_args"),
-            **({"consent": stated(told, "consent")} if told.consent else {}),
-            **({"without_sum": stated(told, "without_sum")} if told.without_sum else {}),
+            "arg_constraints": stated(permission, "arg_constraints"),
+            "agrees_with": agreements or default({}),
+            "evidence_args": stated(permission, "evidence_args"),
+            **({"consent": stated(permission, "consent")} if permission.consent else {}),
+            **({"without_sum": stated(permission, "without_sum")} if permission.without_sum else {}),
         }
 
-    def _agreed(self, intent: str, tool: str) -> dict[str, OriginOf]:
+    def _agreements(self, intent: str, tool: str) -> dict[str, OriginOf]:
         """Return, by argument of a write, the place in the request from which a plan takes it: both must be equal."""
         template = template_of(intent, self.intents[intent], self.used[intent], self.builder)
         steps = template["steps"]
-        bound = [split_origins(step)[0] for step in steps]
+        plain_steps = [split_origins(step)[0] for step in steps]
         return {
             argument: derived(value["pointer"])
-            for step in bound
+            for step in plain_steps
             if step["tool"] == tool
             for argument, value in step.get("params", {}).items()
             if isinstance(value, dict) and value.keys() == {"from", "pointer"} and value["from"] == "request"
         }
 
     def _decisions(self) -> dict[str, Any]:
-        told = self.declaration
+        pack = self.declaration
         specs, intents, templates = [], [], []
         for name, intent in self.intents.items():
-            highest = self._highest(self.used[name])
+            highest = self._highest_mode(self.used[name])
             specs.append(
                 {
                     "decision_key": derived(name),
-                    "version": derived(told.version),
-                    "owner_role": stated(told, "approver"),
+                    "version": derived(pack.version),
+                    "owner_role": stated(pack, "approver"),
                     "required_evidence": stated(intent, "requires"),
                     "allowed_outcomes": default(sorted(OUTCOMES)),
                     "approval_mode": derived(highest),
@@ -318,9 +318,9 @@ class _Expander:
             )
             intents.append(
                 {
-                    "intent_id": written(name) if told.intents else derived(name),
-                    "version": derived(told.version),
-                    "owner_role": stated(told, "owner"),
+                    "intent_id": written(name) if pack.intents else derived(name),
+                    "version": derived(pack.version),
+                    "owner_role": stated(pack, "owner"),
                     "description": stated(intent, "description"),
                     "risk_class": derived(highest),
                     "accepted_channels": stated(intent, "channels"),
@@ -329,14 +329,14 @@ class _Expander:
                 }
             )
             templates.append(
-                {"version": derived(told.version), **template_of(name, intent, self.used[name], self.builder)}
+                {"version": derived(pack.version), **template_of(name, intent, self.used[name], self.builder)}
             )
-        models = {"models": stated(told, "models")} if told.models else {}
+        models = {"models": stated(pack, "models")} if pack.models else {}
         return {"decision_specs": specs, "intents": intents, "task_templates": templates, **models}
 
-    def _target(self, name: str) -> dict[str, Any]:
-        least = {"policy": 1, "utility": 1, "latency": 0, "safety": 1, "economics": 0}
-        return {"intent": derived(name), **{axis: default(share) for axis, share in least.items()}}
+    def _eval_target(self, name: str) -> dict[str, Any]:
+        minimums = {"policy": 1, "utility": 1, "latency": 0, "safety": 1, "economics": 0}
+        return {"intent": derived(name), **{axis: default(share) for axis, share in minimums.items()}}
 
     def _lint(self, expansion: Expansion) -> None:
         pack = expansion.pack

@@ -45,7 +45,7 @@ FUNCTIONS: Final = ("default", "max", "min", "missing", "missing_some")
 CHAINED: Final = ("<", "<=")
 """The comparisons that JsonLogic has with three operands."""
 
-_MEANT: Final = {
+_FIXES: Final = {
     "&&": "and",
     "||": "or",
     "===": "==",
@@ -61,13 +61,13 @@ _MEANT: Final = {
     **dict.fromkeys("‘’‚", "'"),  # noqa: RUF001
 }
 """The operators and quotes of other languages, each with what a condition uses instead."""
-_FOREIGN: Final = re.compile(
+_FOREIGN_TOKENS: Final = re.compile(
     r"""(?P<quote>"{3}|'{3}|["'])(?:\\.|(?!(?P=quote))[^\\])*+(?P=quote)"""
     r"|(?P<part>===|!==|&&|\|\||<>|=<|=>|[<>=!]=|[“”„«»‘’‚\\]|[=!&|]|[\w.]+)",  # noqa: RUF001
     re.DOTALL,
 )
 _WORDS: Final = ("and", "in", "not", "or")
-_ABSENT: Final = ("null", "nil", "undefined", "none")
+_NULL_NAMES: Final = ("null", "nil", "undefined", "none")
 
 Place = tuple[str | int, ...]
 
@@ -80,24 +80,24 @@ def compile_condition(text: str, at: Place = ()) -> Any:
     """
     if len(text) > MAX_EXPRESSION_CHARS:
         refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
-    parts = (one["part"] for one in _FOREIGN.finditer(text))
-    said = {one: _MEANT.get(one, one.lower()) for one in parts if one}
-    if "\\" in said:
+    parts = (match["part"] for match in _FOREIGN_TOKENS.finditer(text))
+    fixes = {part: _FIXES.get(part, part.lower()) for part in parts if part}
+    if "\\" in fixes:
         refuse_expression(at, "syntax", "it has a backslash outside of a text", "remove the backslash")
-    if foreign := [one for one, meant in said.items() if one in _MEANT or (meant != one and meant in _WORDS)]:
-        found = " and ".join(f"`{one}`" for one in foreign)
-        written = ", ".join(f"`{said[one]}` for `{one}`" for one in foreign)
+    if foreign := [part for part, fix in fixes.items() if part in _FIXES or (fix != part and fix in _WORDS)]:
+        names = " and ".join(f"`{part}`" for part in foreign)
+        advice = ", ".join(f"`{fixes[part]}` for `{part}`" for part in foreign)
         are = "are" if len(foreign) > 1 else "is"
-        refuse_expression(at, "syntax_not_allowed", f"{found} {are} not part of a condition", f"write {written}")
+        refuse_expression(at, "syntax_not_allowed", f"{names} {are} not part of a condition", f"write {advice}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if not isinstance(error, SyntaxError):
-            why = "it is nested too deeply, or holds too large a number"
-            refuse_expression(at, "syntax", f"it is not an expression: {why}", "split the rule")
+            reason = "it is nested too deeply, or holds too large a number"
+            refuse_expression(at, "syntax", f"it is not an expression: {reason}", "split the rule")
         remedy = "close the quotes" if "unterminated" in error.msg else "write it like `args.amount > 20`"
-        where = f"character {error.offset}" if error.offset else "its end"
-        refuse_expression(at, "syntax", f"it is not an expression: {error.msg} at {where}", remedy)
+        position = f"character {error.offset}" if error.offset else "its end"
+        refuse_expression(at, "syntax", f"it is not an expression: {error.msg} at {position}", remedy)
     return _Compiler(at).read(tree.body, 0)
 
 
@@ -123,8 +123,8 @@ class FaultCollector:
     def refuse_faults(self) -> None:
         """Raise `InvalidArtifact` if faults were kept, with one problem for each place and code."""
         first: dict[tuple[str, str], Problem] = {}
-        for one in self.faults:
-            first.setdefault((one.pointer, one.code), one)
+        for fault in self.faults:
+            first.setdefault((fault.pointer, fault.code), fault)
         if first:
             raise InvalidArtifact(*first.values())
 
@@ -160,7 +160,7 @@ class _Compiler:
         return reader(node, depth + 1)
 
     def _bool(self, node: ast.BoolOp, depth: int) -> Any:
-        return {"and" if isinstance(node.op, ast.And) else "or": [self.read(one, depth) for one in node.values]}
+        return {"and" if isinstance(node.op, ast.And) else "or": [self.read(value, depth) for value in node.values]}
 
     def _unary(self, node: ast.UnaryOp, depth: int) -> Any:
         operand = self.read(node.operand, depth)
@@ -178,8 +178,8 @@ class _Compiler:
         return {name: [self.read(node.left, depth), self.read(node.right, depth)]}
 
     def _compare(self, node: ast.Compare, depth: int) -> Any:
-        operands = [self.read(one, depth) for one in (node.left, *node.comparators)]
-        names = [COMPARED.get(type(one)) for one in node.ops]
+        operands = [self.read(operand, depth) for operand in (node.left, *node.comparators)]
+        names = [COMPARED.get(type(operator)) for operator in node.ops]
         if len(names) == 2 and names[0] == names[1] and names[0] in CHAINED:
             return {names[0]: operands}
         pairs = [
@@ -196,24 +196,24 @@ class _Compiler:
 
     def _call(self, node: ast.Call, depth: int) -> Any:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name not in FUNCTIONS or node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
-            near = nearest_name(name, FUNCTIONS)
-            remedy = f"write `{near}`" if near else f"the functions are {', '.join(FUNCTIONS)}"
-            shown = ast.unparse(node.func)[:80]
-            self.refuse("unknown_function", f"`{shown}(…)` is not a function of a condition", remedy)
+        if name not in FUNCTIONS or node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
+            similar = nearest_name(name, FUNCTIONS)
+            remedy = f"write `{similar}`" if similar else f"the functions are {', '.join(FUNCTIONS)}"
+            call = ast.unparse(node.func)[:80]
+            self.refuse("unknown_function", f"`{call}(…)` is not a function of a condition", remedy)
         if name in ("min", "max"):
-            return {name: [self.read(one, depth) for one in node.args]}
+            return {name: [self.read(argument, depth) for argument in node.args]}
         if name == "default":
             if len(node.args) != 2:
                 self.refuse("argument_count", "`default` takes a fact and a value", "write `default(args.n, 0)`")
             return {"var": [self._path(node.args[0]), self.read(node.args[1], depth)]}
         if name == "missing":
-            return {"!!": [{"missing": [self._path(one) for one in node.args]}]}
-        least = self.read(node.args[0], depth) if node.args else None
-        return {"!!": [{"missing_some": [least, [self._path(one) for one in node.args[1:]]]}]}
+            return {"!!": [{"missing": [self._path(argument) for argument in node.args]}]}
+        minimum = self.read(node.args[0], depth) if node.args else None
+        return {"!!": [{"missing_some": [minimum, [self._path(argument) for argument in node.args[1:]]]}]}
 
     def _choice(self, node: ast.IfExp, depth: int) -> Any:
-        then, test, other = (self.read(one, depth) for one in (node.body, node.test, node.orelse))
+        then, test, other = (self.read(part, depth) for part in (node.body, node.test, node.orelse))
         tail = other["if"] if isinstance(other, dict) and "if" in other else [other]
         return {"if": [test, then, *tail]}
 
@@ -225,8 +225,8 @@ class _Compiler:
         return node.value
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Any:
-        values = [self.read(one, depth) for one in node.elts]
-        if any(literal_type(one) is None for one in values):
+        values = [self.read(item, depth) for item in node.elts]
+        if any(literal_type(value) is None for value in values):
             self.refuse("not_a_literal", "a list holds literals", "write the values out, and a number without commas")
         return values
 
@@ -249,14 +249,14 @@ class _Compiler:
         path = ".".join((node.id, *reversed(segments)))
         if not segments and (word := node.id.capitalize()) in ("True", "False"):
             self.refuse("unknown_fact", f"`{node.id}` is not a truth value here", f"write `{word}`")
-        if not segments and node.id.lower() in _ABSENT:
+        if not segments and node.id.lower() in _NULL_NAMES:
             self.refuse("not_a_literal", f"`{node.id}` is not a value here", "ask `missing(…)` whether a fact is there")
         if not segments or node.id not in ROOTS:
-            near = nearest_name(path, [fact.path for fact in FACTS if "<" not in fact.path])
+            similar = nearest_name(path, [fact.path for fact in FACTS if "<" not in fact.path])
             root = nearest_name(node.id, ROOTS)
             if segments and root is not None and root != node.id:
-                near = ".".join((root, *reversed(segments)))
-            remedy = f"write `{near}`" if near else f"begin with one of {', '.join(ROOTS)}"
+                similar = ".".join((root, *reversed(segments)))
+            remedy = f"write `{similar}`" if similar else f"begin with one of {', '.join(ROOTS)}"
             if not segments and node.id not in ROOTS:
                 remedy = f'write the text "{node.id[:80]}" in quotes; or, for a fact, {remedy}'
             self.refuse("unknown_fact", f"there is no fact `{path[:200]}`", remedy)
@@ -275,7 +275,7 @@ def conjuncts(condition: Any, *, nested: bool = False) -> list[Any]:
     """Return the conditions (JsonLogic) whose conjunction `condition` is; with `nested`, split them further, too."""
     if not isinstance(condition, dict) or "and" not in condition:
         return [condition]
-    return [part for one in condition["and"] for part in (conjuncts(one, nested=True) if nested else [one])]
+    return [part for operand in condition["and"] for part in (conjuncts(operand, nested=True) if nested else [operand])]
 
 
 def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
@@ -283,25 +283,25 @@ def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
 
     The limits allow every value that the condition allows, and perhaps more: `args.count < 5` gives `max: 5`.
     """
-    found: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, dict[str, Any]] = {}
     for part in conjuncts(condition, nested=True):
         [(operator, values)] = part.items() if isinstance(part, dict) else [("", ())]
         for left, right in pairwise(values if isinstance(values, list) else ()):
             sides = _SIDES.get(operator, ())
             for fact, value, limits in ((left, right, sides[:1]), (right, left, sides[1:])):
-                read = fact.get("var") if isinstance(fact, dict) else None
-                argument = str(read).split(".")
+                path = fact.get("var") if isinstance(fact, dict) else None
+                argument = str(path).split(".")
                 if len(argument) != 2 or argument[0] != "args" or isinstance(value, dict):
                     continue
-                of = found.setdefault(argument[1], {"required": True})
+                constraint = arguments.setdefault(argument[1], {"required": True})
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     for limit in sides if operator == "==" else limits:
-                        of[limit] = (min if limit == "max" else max)(of.get(limit, value), value)
+                        constraint[limit] = (min if limit == "max" else max)(constraint.get(limit, value), value)
                 elif isinstance(value, list) and value and operator == "in" and fact is left:
-                    of["enum"] = [one for one in of.get("enum", value) if one in value] or value
+                    constraint["enum"] = [item for item in constraint.get("enum", value) if item in value] or value
                 elif isinstance(value, str | bool) and operator == "==":
-                    of["enum"] = [value]
-    return {argument: limits for argument, limits in found.items() if len(limits) > 1}
+                    constraint["enum"] = [value]
+    return {argument: limits for argument, limits in arguments.items() if len(limits) > 1}
 
 
 _SIDES: Final = {

@@ -46,58 +46,58 @@ class FactExpression:
 
     def in_(self, values: Sequence[Any]) -> FactExpression:
         """Return the condition that this fact is one of `values`."""
-        return self._with("in", list(values))
+        return self._apply("in", list(values))
 
-    def _with(self, name: str, other: Any) -> FactExpression:
+    def _apply(self, name: str, other: Any) -> FactExpression:
         return FactExpression({name: [self._logic, _logic(other)]})
 
-    def _after(self, name: str, other: Any) -> FactExpression:
+    def _apply_reversed(self, name: str, other: Any) -> FactExpression:
         return FactExpression({name: [_logic(other), self._logic]})
 
     def __eq__(self, other: object) -> FactExpression:  # type: ignore[override]
-        return self._with("==", other)
+        return self._apply("==", other)
 
     def __ne__(self, other: object) -> FactExpression:  # type: ignore[override]
-        return self._with("!=", other)
+        return self._apply("!=", other)
 
     def __lt__(self, other: Any) -> FactExpression:
-        return self._with("<", other)
+        return self._apply("<", other)
 
     def __le__(self, other: Any) -> FactExpression:
-        return self._with("<=", other)
+        return self._apply("<=", other)
 
     def __gt__(self, other: Any) -> FactExpression:
-        return self._with(">", other)
+        return self._apply(">", other)
 
     def __ge__(self, other: Any) -> FactExpression:
-        return self._with(">=", other)
+        return self._apply(">=", other)
 
     def __and__(self, other: Any) -> FactExpression:
-        return self._with("and", other)
+        return self._apply("and", other)
 
     def __or__(self, other: Any) -> FactExpression:
-        return self._with("or", other)
+        return self._apply("or", other)
 
     def __invert__(self) -> FactExpression:
         return FactExpression({"!": [self._logic]})
 
     def __add__(self, other: Any) -> FactExpression:
-        return self._with("+", other)
+        return self._apply("+", other)
 
     def __radd__(self, other: Any) -> FactExpression:
-        return self._after("+", other)
+        return self._apply_reversed("+", other)
 
     def __sub__(self, other: Any) -> FactExpression:
-        return self._with("-", other)
+        return self._apply("-", other)
 
     def __rsub__(self, other: Any) -> FactExpression:
-        return self._after("-", other)
+        return self._apply_reversed("-", other)
 
     def __mul__(self, other: Any) -> FactExpression:
-        return self._with("*", other)
+        return self._apply("*", other)
 
     def __rmul__(self, other: Any) -> FactExpression:
-        return self._after("*", other)
+        return self._apply_reversed("*", other)
 
 
 def _logic(value: Any) -> Any:

@@ -53,45 +53,45 @@ def places_of(tree: Any, at: Place = ()) -> dict[str, str]:
     JSON Pointers into the declaration.
     """
     if isinstance(tree, OriginOf):
-        own = {} if tree.at is None else {pointer(at): pointer(tree.at)}
-        return own | places_of(tree.value, at)
-    inside = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list | tuple) else ()
-    return {place: there for step, one in inside for place, there in places_of(one, (*at, step)).items()}
+        places = {} if tree.at is None else {pointer(at): pointer(tree.at)}
+        return places | places_of(tree.value, at)
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    return {place: source for step, child in items for place, source in places_of(child, (*at, step)).items()}
 
 
 def split_origins(tree: Any) -> tuple[Any, dict[str, Origin]]:
     """Return the JSON value of a tree, and the origin of each leaf by its JSON Pointer. An empty list or object is a
     leaf.
     """
-    return _value(tree), dict(_origins(tree, (), None))
+    return _plain_value(tree), dict(_leaf_origins(tree, (), None))
 
 
-def _value(tree: Any) -> Any:
+def _plain_value(tree: Any) -> Any:
     if isinstance(tree, OriginOf):
-        return _value(tree.value)
+        return _plain_value(tree.value)
     if isinstance(tree, dict):
-        return {name: _value(one) for name, one in tree.items()}
+        return {name: _plain_value(item) for name, item in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_value(one) for one in tree]
+        return [_plain_value(item) for item in tree]
     return tree
 
 
-def _origins(tree: Any, at: Place, origin: Origin | None) -> Iterator[tuple[str, Origin]]:
+def _leaf_origins(tree: Any, path: Place, origin: Origin | None) -> Iterator[tuple[str, Origin]]:
     if isinstance(tree, OriginOf):
-        yield from _origins(tree.value, at, tree.origin)
+        yield from _leaf_origins(tree.value, path, tree.origin)
         return
-    inside: list[tuple[str | int, Any]] = []
+    items: list[tuple[str | int, Any]] = []
     if isinstance(tree, dict):
-        inside = list(tree.items())
+        items = list(tree.items())
     elif isinstance(tree, list | tuple):
-        inside = list(enumerate(tree))
-    for step, one in inside:
-        yield from _origins(one, (*at, step), origin)
-    if not inside:
-        assert origin is not None, f"the field `{pointer(at)}` has no origin"
-        yield pointer(at), origin
+        items = list(enumerate(tree))
+    for step, child in items:
+        yield from _leaf_origins(child, (*path, step), origin)
+    if not items:
+        assert origin is not None, f"the field `{pointer(path)}` has no origin"
+        yield pointer(path), origin
 
 
 def written_conjuncts(condition: Any, at: Place) -> list[OriginOf]:
     """Return the conditions whose conjunction `condition` is, marked as written by the author at the place `at`."""
-    return [OriginOf(one, "written", at) for one in conjuncts(condition)]
+    return [OriginOf(part, "written", at) for part in conjuncts(condition)]

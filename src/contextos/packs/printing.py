@@ -24,13 +24,13 @@ def print_condition(condition: Any) -> str:
     return _text(condition, _CHOICE)
 
 
-def _text(node: Any, least: int) -> str:
-    """Return the text of a node, in parentheses where it binds less tightly than `least`."""
-    text, strength = _printed(node)
-    return text if strength >= least else f"({text})"
+def _text(node: Any, minimum: int) -> str:
+    """Return the text of a node, in parentheses where it binds less tightly than `minimum`."""
+    text, strength = _print_node(node)
+    return text if strength >= minimum else f"({text})"
 
 
-def _printed(node: Any) -> tuple[str, int]:
+def _print_node(node: Any) -> tuple[str, int]:
     if not isinstance(node, dict):
         return _literal(node)
     ((name, raw),) = node.items()
@@ -39,45 +39,45 @@ def _printed(node: Any) -> tuple[str, int]:
     if name in ("and", "or"):
         strength = _AND if name == "and" else _OR
         if len(operands) == 1:
-            return _printed(operands[0])
-        return f" {name} ".join(_text(one, strength + 1) for one in operands), strength
+            return _print_node(operands[0])
+        return f" {name} ".join(_text(operand, strength + 1) for operand in operands), strength
     if name in _SPECIAL:
         return _SPECIAL[name](operands)
     if name in ("+", "-", "*", "/", "%"):
-        return _calculated(name, operands)
-    return f" {name} ".join(_text(one, _SUM) for one in operands), _COMPARE
+        return _print_arithmetic(name, operands)
+    return f" {name} ".join(_text(operand, _SUM) for operand in operands), _COMPARE
 
 
 def _literal(value: Any) -> tuple[str, int]:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_text(one, _CHOICE) for one in value)}]", _ATOM
+        return f"[{', '.join(_text(item, _CHOICE) for item in value)}]", _ATOM
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False), _ATOM
     return repr(value), _MINUS if not isinstance(value, bool) and value < 0 else _ATOM
 
 
-def _calculated(name: str, operands: Sequence[Any]) -> tuple[str, int]:
+def _print_arithmetic(name: str, operands: Sequence[Any]) -> tuple[str, int]:
     if len(operands) == 1:
-        return (f"-{_text(operands[0], _ATOM)}", _MINUS) if name == "-" else _printed(operands[0])
+        return (f"-{_text(operands[0], _ATOM)}", _MINUS) if name == "-" else _print_node(operands[0])
     strength = _SUM if name in ("+", "-") else _PRODUCT
     first, *rest = operands
-    return f" {name} ".join([_text(first, strength), *(_text(one, strength + 1) for one in rest)]), strength
+    return f" {name} ".join([_text(first, strength), *(_text(operand, strength + 1) for operand in rest)]), strength
 
 
-def _negated(operands: Sequence[Any]) -> tuple[str, int]:
+def _print_negation(operands: Sequence[Any]) -> tuple[str, int]:
     (inner,) = operands
     if isinstance(inner, dict) and "in" in inner:
-        return " not in ".join(_text(one, _SUM) for one in inner["in"]), _COMPARE
+        return " not in ".join(_text(operand, _SUM) for operand in inner["in"]), _COMPARE
     return f"not {_text(inner, _NOT)}", _NOT
 
 
-def _read(operands: Sequence[Any]) -> tuple[str, int]:
+def _print_fact(operands: Sequence[Any]) -> tuple[str, int]:
     if len(operands) == 2:
         return f"default({fact_text(operands[0])}, {_text(operands[1], _CHOICE)})", _ATOM
     return fact_text(operands[0]), _ATOM
 
 
-def _chosen(operands: Sequence[Any]) -> tuple[str, int]:
+def _print_choice(operands: Sequence[Any]) -> tuple[str, int]:
     test, then, *rest = operands
     other = _text({"if": rest} if len(rest) > 1 else rest[0], _CHOICE)
     return f"{_text(then, _OR)} if {_text(test, _OR)} else {other}", _CHOICE
@@ -86,25 +86,25 @@ def _chosen(operands: Sequence[Any]) -> tuple[str, int]:
 def fact_text(path: str) -> str:
     """Return the text of a fact's dotted path. A segment that is not a Python name is written in brackets."""
     root, *segments = path.split(".")
-    plain = [one.isidentifier() and one.isascii() and not keyword.iskeyword(one) for one in segments]
-    written = [
-        f".{one}" if fits else f"[{json.dumps(one, ensure_ascii=False)}]"
-        for one, fits in zip(segments, plain, strict=True)
+    plain = [segment.isidentifier() and segment.isascii() and not keyword.iskeyword(segment) for segment in segments]
+    parts = [
+        f".{segment}" if fits else f"[{json.dumps(segment, ensure_ascii=False)}]"
+        for segment, fits in zip(segments, plain, strict=True)
     ]
-    return root + "".join(written)
+    return root + "".join(parts)
 
 
-def _function(name: str) -> Callable[[Sequence[Any]], tuple[str, int]]:
-    return lambda operands: (f"{name}({', '.join(_text(one, _CHOICE) for one in operands)})", _ATOM)
+def _function_printer(name: str) -> Callable[[Sequence[Any]], tuple[str, int]]:
+    return lambda operands: (f"{name}({', '.join(_text(operand, _CHOICE) for operand in operands)})", _ATOM)
 
 
 _SPECIAL: Final[dict[str, Callable[[Sequence[Any]], tuple[str, int]]]] = {
-    "var": _read,
-    "!": _negated,
-    "!!": lambda operands: _printed(operands[0]),
-    "if": _chosen,
-    "min": _function("min"),
-    "max": _function("max"),
+    "var": _print_fact,
+    "!": _print_negation,
+    "!!": lambda operands: _print_node(operands[0]),
+    "if": _print_choice,
+    "min": _function_printer("min"),
+    "max": _function_printer("max"),
     "missing": lambda paths: (f"missing({', '.join(map(fact_text, paths))})", _ATOM),
-    "missing_some": lambda two: (f"missing_some({', '.join([repr(two[0]), *map(fact_text, two[1])])})", _ATOM),
+    "missing_some": lambda args: (f"missing_some({', '.join([repr(args[0]), *map(fact_text, args[1])])})", _ATOM),
 }

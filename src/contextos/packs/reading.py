@@ -76,17 +76,17 @@ def parse_declaration(value: dict[str, Any]) -> PackDeclaration:
         raise InvalidEnvelope(*error.problems, *_condition_faults(value, ())) from None
 
 
-def _condition_faults(value: Any, at: Place) -> Iterator[Problem]:
+def _condition_faults(value: Any, path: Place) -> Iterator[Problem]:
     """Yield the problems of the conditions of a declaration that has faults in other places too."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, one in inside:
-        if step == "when" and isinstance(one, str):
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, child in items:
+        if step == "when" and isinstance(child, str):
             try:
-                compile_condition(one, (*at, step))
+                compile_condition(child, (*path, step))
             except InvalidArtifact as error:
                 yield from error.problems
         else:
-            yield from _condition_faults(one, (*at, step))
+            yield from _condition_faults(child, (*path, step))
 
 
 def write_declaration(declaration: PackDeclaration) -> str:
@@ -102,17 +102,19 @@ def draft_pack(file: str, fields: Mapping[str, Any], definitions: Iterable[Adapt
     Raises:
         InvalidEnvelope: a field is unknown, missing or of another type.
     """
-    tools = {f"{one.adapter_id}.{tool.name}": (one, tool) for one in definitions for tool in one.capabilities}
-    told = {**fields, "tools": list(tools)[:MAX_TEMPLATE_STEPS]}
-    if moving := [name for name in told["tools"] if money_of(tools[name][1])]:
-        told["permissions"] = {name: {"without_sum": EACH_IS_ASKED} for name in moving}
-    if reached := {endpoint for name in told["tools"] for endpoint in tools[name][0].egress}:
-        told["egress"] = sorted(reached)
-    if dearest := max((tool.cost_cents for _, tool in tools.values()), default=0):
-        told["budget"] = {**told.get("budget", {}), "max_cost_cents": dearest}
-    text = _HEADER.format(file=file) + write_declaration(parse(PackDeclaration, told))
-    if left := list(tools)[MAX_TEMPLATE_STEPS:]:
+    tools = {
+        f"{adapter.adapter_id}.{tool.name}": (adapter, tool) for adapter in definitions for tool in adapter.capabilities
+    }
+    body = {**fields, "tools": list(tools)[:MAX_TEMPLATE_STEPS]}
+    if money_tools := [name for name in body["tools"] if money_of(tools[name][1])]:
+        body["permissions"] = {name: {"without_sum": EACH_IS_ASKED} for name in money_tools}
+    if endpoints := {endpoint for name in body["tools"] for endpoint in tools[name][0].egress}:
+        body["egress"] = sorted(endpoints)
+    if max_cost := max((tool.cost_cents for _, tool in tools.values()), default=0):
+        body["budget"] = {**body.get("budget", {}), "max_cost_cents": max_cost}
+    text = _HEADER.format(file=file) + write_declaration(parse(PackDeclaration, body))
+    if rest := list(tools)[MAX_TEMPLATE_STEPS:]:
         text += f"# A pack has at most {MAX_TEMPLATE_STEPS} tools. Not in it:\n" + "".join(
-            f"# - {one}\n" for one in left
+            f"# - {tool}\n" for tool in rest
         )
     return text

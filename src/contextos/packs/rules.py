@@ -76,58 +76,58 @@ class RuleBuilder(FaultCollector):
             ((), self.declaration, [tool for tools in used.values() for tool in tools])
         ]
         layers += [(("intents", name), intent, list(used[name])) for name, intent in self.declaration.intents.items()]
-        for at, layer, tools in layers:
+        for base, layer, tools in layers:
             for kind in ("deny", "ask", "auto_approve"):
                 for index, entry in enumerate(getattr(layer, kind)):
                     with self.collecting():
-                        self._check_entry(kind, entry.tools, tools, (*at, kind, index))
+                        self._check_entry(kind, entry.tools, tools, (*base, kind, index))
 
-    def _check_entry(self, kind: str, names: Sequence[str], used: Sequence[str], at: Place) -> None:
-        writes = [one for one in used if self.tools[one].kind == "write"]
+    def _check_entry(self, kind: str, names: Sequence[str], used: Sequence[str], place: Place) -> None:
+        writes = [tool for tool in used if self.tools[tool].kind == "write"]
         if not names and not writes:
             remedy = "name the reads in `tools`" if kind == "deny" else "remove it"
-            raise refuse_pack("never_counts", at, "no run that it is about makes a write", remedy)
-        for index, tool in enumerate(self.named(names, list(self.tools), (*at, "tools"))):
+            raise refuse_pack("never_counts", place, "no run that it is about makes a write", remedy)
+        for index, tool in enumerate(self.named(names, list(self.tools), (*place, "tools"))):
             if tool not in used:
                 detail = f"no run that it is about uses `{tool}`"
-                raise refuse_pack("never_counts", (*at, "tools", index), detail, "correct the name, or remove it")
+                raise refuse_pack("never_counts", (*place, "tools", index), detail, "correct the name, or remove it")
             if kind != "deny" and tool not in writes:
                 detail = f"`{tool}` is a read, and only writes are asked about"
-                raise refuse_pack("never_counts", (*at, "tools", index), detail, "deny the read, or remove it")
+                raise refuse_pack("never_counts", (*place, "tools", index), detail, "deny the read, or remove it")
 
     def rules(self, name: str, intent: IntentDeclaration, used: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the rules of one intent whose runs use the tools `used`."""
-        at: Place = ("intents", name)
+        base: Place = ("intents", name)
         who = list(intent.who or self.declaration.who)
         if not who:
             remedy = 'name the roles: `who: ["deployer"]`'
-            missing: Place = (*at, "who") if name in self.declaration.intents else ("who",)
+            missing: Place = (*base, "who") if name in self.declaration.intents else ("who",)
             raise refuse_pack("nobody", missing, f"nobody may make a request of `{name}`", remedy)
         # A person can have two roles: `user.role` is only the first one.
-        place: Place = (*at, "who") if intent.who else ("who",)
-        named = [OriginOf(role, "derived", (*place, index)) for index, role in enumerate(who)]
-        held = [{"in": [role, derived({"var": ["user.roles", []]})]} for role in named]
-        listed = [replace(role, origin="written") for role in named]
-        allowed = {"or": [{"in": [derived({"var": "user.role"}), listed]}, *held]}
+        place: Place = (*base, "who") if intent.who else ("who",)
+        roles = [OriginOf(role, "derived", (*place, index)) for index, role in enumerate(who)]
+        role_tests = [{"in": [role, derived({"var": ["user.roles", []]})]} for role in roles]
+        role_list = [replace(role, origin="written") for role in roles]
+        role_condition = {"or": [{"in": [derived({"var": "user.role"}), role_list]}, *role_tests]}
         yield self._rule(
-            self._id("others", name, "OTHERS"),
+            self._rule_id("others", name, "OTHERS"),
             {"intent": derived(name)},
-            {"!": [allowed]},
+            {"!": [role_condition]},
             {"allow": default(False)},
             default("who is not named may not"),
         )
-        writes = [one for one in used if self.tools[one].kind == "write"]
+        writes = [tool for tool in used if self.tools[tool].kind == "write"]
         denials: list[tuple[DenyDeclaration, Place]] = [
-            *((one, ("deny", index)) for index, one in enumerate(self.declaration.deny)),
-            *((one, (*at, "deny", index)) for index, one in enumerate(intent.deny)),
+            *((entry, ("deny", index)) for index, entry in enumerate(self.declaration.deny)),
+            *((entry, (*base, "deny", index)) for index, entry in enumerate(intent.deny)),
         ]
         evidence: dict[str, set[str]] = {tool: set(intent.requires) for tool in used}
         for number, (denial, place) in enumerate(denials, 1):
-            for tool in self._targets(denial.tools, used, writes, place):
+            for tool in self._entry_tools(denial.tools, used, writes, place):
                 condition = self._condition(denial.when, tool, name, (*place, "when"))
                 evidence[tool] |= self._evidence_of(condition)
                 yield self._rule(
-                    self._id(f"deny {number}", name, tool, f"DENY_{number}"),
+                    self._rule_id(f"deny {number}", name, tool, f"DENY_{number}"),
                     {"intent": derived(name), "capability": derived(tool)},
                     OriginOf(condition, "written", (*place, "when")),
                     {"allow": written(False)},
@@ -135,57 +135,57 @@ class RuleBuilder(FaultCollector):
                 )
         for tool in used:
             if tool in writes:
-                yield from self._write(name, intent, tool, allowed, evidence[tool])
+                yield from self._write_rules(name, intent, tool, role_condition, evidence[tool])
             else:
                 yield self._rule(
-                    self._id("read", name, tool, "READ"),
+                    self._rule_id("read", name, tool, "READ"),
                     {"intent": derived(name), "capability": derived(tool)},
-                    allowed,
+                    role_condition,
                     {"allow": derived(True)},
                     derived("a read of the intent's tools"),
                 )
 
-    def _write(
-        self, name: str, intent: IntentDeclaration, tool: str, allowed: Any, evidence: set[str]
+    def _write_rules(
+        self, name: str, intent: IntentDeclaration, tool: str, role_condition: Any, evidence: set[str]
     ) -> Iterator[dict[str, Any]]:
-        decided = self._decided(name, intent, tool)
-        for _, condition, *_ in (*decided.asks, *decided.automatic):
+        entries = self._write_entries(name, intent, tool)
+        for _, condition, *_ in (*entries.asks, *entries.automatic):
             evidence = evidence | self._evidence_of(condition)
         requires = {"requires": derived(sorted(evidence))} if evidence else {}
         applies = {"intent": derived(name), "capability": derived(tool)}
         # Before a call is asked for, its arguments and the evidence are not known: each permitted role sees the tool.
         for point in ("compile", "plan"):
             yield self._rule(
-                self._id(point, name, tool, point),
+                self._rule_id(point, name, tool, point),
                 {**applies, "point": derived(point)},
-                allowed,
+                role_condition,
                 {"allow": derived(True)},
                 derived("who may can see the tool; the other rules decide about each call"),
             )
-        before: list[OriginOf] = []
-        for number, (ask, condition, place) in enumerate(decided.asks, 1):
+        negations: list[OriginOf] = []
+        for number, (ask, condition, place) in enumerate(entries.asks, 1):
             when: Place = (*place, "when")
-            rule_id = self._id(f"ask {number}", name, tool, f"ASK_{number}")
+            rule_id = self._rule_id(f"ask {number}", name, tool, f"ASK_{number}")
             yield self._rule(
                 rule_id,
                 applies,
-                {"and": [allowed, *before, *written_conjuncts(condition, when)]},
-                {**self._asked((ask, place), rule_id), **requires},
+                {"and": [role_condition, *negations, *written_conjuncts(condition, when)]},
+                {**self._ask_effect((ask, place), rule_id), **requires},
                 derived(f"a person with the role {ask.role} is asked"),
                 derived(name),
             )
-            before.append(OriginOf({"!": [condition]}, "derived", when))
-        for number, (automatic, condition, place) in enumerate(decided.automatic, 1):
+            negations.append(OriginOf({"!": [condition]}, "derived", when))
+        for number, (automatic, condition, place) in enumerate(entries.automatic, 1):
             bounds = {
                 argument: OriginOf(bound.limits(), "written", (*place, "bounds", argument))
                 for argument, bound in automatic.bounds.items()
             }
             if all(bound.any for bound in automatic.bounds.values()):
-                bounds |= {name: OriginOf(one, "derived", place) for name, one in limited_arguments(condition).items()}
+                bounds |= {arg: OriginOf(cap, "derived", place) for arg, cap in limited_arguments(condition).items()}
             yield self._rule(
-                self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
+                self._rule_id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,
-                {"and": [allowed, *before, *written_conjuncts(condition, place)]},
+                {"and": [role_condition, *negations, *written_conjuncts(condition, place)]},
                 {
                     "allow": derived(True),
                     "approval_mode": stated(automatic, "mode"),
@@ -195,25 +195,25 @@ class RuleBuilder(FaultCollector):
                 replace(stated(automatic, "because"), at=(*place, "because")),
                 derived(name),
             )
-            before.append(OriginOf({"!": [condition]}, "derived", place))
-        rule_id = self._id("ask", name, tool, "ASK")
+            negations.append(OriginOf({"!": [condition]}, "derived", place))
+        rule_id = self._rule_id("ask", name, tool, "ASK")
         yield self._rule(
             rule_id,
             applies,
-            {"and": [allowed, *before]} if before else allowed,
-            {**self._asked(decided.asks_all, rule_id), **requires},
+            {"and": [role_condition, *negations]} if negations else role_condition,
+            {**self._ask_effect(entries.asks_all, rule_id), **requires},
             derived("a person is asked about every other call"),
             derived(name),
         )
 
-    def _decided(self, name: str, intent: IntentDeclaration, tool: str) -> WriteRules:
+    def _write_entries(self, name: str, intent: IntentDeclaration, tool: str) -> WriteRules:
         """Return the entries of the intent, then those of the pack, that are about this write."""
-        at: Place = ("intents", name)
+        base: Place = ("intents", name)
         asks: list[tuple[AskDeclaration, Place]] = [
-            *((one, (*at, "ask", index)) for index, one in enumerate(intent.ask)),
-            *((one, ("ask", index)) for index, one in enumerate(self.declaration.ask)),
+            *((entry, (*base, "ask", index)) for index, entry in enumerate(intent.ask)),
+            *((entry, ("ask", index)) for index, entry in enumerate(self.declaration.ask)),
         ]
-        found: list[tuple[AskDeclaration, Any, Place]] = []
+        conditional: list[tuple[AskDeclaration, Any, Place]] = []
         asks_all: tuple[AskDeclaration, Place] | None = None
         for ask, place in asks:
             if ask.tools and tool not in self.named(ask.tools, list(self.tools), (*place, "tools")):
@@ -228,30 +228,30 @@ class RuleBuilder(FaultCollector):
             if ask.when is None:
                 asks_all = (ask, place)
             else:
-                found.append((ask, self._condition(ask.when, tool, name, (*place, "when")), place))
+                conditional.append((ask, self._condition(ask.when, tool, name, (*place, "when")), place))
         automatic: list[tuple[AutoApproveDeclaration, Place]] = [
-            *((one, (*at, "auto_approve", index)) for index, one in enumerate(intent.auto_approve))
+            *((entry, (*base, "auto_approve", index)) for index, entry in enumerate(intent.auto_approve))
         ]
         # An intent that asks about all its calls is not loosened by the pack.
         if asks_all is None or asks_all[1][0] != "intents":
-            automatic += [(one, ("auto_approve", index)) for index, one in enumerate(self.declaration.auto_approve)]
-        bounded = []
-        for one, place in automatic:
-            if one.tools and tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
+            automatic += [(entry, ("auto_approve", index)) for index, entry in enumerate(self.declaration.auto_approve)]
+        automatic_entries = []
+        for entry, place in automatic:
+            if entry.tools and tool not in self.named(entry.tools, list(self.tools), (*place, "tools")):
                 continue
-            tests = [test for argument, bound in one.bounds.items() for test in _within(argument, bound, place)]
+            tests = [test for argument, bound in entry.bounds.items() for test in _bound_tests(argument, bound, place)]
             if tests:
                 self._check({"and": tests}, tool, name, (*place, "bounds"))
             faults = len(self.faults)
-            if one.when is not None:
-                tests.append(self._condition(one.when, tool, name, (*place, "when")))
+            if entry.when is not None:
+                tests.append(self._condition(entry.when, tool, name, (*place, "when")))
             condition = {"and": tests} if len(tests) > 1 else tests[0] if tests else True
             if not limited_arguments(condition) and len(self.faults) == faults:
                 raise refuse_pack("no_bound", (*place, "bounds"), f"no argument of `{tool}` is bounded", _BOUND_ONE)
-            bounded.append((one, condition, place))
-        return WriteRules(found, bounded, asks_all)
+            automatic_entries.append((entry, condition, place))
+        return WriteRules(conditional, automatic_entries, asks_all)
 
-    def _asked(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:
+    def _ask_effect(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:
         """Return the effect of a rule that asks, and its gate. Without an entry the approver of the pack is asked."""
         if entry is None:
             ask, role = None, replace(stated(self.declaration, "approver"), at=("approver",))
@@ -273,33 +273,33 @@ class RuleBuilder(FaultCollector):
             "requires_approval_gate": derived(gate),
         }
 
-    def _targets(self, tools: Sequence[str], used: Sequence[str], writes: Sequence[str], at: Place) -> list[str]:
+    def _entry_tools(self, tools: Sequence[str], used: Sequence[str], writes: Sequence[str], place: Place) -> list[str]:
         """Return the tools of an intent that an entry is about."""
         if not tools:
             return list(writes)
-        named = self.named(tools, list(self.tools), (*at, "tools"))
-        return [one for one in used if one in named]
+        tool_ids = self.named(tools, list(self.tools), (*place, "tools"))
+        return [tool for tool in used if tool in tool_ids]
 
     def named(self, names: Sequence[str], known: Sequence[str], at: Place, *, keep: bool = False) -> list[str]:
-        """Return the ids of tools that a declaration names by id or by their own name. With `keep`, faults are kept.
+        """Return the ids of tools that a declaration names by id or by their own name. `keep`: faults go to `faults`.
 
         Raises:
             InvalidArtifact: there is no such tool, or there are two.
         """
-        found, faults = tools_named(names, known, at)
+        tool_ids, faults = tools_named(names, known, at)
         if faults and not keep:
             raise InvalidArtifact(*faults)
         self.faults += faults
-        return found
+        return tool_ids
 
-    def _condition(self, text: str, tool: str, intent: str, at: Place) -> Any:
+    def _condition(self, text: str, tool: str, intent: str, place: Place) -> Any:
         with self.collecting():
-            condition = compile_condition(text, at)
-            self._check(condition, tool, intent, at)
+            condition = compile_condition(text, place)
+            self._check(condition, tool, intent, place)
             return condition
         return True  # in a pack that is refused
 
-    def _check(self, condition: Any, tool: str, intent: str, at: Place) -> None:
+    def _check(self, condition: Any, tool: str, intent: str, place: Place) -> None:
         """Refuse a condition whose types do not fit, or that reads a fact that does not exist for this tool."""
         analysis = analyse_condition(condition, at=())
         applies = AppliesTo(intent=intent, capability=tool)
@@ -307,53 +307,53 @@ class RuleBuilder(FaultCollector):
         if problems:
             raise InvalidArtifact(
                 *(
-                    Problem(pointer(at), one.code, f"the condition about `{tool}`: {one.detail}", one.remedy)
-                    for one in dict.fromkeys(problems)
+                    Problem(pointer(place), fault.code, f"the condition about `{tool}`: {fault.detail}", fault.remedy)
+                    for fault in dict.fromkeys(problems)
                 )
             )
 
     def _evidence_of(self, condition: Any) -> set[str]:
         """Return the names of evidence that a condition reads."""
-        needed = [fact for fact in analyse_condition(condition).facts if fact.required]
-        paths = [fact.path.partition(".")[2] for fact in needed if fact.segments[0] == "evidence"]
-        known = self.vocabulary.evidence or {}
-        return {name for path in paths for name in known if path == name or path.startswith(f"{name}.")}
+        facts = [fact for fact in analyse_condition(condition).facts if fact.required]
+        paths = [fact.path.partition(".")[2] for fact in facts if fact.segments[0] == "evidence"]
+        names = self.vocabulary.evidence or {}
+        return {name for path in paths for name in names if path == name or path.startswith(f"{name}.")}
 
-    def _id(self, what: str, *names: str) -> str:
-        own = self.declaration.name
-        prefix = () if names[0] == own or names[0].startswith(f"{own}.") else (own,)
-        made = f"R_{upper(*prefix, *names)}"
-        meant = f"{what} of {' '.join(names)}"
-        if self._ids.setdefault(made, meant) != meant:
-            detail = f"`{meant}` and `{self._ids[made]}` give the same rule id `{made}`"
+    def _rule_id(self, kind: str, *names: str) -> str:
+        pack_name = self.declaration.name
+        prefix = () if names[0] == pack_name or names[0].startswith(f"{pack_name}.") else (pack_name,)
+        rule_id = f"R_{upper(*prefix, *names)}"
+        meaning = f"{kind} of {' '.join(names)}"
+        if self._ids.setdefault(rule_id, meaning) != meaning:
+            detail = f"`{meaning}` and `{self._ids[rule_id]}` give the same rule id `{rule_id}`"
             raise refuse_pack("same_id", (), detail, "rename a tool or an intent")
-        return made
+        return rule_id
 
     def _rule(
         self,
         rule_id: str,
         applies: Mapping[str, Any],
         condition: Any,
-        then: Mapping[str, Any],
+        effect: Mapping[str, Any],
         rationale: OriginOf,
         binding: OriginOf | None = None,
     ) -> dict[str, Any]:
-        bound = {} if binding is None else {"decision_binding": binding}
+        decision = {} if binding is None else {"decision_binding": binding}
         return {
             "rule_id": derived(rule_id),
             "applies_to": dict(applies),
             "if": condition,
-            "then": dict(then),
-            **bound,
+            "then": dict(effect),
+            **decision,
             "rationale": rationale,
         }
 
 
-def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:
+def _bound_tests(argument: str, bound: ArgumentBounds, place: Place) -> list[dict[str, Any]]:
     """Return the conditions that an argument is within its bounds."""
     tests = bound.conditions(argument)
     if bound.any is bool(tests):
         remedy = "give `min`, `max` or `enum`, or `any: true` alone"
         detail = f"`{argument[:80]}` is {'bounded and free' if tests else 'not bounded'}"
-        raise refuse_pack("no_bound", (*at, "bounds", argument), detail, remedy)
+        raise refuse_pack("no_bound", (*place, "bounds", argument), detail, remedy)
     return tests

@@ -25,8 +25,10 @@ def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], build
         detail = f"the intent `{name}` has {len(used)} tools, and it can have {MAX_TEMPLATE_STEPS}"
         remedy = "name fewer in `tools`, or give several intents their own in `intents`"
         raise refuse_pack("too_many_tools", ("tools",), detail, remedy)
-    at: Place = ("intents", name, "steps")
-    steps = [_step(step, index, intent, used, builder, (*at, index)) for index, step in enumerate(intent.steps)]
+    place: Place = ("intents", name, "steps")
+    steps = [
+        _step_entry(step, index, intent, used, builder, (*place, index)) for index, step in enumerate(intent.steps)
+    ]
     if steps and intent.chosen_by == "model":
         detail = f"the intent `{name}` has `steps`, and its calls are chosen by a model"
         raise refuse_pack("chosen_twice", ("intents", name, "chosen_by"), detail, "leave out one of them")
@@ -37,7 +39,7 @@ def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], build
         "intent": derived(name),
         "chosen_by": chosen_by,
         "plan_timeout_ms": default(PLAN_TIMEOUT_MS),
-        "steps": steps or [_choice(tool, number, builder) for number, tool in enumerate(used, 1)],
+        "steps": steps or [_choice_entry(tool, number, builder) for number, tool in enumerate(used, 1)],
         "decision_checkpoints": _checkpoints(name, intent, used, builder),
         "subjects": default([]),
         "outputs": outputs or default({}),
@@ -45,16 +47,16 @@ def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], build
     }
 
 
-def _choice(tool: str, number: int, builder: RuleBuilder) -> dict[str, Any]:
+def _choice_entry(tool: str, number: int, builder: RuleBuilder) -> dict[str, Any]:
     """Return the template entry of one tool that an agent can call with arguments that it chooses."""
     return {
-        "id": derived(_numbered(tool, number)),
+        "id": derived(_numbered_id(tool, number)),
         "tool": derived(tool),
         "approval_mode": derived(builder.tools[tool].approval_mode),
     }
 
 
-def _step(
+def _step_entry(
     step: StepDeclaration, index: int, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder, at: Place
 ) -> dict[str, Any]:
     (tool,) = builder.named([step.tool], used, (*at, "tool"))
@@ -63,12 +65,12 @@ def _step(
     for argument in definition.input_schema.get("required", ()):
         if argument not in params:
             params[argument] = derived({"from": "request", "pointer": f"/input/context/{argument}"})
-    before = [step_id(one, number) for number, one in enumerate(intent.steps[:index])]
+    earlier = [step_id(other, number) for number, other in enumerate(intent.steps[:index])]
     return {
         "id": derived(step_id(step, index)) if step.id is None else stated(step, "id"),
         "tool": written(tool),
         "params": params or derived({}),
-        "depends_on": derived(before[-1:]),
+        "depends_on": derived(earlier[-1:]),
         "approval_mode": derived(definition.approval_mode),
         "requires": default([]),
     }
@@ -76,20 +78,20 @@ def _step(
 
 def step_id(step: StepDeclaration, index: int) -> str:
     """Return the id of a step: as written, or the own name of its tool and its number from 1."""
-    return step.id or _numbered(step.tool, index + 1)
+    return step.id or _numbered_id(step.tool, index + 1)
 
 
-def _numbered(tool: str, number: int) -> str:
+def _numbered_id(tool: str, number: int) -> str:
     return f"{tool.rpartition('.')[2][:MAX_NAME_CHARS_IN_ID]}_{number}"
 
 
 def _checkpoints(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> Any:
     if not intent.steps:
         return [{"decision_id": derived(name)}]
-    at: Place = ("intents", name, "steps")
-    tools = [builder.named([one.tool], used, (*at, index, "tool"))[0] for index, one in enumerate(intent.steps)]
-    first = next((at for at, tool in enumerate(tools) if builder.tools[tool].kind == "write"), len(tools))
+    place: Place = ("intents", name, "steps")
+    tools = [builder.named([step.tool], used, (*place, index, "tool"))[0] for index, step in enumerate(intent.steps)]
+    first = next((index for index, tool in enumerate(tools) if builder.tools[tool].kind == "write"), len(tools))
     if first == 0:
         remedy = "begin with a read, or leave `steps` out for an agent that chooses its calls"
-        raise refuse_pack("write_first", (*at, 0), "the plan begins with a write", remedy)
+        raise refuse_pack("write_first", (*place, 0), "the plan begins with a write", remedy)
     return [{"decision_id": derived(name), "after_step": derived(step_id(intent.steps[first - 1], first - 1))}]

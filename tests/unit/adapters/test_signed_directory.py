@@ -74,7 +74,7 @@ def test_a_version_that_is_taken_up_meanwhile_is_not_that_of_people_who_were_rea
         async def _user(self, tenant_id: str, tenant: Any, user_id: str) -> Any:
             if self._version == 3:
                 write(file, 4, changed)
-                await self._now(tenant_id)
+                await self._tenant(tenant_id)
             return await super()._user(tenant_id, tenant, user_id)
 
     directory = Interrupted(file, [public_key(KEEPER)], MemoryStores(), **sealing())

@@ -53,7 +53,7 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         self, definition: AdapterDefinition, connection: A2aConnection, operations: Mapping[str, SkillOperation]
     ) -> None:
         super().__init__(definition, operations)
-        self._named = connection
+        self._config = connection
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         """Check the card of the agent, send the message, and wait for the end of its task.
@@ -62,30 +62,30 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
             Unavailable: nothing happened.
             LostReply: it may have happened.
         """
-        operation, declared = self._known(capability)
-        over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
+        operation, declaration = self._find_operation(capability)
+        deadline_s = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         with self._faults(capability, context, is_read=True) as faults:
-            agent, card = await self._connected(context, over_at, faults)
-            hop = context.hop(self._named.url, self._named.tenant) if self._named.hop_claim else ""
-            request = _message(operation, declared, args, context, hop)
+            agent, card = await self._connect(context, deadline_s, faults)
+            hop = context.hop(self._config.url, self._config.tenant) if self._config.hop_claim else ""
+            request = _build_message(operation, declaration, args, context, hop)
             redact = self._redactor(context, hop).redact
         if not is_pinned(operation, card):
             return self._drift(capability)
         if context.is_late():
             raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
-        with self._faults(capability, context, is_read=declared.kind == "read") as faults:
+        with self._faults(capability, context, is_read=declaration.kind == "read") as faults:
             try:
-                async with asyncio.timeout_at(over_at):
-                    reply = await self._sent(agent, request, operation, declared, redact)
+                async with asyncio.timeout_at(deadline_s):
+                    reply = await self._send(agent, request, operation, declaration, redact)
             except TimeoutError:
                 faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
             except BadAnswer as bad:
                 faults.uncertain(str(bad))
             except UnreadableTask as fault:
-                final = fault.done if declared.kind == "write" else fault.whole
-                reply = unreadable_answer(fault.problem, declared, redact, final=final)
+                final = fault.done if declaration.kind == "write" else fault.whole
+                reply = unreadable_answer(fault.problem, declaration, redact, final=final)
             except LostReply:
-                if declared.kind == "write":
+                if declaration.kind == "write":
                     raise
                 faults.uncertain("no whole answer came")
         return reply
@@ -96,20 +96,20 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         Raises:
             LostReply: it is still not known what happened. If the agent lists no task, that proves nothing.
         """
-        declared = self._declared.get(capability)
-        can_look = declared is not None and declared.idempotency.strategy == "lookup"
-        if declared is None or not can_look:
+        declaration = self._declared.get(capability)
+        can_look = declaration is not None and declaration.idempotency.strategy == "lookup"
+        if declaration is None or not can_look:
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
         operation = self._operations[capability]
-        over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
+        deadline_s = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         with self._faults(capability, context, is_read=False, passing=LOOKUP_PASSES) as faults:
-            agent, card = await self._connected(context, over_at, faults)
+            agent, card = await self._connect(context, deadline_s, faults)
             if not is_pinned(operation, card):
                 faults.uncertain("the server does not list it as it was published; nothing was asked")
             try:
-                async with asyncio.timeout_at(over_at):
-                    answer = await _ended(agent, await agent.only_task(idempotency_key))
-                    reply = reply_of(answer, operation, declared, self._redactor(context).redact)
+                async with asyncio.timeout_at(deadline_s):
+                    answer = await _await_end(agent, await agent.only_task(idempotency_key))
+                    reply = reply_of(answer, operation, declaration, self._redactor(context).redact)
             except TimeoutError:
                 faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
             except BadAnswer as bad:
@@ -123,49 +123,49 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
             Unavailable: the agent does not answer.
         """
         context = CallContext("", "", "", None, 0, CARD_TIMEOUT_MS)
-        over_at = asyncio.get_running_loop().time() + CARD_TIMEOUT_MS / 1000
+        deadline_s = asyncio.get_running_loop().time() + CARD_TIMEOUT_MS / 1000
         with self._faults("card", context, is_read=True) as faults:
-            _, card = await self._connected(context, over_at, faults)
-        return frozenset(name for name, one in self._operations.items() if not is_pinned(one, card))
+            _, card = await self._connect(context, deadline_s, faults)
+        return frozenset(name for name, operation in self._operations.items() if not is_pinned(operation, card))
 
     def close(self) -> None:
         """Do nothing: no connection outlives a call."""
 
-    async def _connected(
-        self, context: CallContext, over_at: float, faults: ForeignFaults
+    async def _connect(
+        self, context: CallContext, deadline_s: float, faults: ForeignFaults
     ) -> tuple[AgentConnection, dict[str, Any]]:
         """Return a connection for one call, and the card of the agent."""
         from contextos.adapters.a2a.connection import AgentConnection
 
         try:
-            async with asyncio.timeout_at(over_at):
-                agent = AgentConnection(self._named, os.environ, context.headers(), context.access_token)
+            async with asyncio.timeout_at(deadline_s):
+                agent = AgentConnection(self._config, os.environ, context.headers(), context.access_token)
                 return agent, await agent.card()
         except TimeoutError:
             faults.uncertain(f"it did not send its card in {context.timeout_ms} ms")
 
-    async def _sent(
+    async def _send(
         self,
         agent: AgentConnection,
         request: Any,
         operation: SkillOperation,
-        declared: CapabilityDefinition,
+        declaration: CapabilityDefinition,
         redact: Callable[[Any], Any],
     ) -> AdapterReply:
         """Send the message, and return the reply when its task ended."""
         try:
             first = await agent.send(request)
         except AgentRefusal as refusal:
-            refused = _refused(refusal, declared, redact(refusal.said))
-            if refused is None:
+            reply = _refusal_reply(refusal, declaration, redact(refusal.said))
+            if reply is None:
                 raise
-            return refused
+            return reply
         if (context_id := request.message.context_id) and first.context_id != context_id:
             raise BadAnswer("the agent answered in the context of another call")
-        return reply_of(await _ended(agent, first), operation, declared, redact)
+        return reply_of(await _await_end(agent, first), operation, declaration, redact)
 
     def _redactor(self, context: CallContext, hop: str = "") -> SecretRedactor:
-        return SecretRedactor([*self._named.secrets(os.environ), context.access_token, hop])
+        return SecretRedactor([*self._config.secrets(os.environ), context.access_token, hop])
 
 
 def a2a_adapter(file: AdapterFile) -> A2aAdapter:
@@ -197,17 +197,21 @@ def require_a2a() -> None:
         raise InvalidInput(Problem("", "missing_extra", "`a2a-sdk` is not installed", "install `contextos[a2a]`"))
 
 
-def _message(
-    operation: SkillOperation, declared: CapabilityDefinition, args: Mapping[str, Any], context: CallContext, hop: str
+def _build_message(
+    operation: SkillOperation,
+    declaration: CapabilityDefinition,
+    args: Mapping[str, Any],
+    context: CallContext,
+    hop: str,
 ) -> Any:
     from contextos.adapters.a2a.connection import message_of
 
     key = context.idempotency_key
-    context_id = key if declared.idempotency.strategy == "lookup" else None
+    context_id = key if declaration.idempotency.strategy == "lookup" else None
     return message_of(operation, args, key or str(uuid4()), context_id, hop)
 
 
-async def _ended(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:
+async def _await_end(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:
     """Ask for the task again, after growing waits, until it is no longer active.
 
     Raises:
@@ -220,20 +224,20 @@ async def _ended(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, MAX_WAIT_S)
         try:
-            now = await agent.task(answer.task_id)
+            current = await agent.task(answer.task_id)
         except (Unavailable, LostReply):
             # Asking again changes nothing, and the time of the call limits it.
             continue
-        if (now.task_id, now.context_id) != (answer.task_id, answer.context_id):
+        if (current.task_id, current.context_id) != (answer.task_id, answer.context_id):
             raise BadAnswer("the agent answered with another task")
-        answer = now
+        answer = current
     raise BadAnswer(f"the agent was asked {MAX_POLLS} times, and its task did not end")
 
 
-def _refused(refusal: AgentRefusal, declared: CapabilityDefinition, said: str) -> AdapterReply | None:
+def _refusal_reply(refusal: AgentRefusal, declaration: CapabilityDefinition, text: str) -> AdapterReply | None:
     """Return the reply for a refusal after which certainly nothing happened, or None if that is not certain."""
     if refusal.over_http:
-        return stated_error(f"http_{refusal.code}", "the agent refuses the token of the connection", declared)
-    if refusal.code in BAD_MESSAGE and declared.kind == "read":
-        return stated_error("message_refused", said, declared)
+        return stated_error(f"http_{refusal.code}", "the agent refuses the token of the connection", declaration)
+    if refusal.code in BAD_MESSAGE and declaration.kind == "read":
+        return stated_error("message_refused", text, declaration)
     return None

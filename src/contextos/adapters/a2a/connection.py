@@ -77,16 +77,16 @@ class AgentConnection:
     def __init__(
         self, named: A2aConnection, environment: Mapping[str, str], trace: Mapping[str, str], access_token: str = ""
     ) -> None:
-        self._named = named
+        self._config = named
         self._headers = _authorization(named, environment, access_token)
-        self._bridge = _Bridge(named)
+        self._transport = _OutboundTransport(named)
         interface = AgentInterface(
             url=named.url,
             protocol_binding=TransportProtocol.JSONRPC,
             protocol_version=PROTOCOL_VERSION_1_0,
             tenant=named.tenant,
         )
-        http = httpx.AsyncClient(transport=self._bridge, trust_env=False, headers=self._headers)
+        http = httpx.AsyncClient(transport=self._transport, trust_env=False, headers=self._headers)
         config = ClientConfig(streaming=False, polling=True, httpx_client=http)
         self._client = ClientFactory(config).create(AgentCard(supported_interfaces=[interface]))
         self._trace = {**trace, **({EXTENSIONS_HEADER: HOP_EXTENSION} if named.hop_claim else {})}
@@ -98,11 +98,11 @@ class AgentConnection:
         Raises:
             Unavailable: the agent sends no card, or what it sends is not a card of at most `MAX_SKILLS` skills.
         """
-        endpoint = self._named.endpoint()
+        endpoint = self._config.endpoint()
         headers = {"accept": "application/json", **self._trace, **self._headers}
-        request = OutboundRequest("GET", self._named.card_url, headers)
+        request = OutboundRequest("GET", self._config.card_url, headers)
         try:
-            answer = await self._bridge.exchange(request)
+            answer = await self._transport.exchange(request)
             card = loads(answer.body) if answer.status == 200 else None
         except LostReply:
             raise Unavailable(endpoint, "it does not send its card whole and within the limits") from None
@@ -116,15 +116,15 @@ class AgentConnection:
 
     async def send(self, request: SendMessageRequest) -> AgentAnswer:
         """Send a message, and return the first answer."""
-        [response] = [one async for one in self._client.send_message(request, context=self._context)]
+        [response] = [item async for item in self._client.send_message(request, context=self._context)]
         if response.HasField("task"):
-            return _answer_of(response.task)
-        return AgentAnswer("", response.message.context_id, "completed", _parts(response.message.parts))
+            return _task_answer(response.task)
+        return AgentAnswer("", response.message.context_id, "completed", _part_objects(response.message.parts))
 
     async def task(self, task_id: str) -> AgentAnswer:
         """Return the current state of a task."""
         request = GetTaskRequest(id=task_id, history_length=0)
-        return _answer_of(await self._client.get_task(request, context=self._context))
+        return _task_answer(await self._client.get_task(request, context=self._context))
 
     async def only_task(self, context_id: str) -> AgentAnswer:
         """Return the one task of a context.
@@ -133,13 +133,13 @@ class AgentConnection:
             BadAnswer: the agent lists none, several, or one of another context.
         """
         request = ListTasksRequest(context_id=context_id, page_size=2, history_length=0, include_artifacts=True)
-        listed = await self._client.list_tasks(request, context=self._context)
-        if len(listed.tasks) != 1 or listed.next_page_token:
+        page = await self._client.list_tasks(request, context=self._context)
+        if len(page.tasks) != 1 or page.next_page_token:
             raise BadAnswer("the agent does not list exactly one task of this call")
-        found = _answer_of(listed.tasks[0])
-        if found.context_id != context_id:
+        answer = _task_answer(page.tasks[0])
+        if answer.context_id != context_id:
             raise BadAnswer("the agent listed a task of another call")
-        return found
+        return answer
 
 
 def message_of(
@@ -153,16 +153,16 @@ def message_of(
     message = Message(message_id=message_id, context_id=context_id, role=Role.ROLE_USER, parts=[part])
     message.metadata.update({"skillId": operation.skill} | ({HOP_EXTENSION: hop} if hop else {}))
     message.extensions.extend([HOP_EXTENSION] if hop else [])
-    accepted = SendMessageConfiguration(accepted_output_modes=[MEDIA_TYPES[operation.output]], history_length=0)
-    return SendMessageRequest(message=message, configuration=accepted)
+    configuration = SendMessageConfiguration(accepted_output_modes=[MEDIA_TYPES[operation.output]], history_length=0)
+    return SendMessageRequest(message=message, configuration=configuration)
 
 
-class _Bridge(httpx.AsyncBaseTransport):
+class _OutboundTransport(httpx.AsyncBaseTransport):
     """The requests of the SDK, sent by `OutboundClient`: checked addresses, no redirects, whole and bounded bodies."""
 
-    def __init__(self, named: A2aConnection) -> None:
-        self._endpoint = named.endpoint()
-        self._client = OutboundClient(internal=[self._endpoint] if named.internal else [])
+    def __init__(self, config: A2aConnection) -> None:
+        self._endpoint = config.endpoint()
+        self._client = OutboundClient(internal=[self._endpoint] if config.internal else [])
 
     async def exchange(self, request: OutboundRequest) -> OutboundResponse:
         """Send a request. Raises `Unavailable` (nothing was sent) or `LostReply`."""
@@ -172,11 +172,11 @@ class _Bridge(httpx.AsyncBaseTransport):
             raise Unavailable(self._endpoint, refused.problems[0].detail) from None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        asked = loads(await request.aread())
+        call = loads(await request.aread())
         headers = {name: value for name, value in request.headers.items() if name not in UNSENT_HEADERS}
         # A number of protobuf is a double: the canonical form writes 4200 and not 4200.0.
         try:
-            answer = await self.exchange(OutboundRequest("POST", str(request.url), headers, canonical(asked)))
+            answer = await self.exchange(OutboundRequest("POST", str(request.url), headers, canonical(call)))
         except AnswerTooLarge as large:
             raise UnreadableTask(Problem("", "too_large", "it has more bytes than are read")) from large
         if answer.status in REFUSED_CALLERS:
@@ -184,62 +184,64 @@ class _Bridge(httpx.AsyncBaseTransport):
         try:
             body = loads(answer.body) if answer.status == 200 else None
         except MalformedJson as malformed:
-            said = read_refused(answer.body)
-            own = isinstance(said, dict) and said.get("id") == asked["id"] and not says_twice(malformed.problems, 4)
-            done = own and says_done(said.get("result"))
+            parsed = read_refused(answer.body)
+            is_own = (
+                isinstance(parsed, dict) and parsed.get("id") == call["id"] and not says_twice(malformed.problems, 4)
+            )
+            done = is_own and says_done(parsed.get("result"))
             raise UnreadableTask(malformed.problems[0], done=done, whole=is_whole(answer.body)) from None
-        if not isinstance(body, dict) or (body.get("jsonrpc"), body.get("id")) != ("2.0", asked["id"]):
+        if not isinstance(body, dict) or (body.get("jsonrpc"), body.get("id")) != ("2.0", call["id"]):
             raise BadAnswer("the agent did not answer this request")
         if (error := body.get("error")) is not None:
-            code, said = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
-            raise AgentRefusal(code if isinstance(code, int) else 0, said if isinstance(said, str) else "")
+            code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
+            raise AgentRefusal(code if isinstance(code, int) else 0, text if isinstance(text, str) else "")
         return httpx.Response(200, json=body)
 
 
-def _authorization(named: A2aConnection, environment: Mapping[str, str], access_token: str) -> dict[str, str]:
-    if named.audience is not None:
+def _authorization(config: A2aConnection, environment: Mapping[str, str], access_token: str) -> dict[str, str]:
+    if config.audience is not None:
         if not access_token:
-            raise Unavailable(named.endpoint(), "it is asked for a user only, with a token that is issued for a call")
+            raise Unavailable(config.endpoint(), "it is asked for a user only, with a token that is issued for a call")
         return {"authorization": f"Bearer {access_token}"}
-    if named.token_env is None:
+    if config.token_env is None:
         return {}
-    if named.token_env not in environment:
-        raise Unavailable(f"${named.token_env}", "the environment has no such variable", remedy="set it")
-    return {"authorization": f"Bearer {environment[named.token_env]}"}
+    if config.token_env not in environment:
+        raise Unavailable(f"${config.token_env}", "the environment has no such variable", remedy="set it")
+    return {"authorization": f"Bearer {environment[config.token_env]}"}
 
 
-def _answer_of(task: Task) -> AgentAnswer:
+def _task_answer(task: Task) -> AgentAnswer:
     if not task.id:
         raise BadAnswer("the agent answered with a task without an id")
     return AgentAnswer(
         task_id=task.id,
         context_id=task.context_id,
         state=TaskState.Name(task.status.state).removeprefix(STATE_PREFIX).lower(),
-        parts=[part for artifact in task.artifacts for part in _parts(artifact.parts)],
-        said=_parts(task.status.message.parts),
-        artifacts=[one for made in task.artifacts for part in made.parts for one in _content(made, part)],
+        parts=[part for artifact in task.artifacts for part in _part_objects(artifact.parts)],
+        said=_part_objects(task.status.message.parts),
+        artifacts=[row for artifact in task.artifacts for part in artifact.parts for row in _contents(artifact, part)],
     )
 
 
-def _content(made: Artifact, part: Part) -> Iterator[dict[str, Any]]:
+def _contents(artifact: Artifact, part: Part) -> Iterator[dict[str, Any]]:
     """Yield the content of a part of an artifact, if it has content. A URL is not content: nobody fetches it."""
-    name, raw = part.filename or made.name or made.artifact_id, part.HasField("raw")
-    found = {"text": base64.b64encode(part.raw).decode()} if raw else _parts([part])[0]
-    media_type = part.media_type or ("application/json" if "data" in found else "")
-    for content in found.values():
+    name, raw = part.filename or artifact.name or artifact.artifact_id, part.HasField("raw")
+    values = {"text": base64.b64encode(part.raw).decode()} if raw else _part_objects([part])[0]
+    media_type = part.media_type or ("application/json" if "data" in values else "")
+    for content in values.values():
         yield {"name": name, "media_type": media_type, "content": content, "raw": raw}
 
 
-def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:
+def _part_objects(parts: Iterable[Part]) -> list[dict[str, Any]]:
     """Return the parts as objects with `text`, with `data`, or with neither. A whole number in `data` is an integer."""
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for part in parts:
         if part.HasField("data"):
-            found.append({"data": loads(canonical(get_data_parts([part])[0]))})
+            objects.append({"data": loads(canonical(get_data_parts([part])[0]))})
         else:
-            found.append({"text": part.text} if part.HasField("text") else {})
-    return found
+            objects.append({"text": part.text} if part.HasField("text") else {})
+    return objects
 
 
 def _are_objects(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)

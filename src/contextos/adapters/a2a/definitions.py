@@ -110,18 +110,18 @@ def skill_digest(card: Mapping[str, Any], skill: Mapping[str, Any]) -> str:
     Raises:
         InvalidInput: the card is not I-JSON.
     """
-    shown = {name: skill[name] for name in SKILL_MEMBERS if name in skill}
-    return content_address({"card": {name: card[name] for name in CARD_MEMBERS if name in card}, "skill": shown})
+    members = {name: skill[name] for name in SKILL_MEMBERS if name in skill}
+    return content_address({"card": {name: card[name] for name in CARD_MEMBERS if name in card}, "skill": members})
 
 
 def is_pinned(operation: SkillOperation, card: Mapping[str, Any]) -> bool:
     """Return whether a card shows the skill of an operation exactly once, with its published definition."""
-    found = [one for one in card["skills"] if one.get("id") == operation.skill]
-    return len(found) == 1 and skill_digest(card, found[0]) == operation.digest
+    matches = [skill for skill in card["skills"] if skill.get("id") == operation.skill]
+    return len(matches) == 1 and skill_digest(card, matches[0]) == operation.digest
 
 
 def skill_misfit(operation: SkillOperation, capability: CapabilityDefinition) -> tuple[str, str] | None:
-    """Return a declaration of a capability that its operation does not fulfil, with the remedy; None if they fit."""
+    """Return why an operation does not fulfil the declaration of its capability, and the remedy; None if it does."""
     strategy, writes = capability.idempotency.strategy, capability.kind == "write"
     if capability.idempotency.honours_not_after:
         return "A2A sends no time after which a call is void", "set `honours_not_after` to false"

@@ -59,14 +59,14 @@ def draft_agent(
     Raises:
         InvalidInput: the agent cannot be called as its card says, or no skill of it can be a capability.
     """
-    connection = _interface(named, card)
+    connection = _find_interface(named, card)
     skills = [str(skill.get("id", "")) for skill in card["skills"]]
     require_listed(reads, skills, "skill")
     if extension := next(_required_extensions(card), None):
         detail = f"the agent requires the extension `{extension[:200]}`, which nothing here speaks"
         raise InvalidInput(Problem("", "required_extension", detail, "use another agent"))
     draft = FileDraft(external=True)
-    names = capability_names({one: plain_name(one) for one in skills}, name)
+    names = capability_names({skill_id: plain_name(skill_id) for skill_id in skills}, name)
     for skill, skill_id in zip(card["skills"], skills, strict=True):
         capability = names[skill_id] if skills.count(skill_id) == 1 and skill_id else ""
         try:
@@ -76,30 +76,30 @@ def draft_agent(
     return draft.to_file(name, connection, {connection.endpoint()}), draft.rows
 
 
-def _interface(named: A2aConnection, card: Mapping[str, Any]) -> A2aConnection:
+def _find_interface(connection: A2aConnection, card: Mapping[str, Any]) -> A2aConnection:
     """Return the connection to the first JSON-RPC interface of A2A 1 at the card's endpoint. Raises `InvalidInput`."""
-    listed = card.get("supportedInterfaces")
-    for interface in listed if isinstance(listed, list) else ():
+    interfaces = card.get("supportedInterfaces")
+    for interface in interfaces if isinstance(interfaces, list) else ():
         if not isinstance(interface, dict) or interface.get("protocolBinding") != "JSONRPC":
             continue
         url, version, tenant = (interface.get(member, "") for member in ("url", "protocolVersion", "tenant"))
         if not isinstance(url, str) or not isinstance(tenant, str) or str(version).partition(".")[0] != "1":
             continue
         try:
-            found = named.model_copy(update={"url": url, "tenant": tenant})
-            found.check()
+            candidate = connection.model_copy(update={"url": url, "tenant": tenant})
+            candidate.check()
         except InvalidInput:
             continue
-        return found
-    detail = f"its card offers no JSON-RPC interface of A2A 1 at `{named.endpoint()}`"
+        return candidate
+    detail = f"its card offers no JSON-RPC interface of A2A 1 at `{connection.endpoint()}`"
     raise InvalidInput(Problem("", "no_interface", detail, "use the URL of an agent that has one"))
 
 
 def _required_extensions(card: Mapping[str, Any]) -> Any:
     extensions = _member(card.get("capabilities"), "extensions")
-    for one in extensions if isinstance(extensions, list) else ():
-        if _member(one, "required"):
-            yield str(_member(one, "uri"))
+    for extension in extensions if isinstance(extensions, list) else ():
+        if _member(extension, "required"):
+            yield str(_member(extension, "uri"))
 
 
 def _add_skill(
@@ -114,19 +114,19 @@ def _add_skill(
     """Add a skill. Raises `InvalidInput` with the reason why it cannot be a capability."""
     skill_id = str(skill.get("id", ""))
     if not capability:
-        raise _unusable("its id is empty, or another skill has it")
-    for required in (card.get("securityRequirements"), skill.get("securityRequirements")):
-        _check_security(connection, card, required)
-    takes, gives = _modes(card, skill, "Input"), _modes(card, skill, "Output")
+        raise _unusable_skill("its id is empty, or another skill has it")
+    for requirements in (card.get("securityRequirements"), skill.get("securityRequirements")):
+        _check_security(connection, card, requirements)
+    takes, gives = _media_types(card, skill, "Input"), _media_types(card, skill, "Output")
     form = "text" if not takes or takes & TEXT_MODES else "data"
     if form == "data" and JSON_MODE not in takes:
-        raise _unusable("it takes neither texts nor JSON")
+        raise _unusable_skill("it takes neither texts nor JSON")
     if gives and not gives & {*TEXT_MODES, JSON_MODE}:
-        raise _unusable("it answers neither texts nor JSON")
-    why = "stated as a read" if reads else "unknown: at its strictest"
+        raise _unusable_skill("it answers neither texts nor JSON")
+    reason = "stated as a read" if reads else "unknown: at its strictest"
     if form == "data" or (gives and not gives & TEXT_MODES):
-        why += "; it speaks JSON, so its schemas are to be written"
-    declared = drafted_capability(
+        reason += "; it speaks JSON, so its schemas are to be written"
+    capability_fields = drafted_capability(
         capability,
         reads=reads,
         leaves=True,
@@ -143,31 +143,31 @@ def _add_skill(
     if reads:
         operation["stated_read"] = True
     parse(SkillOperation, operation)
-    check_drafted(declared, operation)
-    draft.add(skill_id, declared, operation, why)
+    check_drafted(capability_fields, operation)
+    draft.add(skill_id, capability_fields, operation, reason)
 
 
-def _modes(card: Mapping[str, Any], skill: Mapping[str, Any], side: str) -> set[str]:
+def _media_types(card: Mapping[str, Any], skill: Mapping[str, Any], side: str) -> set[str]:
     """Return the media types that a skill takes (`Input`) or gives (`Output`): its own, or else those of the agent."""
-    own, default = skill.get(f"{side.lower()}Modes"), card.get(f"default{side}Modes")
-    modes = own if own and isinstance(own, list) else default
+    skill_modes, default = skill.get(f"{side.lower()}Modes"), card.get(f"default{side}Modes")
+    modes = skill_modes if skill_modes and isinstance(skill_modes, list) else default
     # A parameter (`text/plain; charset=utf-8`) does not make it another type.
     texts = [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
     return {mode.partition(";")[0].strip().lower() for mode in texts}
 
 
-def _check_security(connection: A2aConnection, card: Mapping[str, Any], required: Any) -> None:
-    """Raise `InvalidInput` unless the connection meets one of the `required` security requirements."""
-    if not isinstance(required, list) or not required:
+def _check_security(connection: A2aConnection, card: Mapping[str, Any], requirements: Any) -> None:
+    """Raise `InvalidInput` unless the connection meets one of the security `requirements`."""
+    if not isinstance(requirements, list) or not requirements:
         return
-    alternatives = [_member(one, "schemes") or {} for one in required]
+    alternatives = [_member(requirement, "schemes") or {} for requirement in requirements]
     if not all(alternatives):
         return
     schemes = card.get("securitySchemes")
-    if not any(all(_is_bearer(_member(schemes, name)) for name in one) for one in alternatives):
-        raise _unusable("it asks for credentials that are no bearer token")
+    if not any(all(_is_bearer(_member(schemes, name)) for name in names) for names in alternatives):
+        raise _unusable_skill("it asks for credentials that are no bearer token")
     if connection.token_env is None:
-        raise _unusable("it asks for a bearer token; name its variable with `--token-env`")
+        raise _unusable_skill("it asks for a bearer token; name its variable with `--token-env`")
 
 
 def _is_bearer(scheme: Any) -> bool:
@@ -181,5 +181,5 @@ def _member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def _unusable(why: str) -> InvalidInput:
-    return InvalidInput(Problem("", "unusable_skill", why, "use another"))
+def _unusable_skill(reason: str) -> InvalidInput:
+    return InvalidInput(Problem("", "unusable_skill", reason, "use another"))

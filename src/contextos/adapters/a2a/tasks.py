@@ -60,11 +60,11 @@ class UnreadableTask(Exception):
 
 def says_done(result: Any) -> bool:
     """Return whether the result of a request holds a task that was completed, or a message, which is done."""
-    found = result.get("task", result) if isinstance(result, Mapping) else None
-    if not isinstance(found, Mapping):
+    task = result.get("task", result) if isinstance(result, Mapping) else None
+    if not isinstance(task, Mapping):
         return False
-    status = found.get("status")
-    return "message" in found or (isinstance(status, Mapping) and status.get("state") == "TASK_STATE_COMPLETED")
+    status = task.get("status")
+    return "message" in task or (isinstance(status, Mapping) and status.get("state") == "TASK_STATE_COMPLETED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +95,29 @@ def reply_of(
         BadAnswer: the state is not one in which a task ends.
     """
     if answer.state == "completed":
-        output = _output(answer, operation, redact)
+        output = _read_output(answer, operation, redact)
         # Without an output the answer is withheld, and nobody reads its artifacts.
-        made = [artifact_of(**one, redact=redact) for one in answer.artifacts] if output is not None else []
-        return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(made))
+        artifacts = [artifact_of(**item, redact=redact) for item in answer.artifacts] if output is not None else []
+        return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(artifacts))
     if answer.state in REFUSING:
-        said = "\n".join(redact(_texts(answer.said)))
-        return stated_error(f"task_{answer.state}", said, declared)
-    why = INTERRUPTED.get(answer.state)
-    if why is None:
+        message = "\n".join(redact(_texts(answer.said)))
+        return stated_error(f"task_{answer.state}", message, declared)
+    reason = INTERRUPTED.get(answer.state)
+    if reason is None:
         raise BadAnswer("the agent answered with a task in an unknown state")
     if declared.kind == "write":
-        raise LostReply(f"`{declared.name}` may have happened: {why}; look before it is sent again")
-    ended = answer.state == "canceled"
-    return (stated_error if ended else paused_task)(answer.state, why, declared)
+        raise LostReply(f"`{declared.name}` may have happened: {reason}; look before it is sent again")
+    is_canceled = answer.state == "canceled"
+    return (stated_error if is_canceled else paused_task)(answer.state, reason, declared)
 
 
-def _output(answer: AgentAnswer, operation: SkillOperation, redact: Callable[[Any], Any]) -> dict[str, Any] | None:
+def _read_output(answer: AgentAnswer, operation: SkillOperation, redact: Callable[[Any], Any]) -> dict[str, Any] | None:
     """Return the output in the form of the operation; None if that needs one object as data and there is not one."""
     if operation.output == "text":
         texts = redact(_texts(answer.parts))
         return {"texts": texts, "omitted": len(answer.parts) - len(texts)}
-    found = [part["data"] for part in answer.parts if "data" in part]
-    return redact(found[0]) if len(found) == 1 and isinstance(found[0], dict) else None
+    objects = [part["data"] for part in answer.parts if "data" in part]
+    return redact(objects[0]) if len(objects) == 1 and isinstance(objects[0], dict) else None
 
 
 def _texts(parts: Sequence[Mapping[str, Any]]) -> list[str]:

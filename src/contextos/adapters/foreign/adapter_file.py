@@ -55,9 +55,9 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
     if kind != definition.type:
         detail = f"the connection is of the kind `{str(kind)[:40]}`, and the definition of `{definition.type}`"
         raise InvalidInput(Problem("/definition/type", "another_kind", detail, "make them the same"))
-    declared = {one.name for one in definition.capabilities}
-    for name in sorted(declared ^ file.operations.keys()):
-        lacks = "operation" if name in declared else "capability"
+    names = {capability.name for capability in definition.capabilities}
+    for name in sorted(names ^ file.operations.keys()):
+        lacks = "operation" if name in names else "capability"
         detail = f"`{name[:80]}` has no {lacks}"
         raise InvalidInput(Problem("/operations", "misfit", detail, f"add the {lacks}, or remove it from both"))
     if definition.external and not definition.egress:
@@ -70,24 +70,26 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
 
 def refuse_hidden(value: Any) -> None:
     """Raise `InvalidInput` if a text in a JSON value has a character that a reader does not see."""
-    for where, text in texts_in(value):
-        if hidden := hidden_character(text, prose=bool(where) and where[-1] in ("description", "title", "summary")):
-            detail = f"a text has the character `{hidden}`, which a reader does not see"
-            raise InvalidInput(Problem(pointer(where)[:200], "hidden_character", detail, "remove it"))
+    for path, text in texts_in(value):
+        if character := hidden_character(text, prose=bool(path) and path[-1] in ("description", "title", "summary")):
+            detail = f"a text has the character `{character}`, which a reader does not see"
+            raise InvalidInput(Problem(pointer(path)[:200], "hidden_character", detail, "remove it"))
 
 
-_PLAIN: Final = frozenset({"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
+_SHARED_ENV: Final = frozenset({"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
 """The environment variables of a command that do not differ between tenants."""
 
 
 def credential_names(file: AdapterFile) -> frozenset[str]:
-    """Return the variables and files with secrets of a connection, and the variables of its process (but `_PLAIN`)."""
+    """Return the variables and files with the secrets of a connection, and the variables of its command that can differ
+    between tenants (all but `_SHARED_ENV`).
+    """
     connection = file.connection
-    sources = [one for one in dict(connection.get("credentials") or {}).values() if isinstance(one, Mapping)]
-    named = [connection.get("token_env"), *(one.get(place) for one in sources for place in ("env", "file"))]
-    renamed = dict(connection.get("env_from") or {})
-    environment = [name for name in connection.get("env") or () if renamed.get(name, name) not in _PLAIN]
-    return frozenset(str(name) for name in (*named, *environment) if name)
+    sources = [source for source in dict(connection.get("credentials") or {}).values() if isinstance(source, Mapping)]
+    names = [connection.get("token_env"), *(source.get(place) for source in sources for place in ("env", "file"))]
+    variables = dict(connection.get("env_from") or {})
+    environment = [name for name in connection.get("env") or () if variables.get(name, name) not in _SHARED_ENV]
+    return frozenset(str(name) for name in (*names, *environment) if name)
 
 
 def with_credentials(file: AdapterFile, names: Mapping[str, str]) -> AdapterFile:
@@ -95,11 +97,11 @@ def with_credentials(file: AdapterFile, names: Mapping[str, str]) -> AdapterFile
     connection = dict(file.connection)
     if connection.get("token_env") in names:
         connection["token_env"] = names[connection["token_env"]]
-    if own := {name: names[name] for name in connection.get("env") or () if name in names}:
-        connection["env_from"] = {**(connection.get("env_from") or {}), **own}
+    if variables := {name: names[name] for name in connection.get("env") or () if name in names}:
+        connection["env_from"] = {**(connection.get("env_from") or {}), **variables}
     if connection.get("credentials"):
         connection["credentials"] = {
-            name: {member: names.get(one, one) if member in ("env", "file") else one for member, one in source.items()}
+            name: {member: names.get(ref, ref) if member in ("env", "file") else ref for member, ref in source.items()}
             for name, source in connection["credentials"].items()
         }
     return file.model_copy(update={"connection": connection})
@@ -111,8 +113,8 @@ def unlisted_member(schema: Mapping[str, Any], members: Iterable[str]) -> str | 
     >>> unlisted_member({"properties": {"status": {}}, "additionalProperties": False}, ("status", "body"))
     'body'
     """
-    closed, listed = schema.get("additionalProperties") is False, schema.get("properties", {})
-    return next((one for one in members if closed and one not in listed), None)
+    is_closed, properties = schema.get("additionalProperties") is False, schema.get("properties", {})
+    return next((member for member in members if is_closed and member not in properties), None)
 
 
 def output_misfit(capability: CapabilityDefinition, *members: str) -> tuple[str, str] | None:
@@ -120,9 +122,9 @@ def output_misfit(capability: CapabilityDefinition, *members: str) -> tuple[str,
 
     Without this check the fault would show only after a call, whose effect nobody then reads.
     """
-    unlisted = unlisted_member(capability.output_schema, members)
-    detail = f"it has `{unlisted}` in its output, which its output schema does not list"
-    return (detail, "use `structured`, or correct the schema") if unlisted else None
+    member = unlisted_member(capability.output_schema, members)
+    detail = f"it has `{member}` in its output, which its output schema does not list"
+    return (detail, "use `structured`, or correct the schema") if member else None
 
 
 def with_auth(definition: AdapterDefinition, modes: Mapping[str, Authentication]) -> AdapterDefinition:
@@ -132,12 +134,16 @@ def with_auth(definition: AdapterDefinition, modes: Mapping[str, Authentication]
         InvalidInput: the definition itself states another authentication, or a token would have no scopes.
     """
     capabilities = []
-    for one in definition.capabilities:
-        mode = modes.get(one.name, Authentication(mode="none"))
-        if "auth" in one.model_fields_set and one.auth != mode.model_copy(update={"credentials": one.auth.credentials}):
-            detail = f"`{one.name}` states `{one.auth.mode}`, and its connection says `{mode.mode}`"
+    for capability in definition.capabilities:
+        mode = modes.get(capability.name, Authentication(mode="none"))
+        if "auth" in capability.model_fields_set and capability.auth != mode.model_copy(
+            update={"credentials": capability.auth.credentials}
+        ):
+            detail = f"`{capability.name}` states `{capability.auth.mode}`, and its connection says `{mode.mode}`"
             remedy = "remove `auth` from the definition; the connection says it"
-            raise InvalidInput(Problem(f"/definition/capabilities/{one.name}/auth", "another_auth", detail, remedy))
-        stated = {} if mode.mode == "none" else {"auth": mode.to_json()}
-        capabilities.append({**one.to_json(), **stated})
+            raise InvalidInput(
+                Problem(f"/definition/capabilities/{capability.name}/auth", "another_auth", detail, remedy)
+            )
+        auth = {} if mode.mode == "none" else {"auth": mode.to_json()}
+        capabilities.append({**capability.to_json(), **auth})
     return parse(AdapterDefinition, {**definition.to_json(), "capabilities": capabilities})

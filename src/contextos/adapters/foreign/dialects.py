@@ -41,26 +41,26 @@ def in_2020_12(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     >>> in_2020_12({"items": [{"type": "string"}], "additionalItems": False})
     {'prefixItems': [{'type': 'string'}], 'items': False}
     """
-    listed = isinstance(schema.get("items"), list) and "prefixItems" not in schema
-    depends = schema.get("dependencies")
-    if not listed and not isinstance(depends, dict) and "additionalItems" not in schema:
+    has_tuple = isinstance(schema.get("items"), list) and "prefixItems" not in schema
+    dependencies = schema.get("dependencies")
+    if not has_tuple and not isinstance(dependencies, dict) and "additionalItems" not in schema:
         return schema
-    made = {name: value for name, value in schema.items() if name != "additionalItems"}
-    if listed:
-        made["prefixItems"] = made.pop("items")
+    result = {name: value for name, value in schema.items() if name != "additionalItems"}
+    if has_tuple:
+        result["prefixItems"] = result.pop("items")
         if "additionalItems" in schema:
-            made["items"] = schema["additionalItems"]
-    if isinstance(depends, dict):
-        del made["dependencies"]
-        lists = {name: one for name, one in depends.items() if isinstance(one, list)}
-        required = _object(made.get("dependentRequired"))
-        both = {name: [*lists[name], *one] for name, one in required.items() if name in lists and isinstance(one, list)}
-        made["dependentRequired"] = {**lists, **required, **both}
-        below = {name: one for name, one in depends.items() if name not in lists}
-        schemas = _object(made.get("dependentSchemas"))
-        twice = {name: {"allOf": [below[name], one]} for name, one in schemas.items() if name in below}
-        made["dependentSchemas"] = {**below, **schemas, **twice}
-    return made
+            result["items"] = schema["additionalItems"]
+    if isinstance(dependencies, dict):
+        del result["dependencies"]
+        lists = {name: value for name, value in dependencies.items() if isinstance(value, list)}
+        required = _object(result.get("dependentRequired"))
+        both = {name: [*lists[name], *new] for name, new in required.items() if name in lists and isinstance(new, list)}
+        result["dependentRequired"] = {**lists, **required, **both}
+        subschemas = {name: value for name, value in dependencies.items() if name not in lists}
+        schemas = _object(result.get("dependentSchemas"))
+        merged = {name: {"allOf": [subschemas[name], schema]} for name, schema in schemas.items() if name in subschemas}
+        result["dependentSchemas"] = {**subschemas, **schemas, **merged}
+    return result
 
 
 def _object(value: Any) -> dict[str, Any]:

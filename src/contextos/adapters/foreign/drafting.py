@@ -86,24 +86,24 @@ class FileDraft:
             InvalidInput: no tool can be a capability, or the name is not valid.
         """
         if not self.capabilities:
-            why = self.rows[0].why if self.rows else "it lists none"
+            reason = self.rows[0].why if self.rows else "it lists none"
             raise InvalidInput(
-                Problem("", "no_tools", f"no tool of the server can be used: {why}", "use another server")
+                Problem("", "no_tools", f"no tool of the server can be used: {reason}", "use another server")
             )
-        said = connection.to_json()
+        fields = connection.to_json()
         definition = {
             "adapter_id": name,
-            "type": said["kind"],
+            "type": fields["kind"],
             "version": "1",
             "external": self.external,
             "egress": sorted(egress),
             "capabilities": list(self.capabilities.values()),
         }
         parse(AdapterDefinition, definition)
-        used = {member: value for member, value in said.items() if value not in ("", [], None, False)}
+        members = {member: value for member, value in fields.items() if value not in ("", [], None, False)}
         return {
             "format": ADAPTER_FILE_FORMAT,
-            "connection": used,
+            "connection": members,
             "definition": definition,
             "operations": self.operations,
         }
@@ -111,8 +111,8 @@ class FileDraft:
 
 def noted(why: str, notes: Sequence[str]) -> str:
     """Return why a tool is drafted as it is, with the first notes on its schemas and how many more there are."""
-    more = [f"and {len(notes) - MAX_NOTES} more"] if len(notes) > MAX_NOTES else []
-    return "; ".join([why, *notes[:MAX_NOTES], *more])
+    remainder = [f"and {len(notes) - MAX_NOTES} more"] if len(notes) > MAX_NOTES else []
+    return "; ".join([why, *notes[:MAX_NOTES], *remainder])
 
 
 def drafted_capability(
@@ -172,12 +172,12 @@ def capability_names(tools: Mapping[str, str], adapter: str) -> dict[str, str]:
     names = {
         tool: plain for tool, plain in tools.items() if 0 < len(plain) <= room and (tool == plain or count[plain] == 1)
     }
-    taken = {*names.values()}
+    used = {*names.values()}
     for tool in sorted(tools.keys() - names.keys()):
         digest = hashlib.sha256(tool.encode(errors="replace")).hexdigest()
-        cut = (f"{tools[tool][: room - size - 1]}_{digest[:size]}" for size in (8, 16, 32))
-        names[tool] = next((name for name in cut if name not in taken), "")
-        taken.add(names[tool])
+        candidates = (f"{tools[tool][: room - size - 1]}_{digest[:size]}" for size in (8, 16, 32))
+        names[tool] = next((name for name in candidates if name not in used), "")
+        used.add(names[tool])
     return {tool: names[tool] for tool in tools}
 
 

@@ -30,29 +30,29 @@ def in_place(schema: Any, look_up: Callable[[str], Any]) -> Iterator[Mapping[str
     """Yield a schema and every part of it that applies to the same value, also through references."""
     waiting, seen = [schema], set[str]()
     while waiting:
-        one = waiting.pop()
-        if not isinstance(one, dict):
+        part = waiting.pop()
+        if not isinstance(part, dict):
             continue
-        yield one
-        reference = one.get("$ref")
+        yield part
+        reference = part.get("$ref")
         if isinstance(reference, str) and reference not in seen:
             seen.add(reference)
             waiting.append(look_up(reference))
-        waiting += [one[keyword] for keyword in _CONDITIONAL if keyword in one]
+        waiting += [part[keyword] for keyword in _CONDITIONAL if keyword in part]
         for keyword in IN_PLACE_LISTS:
-            waiting += one[keyword] if isinstance(one.get(keyword), list) else ()
+            waiting += part[keyword] if isinstance(part.get(keyword), list) else ()
         for keyword in ("dependentSchemas", "dependencies"):
-            waiting += one[keyword].values() if isinstance(one.get(keyword), dict) else ()
+            waiting += part[keyword].values() if isinstance(part.get(keyword), dict) else ()
 
 
 def properties_of(parts: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
     """Return the properties that parts of a schema name, and whether each can be sent."""
-    found: dict[str, bool] = {}
+    sendable: dict[str, bool] = {}
     for part in parts:
         properties = part.get("properties")
-        for name, one in properties.items() if isinstance(properties, dict) else ():
-            found[name] = found.get(name, True) and not (isinstance(one, dict) and one.get("readOnly") is True)
-    return found
+        for name, sub in properties.items() if isinstance(properties, dict) else ():
+            sendable[name] = sendable.get(name, True) and not (isinstance(sub, dict) and sub.get("readOnly") is True)
+    return sendable
 
 
 def always_required(parts: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -67,13 +67,13 @@ def all_below(schema: Any) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield a schema and all its subschemas, each with its depth."""
     waiting = [(schema, 1)]
     while waiting:
-        one, depth = waiting.pop()
-        if isinstance(one, dict):
-            yield one, depth
-            waiting += [(part, depth + 1) for part in _parts(one)]
+        node, depth = waiting.pop()
+        if isinstance(node, dict):
+            yield node, depth
+            waiting += [(part, depth + 1) for part in _subschemas(node)]
 
 
-def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
+def _subschemas(schema: Mapping[str, Any]) -> Iterator[Any]:
     for keyword in _SINGLE:
         if keyword in schema:
             yield schema[keyword]
@@ -99,6 +99,6 @@ def base_of(schema: Mapping[str, Any]) -> str | None:
     """Return the keyword (`$id`, or `id` in draft 4) that changes the base of the references below a schema, or None. A
     value that is only a fragment does not change it.
     """
-    named = [one for one in ("$id", "id") if isinstance(schema.get(one), str) and not schema[one].startswith("#")]
-    refers = named and any(isinstance(one.get("$ref"), str) for one, _ in all_below(schema))
-    return named[0] if refers else None
+    keys = [key for key in ("$id", "id") if isinstance(schema.get(key), str) and not schema[key].startswith("#")]
+    refers = keys and any(isinstance(part.get("$ref"), str) for part, _ in all_below(schema))
+    return keys[0] if refers else None

@@ -24,10 +24,10 @@ def read_refused(raw: bytes) -> Any:
 
 
 def is_whole(raw: bytes) -> bool:
-    """Return whether a text that `loads` refuses seems to be complete JSON, from its begin to its end."""
+    """Return whether a text that `loads` refuses seems to be complete JSON, from its start to its end."""
     return read_refused(raw) is not MISSING or (raw.lstrip()[:1] in b"[{" and raw.rstrip()[-1:] in (b"]", b"}"))
 
 
 def says_twice(problems: Sequence[Problem], depth: int) -> bool:
     """Return whether a member of the outer `depth` levels is there twice, so that its value is not known."""
-    return any(one.code == "duplicate_key" and one.pointer.count("/") <= depth for one in problems)
+    return any(problem.code == "duplicate_key" and problem.pointer.count("/") <= depth for problem in problems)

@@ -23,14 +23,14 @@ from contextos.contracts.envelopes.tool import (
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.errors import LostReply, Problem, Unavailable
 
-_LITERAL: Final = re.compile(r"^`[^`]*` ")
+_QUOTED_VALUE: Final = re.compile(r"^`[^`]*` ")
 _LOG: Final = logging.getLogger("contextos.adapters")
 
 
 def stated_error(code: str, text: str, declared: CapabilityDefinition) -> AdapterReply:
     """Return the business error that a server stated. The caller has redacted `text`."""
-    said = shortened(text, MAX_SAID_CHARS) or "the server gives no reason"
-    return AdapterReply(error=ToolError(code=code, message=said), cost_cents=declared.cost_cents)
+    message = shortened(text, MAX_SAID_CHARS) or "the server gives no reason"
+    return AdapterReply(error=ToolError(code=code, message=message), cost_cents=declared.cost_cents)
 
 
 def paused_task(code: str, text: str, declared: CapabilityDefinition) -> AdapterReply:
@@ -42,11 +42,11 @@ def artifact_of(name: Any, media_type: Any, content: Any, redact: Callable[[Any]
     """Return an artifact that a server made beside its output, without the secrets of the connection. `raw`: its
     content is the base64 of bytes. Without a name from the server it is called `artifact`.
     """
-    said = [one if isinstance(one, str) and one else default for one, default in ((name, "artifact"), (media_type, ""))]
-    named, kind = (shortened(one, MAX_NAME_CHARS) for one in redact(said))
+    pair = [val if isinstance(val, str) and val else default for val, default in ((name, "artifact"), (media_type, ""))]
+    label, kind = (shortened(text, MAX_NAME_CHARS) for text in redact(pair))
     kind = kind or ("application/octet-stream" if raw else "text/plain")
-    encoded = {"encoding": "base64"} if raw else {}
-    return ToolArtifact.model_validate({"name": named, "media_type": kind, "content": redact(content), **encoded})
+    encoding = {"encoding": "base64"} if raw else {}
+    return ToolArtifact.model_validate({"name": label, "media_type": kind, "content": redact(content), **encoding})
 
 
 def definition_drift(capability_id: str, kind: str) -> AdapterReply:
@@ -74,12 +74,12 @@ def unreadable_answer(
         Unavailable: a read that is not `final`: another attempt can get a whole answer.
     """
     if not final and declared.kind == "write":
-        why = f"its answer cannot be read ({problem.code}); look before it is sent again"
-        raise LostReply(f"`{declared.name}` may have happened: {why}")
+        reason = f"its answer cannot be read ({problem.code}); look before it is sent again"
+        raise LostReply(f"`{declared.name}` may have happened: {reason}")
     if not final:
         raise Unavailable(declared.name, f"its answer cannot be read ({problem.code})")
     # The value itself is left out, because a pack can declare it secret.
-    return withheld_answer(_LITERAL.sub("the value ", problem.detail), redact(problem.pointer), declared)
+    return withheld_answer(_QUOTED_VALUE.sub("the value ", problem.detail), redact(problem.pointer), declared)
 
 
 def withheld_answer(detail: str, place: str, declared: CapabilityDefinition) -> AdapterReply:

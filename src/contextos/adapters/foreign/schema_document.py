@@ -17,8 +17,8 @@ class SchemaDocument:
 
     def __init__(self, root: dict[str, Any], *, is_3_0: bool = False, sends_null: bool = True) -> None:
         self.root, self.is_3_0, self.sends_null = root, is_3_0, sends_null
-        named = root.get("$id", root.get("id"))
-        self._id = named.rstrip("#") if isinstance(named, str) else ""
+        document_id = root.get("$id", root.get("id"))
+        self._id = document_id.rstrip("#") if isinstance(document_id, str) else ""
 
     def at(self, reference: str) -> Any:
         """Return the value that a reference leads to.
@@ -26,12 +26,12 @@ class SchemaDocument:
         Raises:
             InvalidInput: the reference leads out of the document, to nothing, or in a circle.
         """
-        inside = reference.removeprefix(self._id)
-        if not inside.startswith("#"):
+        fragment = reference.removeprefix(self._id)
+        if not fragment.startswith("#"):
             detail = f"`{reference[:80]!a}` leads out of the document"
             raise InvalidInput(Problem("", "remote_reference", detail, "put what it means into the document"))
-        found = resolve_pointer(self.root, unquote(inside[1:]))
-        if found is MISSING:
+        value = resolve_pointer(self.root, unquote(fragment[1:]))
+        if value is MISSING:
             detail = f"`{reference[:80]!a}` leads to nothing"
             raise InvalidInput(Problem("", "dangling_reference", detail, "correct the reference"))
-        return found
+        return value

@@ -73,31 +73,33 @@ class Schemas:
         """
         too_large = False
         for followed in FOLLOWED:
-            if sum(self._size(one, followed) for one in sources) > MAX_SUBSCHEMAS:
+            if sum(self._schema_size(source, followed) for source in sources) > MAX_SUBSCHEMAS:
                 too_large = True
                 continue
-            whole = _Whole(self, followed)
-            root = build(whole.convert)
-            names = whole.closure()
+            conversion = _Conversion(self, followed)
+            root = build(conversion.convert)
+            names = conversion.closure()
             schema = {**root, "$defs": {name: self.definitions[name].schema for name in sorted(names)}}
             if not names:
                 del schema["$defs"]
             if not self._fits(root, names):
                 too_large = True
                 continue
-            notes = set(whole.notes)
-            self._take_patterns(schema)
+            notes = set(conversion.notes)
+            self._count_patterns(schema)
             try:
                 if side != "output":
-                    schema, unused = without_unused_defaults(schema)
-                    notes |= {f"the default at `{one[:100]}` cannot be used, so a value is required" for one in unused}
-                _check(schema)
+                    schema, places = without_unused_defaults(schema)
+                    notes |= {
+                        f"the default at `{place[:100]}` cannot be used, so a value is required" for place in places
+                    }
+                _check_schema(schema)
             except InvalidArtifact as error:
                 raise Inconvertible(error.problems[0].detail) from None
             except (InvalidInput, ValueError) as error:
                 raise Inconvertible(f"the schema is not valid: {str(error).splitlines()[0][:200]}") from None
-            if side != "output" and (why := _Refusals(schema.get("$defs", {})).reason(schema)):
-                raise Inconvertible(_unusable(why, sorted(whole.notes), too_large=too_large))
+            if side != "output" and (reason := _Refusals(schema.get("$defs", {})).reason(schema)):
+                raise Inconvertible(_unusable_reason(reason, sorted(conversion.notes), too_large=too_large))
             if side != "output" and _overlaps(schema):
                 notes.add("a value that fits one alternative of a `oneOf` can fit two at the server, which refuses it")
             return MadeSchema(schema, tuple(sorted(notes)))
@@ -108,31 +110,31 @@ class Schemas:
 
         Each definition is measured once; `profile` itself measures all of them for each operation.
         """
-        own, references, depth = _counted(root)
-        sizes = sum(self._made_size(_named(one)) for one in references) + sum(map(self._made_size, names))
+        size, references, depth = _count_subschemas(root)
+        sizes = sum(self._defined_size(_local_name(ref)) for ref in references) + sum(map(self._defined_size, names))
         depths = [depth, *(1 + self.definitions[name].depth for name in names)]
-        return own + sizes <= MAX_SUBSCHEMAS and max(depths) <= MAX_SCHEMA_DEPTH
+        return size + sizes <= MAX_SUBSCHEMAS and max(depths) <= MAX_SCHEMA_DEPTH
 
-    def _take_patterns(self, schema: Mapping[str, Any]) -> None:
+    def _count_patterns(self, schema: Mapping[str, Any]) -> None:
         """Count the patterns of a schema. The check of the schema compiles them, and again for each default.
 
         Raises:
             Inconvertible: a pattern cannot be checked, or the patterns of the draft are too large together.
         """
-        parts = [one for whole in (schema, *schema.get("$defs", {}).values()) for one, _ in all_below(whole)]
-        patterns = [name for one in parts for name in (*one.get("patternProperties", ()), one.get("pattern")) if name]
+        subs = [sub for root in (schema, *schema.get("$defs", {}).values()) for sub, _ in all_below(root)]
+        patterns = [name for sub in subs for name in (*sub.get("patternProperties", ()), sub.get("pattern")) if name]
         # A root has its patterns as keys also where their schemas cannot be used.
         if fault := next(filter(None, map(self._patterns.fault, patterns)), None):
             raise Inconvertible(fault)
-        if not self._patterns.take(patterns, 1 + sum("default" in one for one in parts)):
+        if not self._patterns.take(patterns, 1 + sum("default" in sub for sub in subs)):
             raise Inconvertible(MANY_PATTERNS)
 
-    def _made_size(self, name: str) -> int:
-        made = self.definitions[name]
-        if not made.size:
-            own, references, made.depth = _counted(made.schema)
-            made.size = min(own + sum(self._made_size(_named(one)) for one in references), UNBOUNDED)
-        return made.size
+    def _defined_size(self, name: str) -> int:
+        definition = self.definitions[name]
+        if not definition.size:
+            size, references, definition.depth = _count_subschemas(definition.schema)
+            definition.size = min(size + sum(self._defined_size(_local_name(ref)) for ref in references), UNBOUNDED)
+        return definition.size
 
     def look_up(self, reference: str) -> Any:
         """Return the schema that a reference leads to. Raises `Inconvertible` if it leads nowhere."""
@@ -148,29 +150,29 @@ class Schemas:
         """Return the name of a reference under `$defs`: its last segment in plain letters, made unique."""
         if reference not in self._names:
             plain = re.sub(r"[^A-Za-z0-9_]+", "_", reference.rpartition("/")[2])[:60] or "schema"
-            taken = set(self._names.values())
+            names = set(self._names.values())
             self._names[reference] = next(
-                name for number in count(1) if (name := plain if number == 1 else f"{plain}_{number}") not in taken
+                name for number in count(1) if (name := plain if number == 1 else f"{plain}_{number}") not in names
             )
         return self._names[reference]
 
     def variant(self, reference: str, side: Side, followed: int) -> str:
         """Return the name of the schema of a reference, in which a chain of `followed` references is followed."""
-        kept = "" if self.height(reference) <= followed else f".{followed}"
-        return f"{self.name(reference)}{'' if side == 'output' else '.' + side}{kept}"
+        suffix = "" if self.height(reference) <= followed else f".{followed}"
+        return f"{self.name(reference)}{'' if side == 'output' else '.' + side}{suffix}"
 
     def define(self, reference: str, side: Side, followed: int) -> None:
-        """Convert the schema of a reference, with a chain of `followed` more references, and what it needs in turn."""
+        """Convert the schema of a reference, and the schemas that it needs, down a chain of `followed` references."""
         name = self.variant(reference, side, followed)
         waiting = [(name, reference, side, followed)]
         while waiting:
-            one, source, its_side, left = waiting.pop()
-            if one in self.definitions:
+            variant, source, its_side, steps = waiting.pop()
+            if variant in self.definitions:
                 continue
-            made = self.definitions[one] = _Definition()
-            whole = _Whole(self, left, into=made)
-            made.schema = self.keywords(whole.refer, made.notes.add).converted(self.look_up(source), its_side)
-            waiting += whole.waiting
+            entry = self.definitions[variant] = _Definition()
+            conversion = _Conversion(self, steps, into=entry)
+            entry.schema = self.keywords(conversion.refer, entry.notes.add).converted(self.look_up(source), its_side)
+            waiting += conversion.waiting
 
     def height(self, reference: str, steps: int = 0) -> int:
         """Return the length of the longest chain of references below this one, or `UNBOUNDED` if it is a circle."""
@@ -178,45 +180,45 @@ class Schemas:
             if steps > 60:
                 return UNBOUNDED
             self._heights[reference] = UNBOUNDED
-            _, below = self._below(reference)
+            _, children = self._direct_references(reference)
             self._heights[reference] = min(
-                1 + max((self.height(one, steps + 1) for one in below), default=-1), UNBOUNDED
+                1 + max((self.height(child, steps + 1) for child in children), default=-1), UNBOUNDED
             )
         return self._heights[reference]
 
-    def _below(self, reference: str) -> tuple[int, list[str]]:
+    def _direct_references(self, reference: str) -> tuple[int, list[str]]:
         if reference not in self._children:
             try:
                 schema = self.look_up(reference)
             except Inconvertible:
                 schema = {}
-            own, references, _ = _counted(schema)
-            self._children[reference] = own, references
+            size, references, _ = _count_subschemas(schema)
+            self._children[reference] = size, references
         return self._children[reference]
 
-    def _size(self, schema: Any, followed: int) -> int:
-        own, references, _ = _counted(schema)
-        return min(own + sum(self._size_of(one, followed - 1) for one in references), UNBOUNDED)
+    def _schema_size(self, schema: Any, followed: int) -> int:
+        size, references, _ = _count_subschemas(schema)
+        return min(size + sum(self._reference_size(ref, followed - 1) for ref in references), UNBOUNDED)
 
-    def _size_of(self, reference: str, followed: int) -> int:
+    def _reference_size(self, reference: str, followed: int) -> int:
         if followed < 0:
             return 1
         if (reference, followed) not in self._sizes:
-            own, references = self._below(reference)
-            below = sum(self._size_of(one, followed - 1) for one in references)
-            self._sizes[reference, followed] = min(1 + own + below, UNBOUNDED)
+            size, references = self._direct_references(reference)
+            nested = sum(self._reference_size(ref, followed - 1) for ref in references)
+            self._sizes[reference, followed] = min(1 + size + nested, UNBOUNDED)
         return self._sizes[reference, followed]
 
 
-class _Whole:
+class _Conversion:
     """One conversion of a schema: how many more references it follows, and the definitions that it needs."""
 
     def __init__(self, schemas: Schemas, followed: int, *, into: _Definition | None = None) -> None:
         self._schemas, self._followed = schemas, followed
-        self._into = into or _Definition()
-        self._nested = into is not None
+        self._definition = into or _Definition()
+        self._is_nested = into is not None
         self.waiting: list[tuple[str, str, Side, int]] = []
-        self.notes = self._into.notes
+        self.notes = self._definition.notes
 
     def convert(self, schema: Any, side: Side) -> dict[str, Any]:
         return self._schemas.keywords(self.refer, self.notes.add).converted(schema, side)
@@ -227,63 +229,63 @@ class _Whole:
             deeper = "refused" if side != "output" else "not checked"
             self.notes.add(f"`{self._schemas.name(reference)}` is {deeper} where it is nested deeper")
             return {} if side == "output" else dict(NOTHING)
-        left = self._followed - 1
-        name = self._schemas.variant(reference, side, left)
-        self._into.needs.add(name)
-        if self._nested:
-            self.waiting.append((name, reference, side, left))
+        remaining = self._followed - 1
+        name = self._schemas.variant(reference, side, remaining)
+        self._definition.needs.add(name)
+        if self._is_nested:
+            self.waiting.append((name, reference, side, remaining))
         else:
-            self._schemas.define(reference, side, left)
+            self._schemas.define(reference, side, remaining)
         return {"$ref": f"#/$defs/{name}"}
 
     def closure(self) -> set[str]:
         """Return the names of all definitions that the schema needs, also indirectly, and add their notes."""
         names: set[str] = set()
-        waiting = list(self._into.needs)
+        waiting = list(self._definition.needs)
         while waiting:
             name = waiting.pop()
             if name not in names:
                 names.add(name)
-                found = self._schemas.definitions[name]
-                waiting += found.needs
-                self.notes.update(found.notes)
+                definition = self._schemas.definitions[name]
+                waiting += definition.needs
+                self.notes.update(definition.notes)
         return names
 
 
-def _counted(schema: Any) -> tuple[int, list[str], int]:
+def _count_subschemas(schema: Any) -> tuple[int, list[str], int]:
     """Return the number of subschemas of a schema, its references (a repeated one repeatedly), and its depth."""
     number, references, deepest = 0, [], 0
-    for one, depth in all_below(schema):
+    for subschema, depth in all_below(schema):
         number, deepest = number + 1, max(deepest, depth)
-        if isinstance(one.get("$ref"), str):
-            references.append(one["$ref"])
+        if isinstance(subschema.get("$ref"), str):
+            references.append(subschema["$ref"])
     return number, references, deepest
 
 
-def _named(reference: str) -> str:
+def _local_name(reference: str) -> str:
     return reference.removeprefix("#/$defs/")
 
 
-def _unusable(why: str, notes: list[str], *, too_large: bool) -> str:
-    """Return the reason why no arguments satisfy a schema: the parts that were cut (`notes`), or else `why`."""
-    told = "; ".join(notes[:3]) or f"no arguments satisfy its schema: {why}"
-    return f"its schema is larger than the profile: {told}" if notes and too_large else told
+def _unusable_reason(reason: str, notes: list[str], *, too_large: bool) -> str:
+    """Return the reason why no arguments satisfy a schema: the parts that were cut (`notes`), or else `reason`."""
+    text = "; ".join(notes[:3]) or f"no arguments satisfy its schema: {reason}"
+    return f"its schema is larger than the profile: {text}" if notes and too_large else text
 
 
 def _overlaps(schema: Mapping[str, Any]) -> bool:
     """Return whether two alternatives of a `oneOf` could accept the same value if the runtime had not closed them."""
     waiting: list[Any] = [schema]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            branches = one.get("oneOf")
+        node = waiting.pop()
+        if isinstance(node, dict):
+            branches = node.get("oneOf")
             if isinstance(branches, list):
                 shapes = [replace(shape_of(schema, branch), closed=()) for branch in branches]
                 if not all(first.apart(other) for first, other in combinations(shapes, 2)):
                     return True
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
     return False
 
 
@@ -294,32 +296,32 @@ class _Refusals:
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
-        self._known: dict[int, str] = {}
+        self._reasons: dict[int, str] = {}
 
     def reason(self, schema: Any, steps: int = 0) -> str:
         """Return an evident reason why no value satisfies a schema, or "" if there is none."""
         if not isinstance(schema, Mapping) or steps > 64:
             return ""
-        if id(schema) not in self._known:
-            self._known[id(schema)] = ""
-            self._known[id(schema)] = self._looked_at(schema, steps + 1)
-        return self._known[id(schema)]
+        if id(schema) not in self._reasons:
+            self._reasons[id(schema)] = ""
+            self._reasons[id(schema)] = self._find_reason(schema, steps + 1)
+        return self._reasons[id(schema)]
 
-    def _looked_at(self, schema: Mapping[str, Any], steps: int) -> str:
+    def _find_reason(self, schema: Mapping[str, Any], steps: int) -> str:
         if schema.get("not") == {}:
             return "it refuses every value"
-        referred = self._definitions.get(schema["$ref"].removeprefix("#/$defs/")) if "$ref" in schema else None
-        reasons = [self.reason(one, steps) for one in (referred, *schema.get("allOf", ()))]
+        target = self._definitions.get(schema["$ref"].removeprefix("#/$defs/")) if "$ref" in schema else None
+        reasons = [self.reason(part, steps) for part in (target, *schema.get("allOf", ()))]
         for keyword in ("anyOf", "oneOf"):
-            branches = [self.reason(one, steps) for one in schema.get(keyword, ())]
+            branches = [self.reason(branch, steps) for branch in schema.get(keyword, ())]
             reasons += branches[:1] if all(branches) else []
         if schema.get("type") == "array" and schema.get("minItems", 0):
             reasons.append(self.reason(schema.get("items"), steps))
         if schema.get("type") == "object":
-            reasons += self._of_properties(schema, steps)
+            reasons += self._property_reasons(schema, steps)
         return next(filter(None, reasons), "")
 
-    def _of_properties(self, schema: Mapping[str, Any], steps: int) -> Iterator[str]:
+    def _property_reasons(self, schema: Mapping[str, Any], steps: int) -> Iterator[str]:
         properties = schema.get("properties", {})
         is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
         for name in schema.get("required", ()):
@@ -329,7 +331,7 @@ class _Refusals:
                 yield f"it requires `{plain_text(name, 80)}`, and allows no such property"
 
 
-def _check(schema: dict[str, Any]) -> None:
+def _check_schema(schema: dict[str, Any]) -> None:
     """Check a schema as the registry does. Raises `MalformedJson`, or `ValueError` if the schema does not compile."""
     canonical(schema)
     jsonschema_rs.Draft202012Validator(

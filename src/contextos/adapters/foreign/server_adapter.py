@@ -24,12 +24,12 @@ class ServerAdapter(Generic[OperationT]):
         """Return the published definition: the same object every time."""
         return self._definition
 
-    def _known(self, capability: str) -> tuple[OperationT, CapabilityDefinition]:
+    def _find_operation(self, capability: str) -> tuple[OperationT, CapabilityDefinition]:
         """Return the operation and the declaration of a capability. Raises `Unavailable` if there is no such one."""
-        operation, declared = self._operations.get(capability), self._declared.get(capability)
-        if operation is None or declared is None:
+        operation, declaration = self._operations.get(capability), self._declared.get(capability)
+        if operation is None or declaration is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
-        return operation, declared
+        return operation, declaration
 
     def _drift(self, capability: str) -> AdapterReply:
         """Return the reply to a call of a capability whose definition is not the published one."""

@@ -24,10 +24,10 @@ def check_server_url(url: str, *, internal: bool) -> None:
     Raises:
         InvalidInput: the URL is refused; the error names the remedy.
     """
-    to = destination(url)
-    if fault := internal_address_fault(to.host, internal=internal):
+    place = destination(url)
+    if fault := internal_address_fault(place.host, internal=internal):
         raise bad_connection("/url", *fault)
-    if to.scheme == "http" and not (internal and is_loopback(to.host)):
+    if place.scheme == "http" and not (internal and is_loopback(place.host)):
         remedy = "write `https://`; on this machine set `internal`"
         raise bad_connection("/url", "the connection is not encrypted", remedy)
 
@@ -48,10 +48,10 @@ def authentication(audience: str | None, variables: Iterable[str]) -> Authentica
     """
     if audience is not None:
         return Authentication(mode="exchange", audience=audience)
-    return static_authentication(f"env:{one}" for one in variables)
+    return static_authentication(f"env:{name}" for name in variables)
 
 
 def static_authentication(references: Iterable[str]) -> Authentication:
     """Return how calls authenticate with the secrets of these references (`env:NAME`, `file:PATH`), or not at all."""
-    named = tuple(sorted(set(references)))
-    return Authentication(mode="static", credentials=named) if named else Authentication(mode="none")
+    credentials = tuple(sorted(set(references)))
+    return Authentication(mode="static", credentials=credentials) if credentials else Authentication(mode="none")

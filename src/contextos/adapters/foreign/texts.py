@@ -2,7 +2,7 @@
 
 A pattern is checked in time proportional to the text. The patterns of a draft are bounded together, since compiling a
 short pattern can take a second and ten megabytes (`^\\p{L}{1,189}$`). A long pattern takes as much before the engine
-looks at the size, so its length is limited first. Look-aheads at the begin of a pattern, or after plain letters there,
+looks at the size, so its length is limited first. Look-aheads at the start of a pattern, or after plain letters there,
 become patterns of their own: `^/(?!A)B` is `^/B`, and not `^/A`.
 """
 
@@ -39,8 +39,8 @@ _SHORTHAND: Final = re.compile(r"\\[dDsSwW]")
 _TRIED_PER_CHAR: Final = 1_024
 """The bytes per character that count for a pattern that does not compile at any size."""
 _REPEATED: Final = frozenset("?*+{")
-_LITERAL_BEGIN: Final = re.compile(r"\^(?:\\[/.-]|[A-Za-z0-9/_-])*(?=\(|$)")
-"""The begin of a pattern up to its first group, if it consists of literal characters only."""
+_LITERAL_START: Final = re.compile(r"\^(?:\\[/.-]|[A-Za-z0-9/_-])*(?=\(|$)")
+"""The start of a pattern up to its first group, if it consists of literal characters only."""
 
 
 def plain_text(text: Any, max_chars: int) -> str:
@@ -55,16 +55,16 @@ class Patterns:
 
     def __init__(self) -> None:
         # One budget for small patterns (False) and one for the others, so that large ones take nothing from small ones.
-        self._left = {False: MAX_DRAFT_PATTERN_BYTES, True: MAX_DRAFT_PATTERN_BYTES}
-        self._known: dict[str, int | str] = {}
+        self._remaining = {False: MAX_DRAFT_PATTERN_BYTES, True: MAX_DRAFT_PATTERN_BYTES}
+        self._measures: dict[str, int | str] = {}
 
     def fault(self, pattern: Any) -> str | None:
         """Return why a pattern cannot be checked, or None."""
-        found = self._measured(pattern)
-        return found if isinstance(found, str) else None
+        measure = self._measure(pattern)
+        return measure if isinstance(measure, str) else None
 
     def written_out(self, pattern: Any) -> tuple[str, list[dict[str, Any]]] | None:
-        """Return a pattern without the look-aheads at its begin, and for each look-ahead a schema that means the same.
+        """Return a pattern without the look-aheads at its start, and for each look-ahead a schema that means the same.
         None if the result cannot be checked in linear time.
 
         >>> Patterns().written_out("^(?!x)[a-z]+$")
@@ -72,78 +72,78 @@ class Patterns:
         """
         if not isinstance(pattern, str):
             return None
-        if (why := self.fault(pattern)) is None:
+        if (fault := self.fault(pattern)) is None:
             return pattern, []
-        if why == LONG_PATTERN:
+        if fault == LONG_PATTERN:
             return None
-        begin = _LITERAL_BEGIN.match(pattern)
-        if begin is None:
+        start = _LITERAL_START.match(pattern)
+        if start is None:
             return None
-        before, rest, parts = begin[0], pattern[begin.end() :], list[dict[str, Any]]()
+        prefix, rest, parts = start[0], pattern[start.end() :], list[dict[str, Any]]()
         while rest.startswith(("(?!", "(?=")):
-            end, _ = _scanned(rest)
+            end, _ = _scan_group(rest)
             if end is None or rest[end : end + 1] in _REPEATED:
                 return None
-            ahead = {"type": "string", "pattern": f"{before}(?:{rest[3 : end - 1]})"}
-            if self.fault(ahead["pattern"]) is not None:
+            look_ahead = {"type": "string", "pattern": f"{prefix}(?:{rest[3 : end - 1]})"}
+            if self.fault(look_ahead["pattern"]) is not None:
                 return None
-            parts.append({"not": ahead} if rest[2] == "!" else {"pattern": ahead["pattern"]})
+            parts.append({"not": look_ahead} if rest[2] == "!" else {"pattern": look_ahead["pattern"]})
             rest = rest[end:]
-        _, has_choice = _scanned(f"({rest})")
+        _, has_choice = _scan_group(f"({rest})")
         # `^` binds closer than `|`, so the look-aheads would apply to the first alternative alone.
-        whole = f"{before}{rest}"
+        whole = f"{prefix}{rest}"
         return (whole, parts) if parts and not has_choice and self.fault(whole) is None else None
 
     def take(self, patterns: Iterable[str], times: int) -> bool:
         """Count patterns that are compiled `times` times more. Return False, and count none, if too little is left."""
-        taken = [(one, size) for one in patterns if isinstance(size := self._measured(one), int)]
-        used = {kind: times * sum(size for _, size in taken if (size > SMALL) is kind) for kind in (False, True)}
-        used[False] += times * sum(_work(one) for one, _ in taken)
-        left = {kind: self._left[kind] - used[kind] for kind in used}
-        if min(left.values()) < 0:
+        sizes = [(pattern, size) for pattern in patterns if isinstance(size := self._measure(pattern), int)]
+        costs = {kind: times * sum(size for _, size in sizes if (size > SMALL) is kind) for kind in (False, True)}
+        costs[False] += times * sum(_read_cost(pattern) for pattern, _ in sizes)
+        remaining = {kind: self._remaining[kind] - costs[kind] for kind in costs}
+        if min(remaining.values()) < 0:
             return False
-        self._left = left
+        self._remaining = remaining
         return True
 
-    def _measured(self, pattern: Any) -> int | str:
+    def _measure(self, pattern: Any) -> int | str:
         """Return the size of a compiled pattern in bytes, or the reason why the pattern cannot be used."""
         if not isinstance(pattern, str):
             return NOT_LINEAR
         if len(pattern) > MAX_FOREIGN_PATTERN_CHARS:
             return LONG_PATTERN
-        if pattern not in self._known:
-            self._known[pattern] = self._tried(pattern)
-        return self._known[pattern]
+        if pattern not in self._measures:
+            self._measures[pattern] = self._try_sizes(pattern)
+        return self._measures[pattern]
 
-    def _tried(self, pattern: str) -> int | str:
+    def _try_sizes(self, pattern: str) -> int | str:
         is_pattern = False
         # A pattern of n characters does not compile to less than 4n bytes.
-        for size in (one for one in SIZES if one >= 4 * len(pattern)):
+        for size in (limit for limit in SIZES if limit >= 4 * len(pattern)):
             if size > SMALL and not is_pattern:
                 # Without its counts a pattern is small, so a text that is not a pattern is found at little cost.
-                if not self._spend(_work(pattern)):
+                if not self._spend(_read_cost(pattern)):
                     return MANY_PATTERNS
                 is_pattern = _compiles(_COUNT.sub(r"\1", pattern), SIZES[-1])
                 if not is_pattern:
-                    self._left[False] -= min(len(pattern) * _TRIED_PER_CHAR, SIZES[-1])
+                    self._remaining[False] -= min(len(pattern) * _TRIED_PER_CHAR, SIZES[-1])
                     return NOT_LINEAR
-            if size > self._left[size > SMALL] or not self._spend(_work(pattern)):
+            if size > self._remaining[size > SMALL] or not self._spend(_read_cost(pattern)):
                 return MANY_PATTERNS
             if _compiles(pattern, size):
-                self._left[size > SMALL] -= size
+                self._remaining[size > SMALL] -= size
                 return size
-        self._left[True] -= SIZES[-1]
+        self._remaining[True] -= SIZES[-1]
         return LARGE_PATTERN
 
     def _spend(self, work: int) -> bool:
         """Count the coming work of the engine. Return False, and count nothing, if too little is left."""
-        if work > self._left[False]:
+        if work > self._remaining[False]:
             return False
-        self._left[False] -= work
+        self._remaining[False] -= work
         return True
 
 
-def _work(pattern: str) -> int:
+def _read_cost(pattern: str) -> int:
     """Return the bytes that count for reading a pattern, whatever its compiled size is."""
     return len(pattern) ** 2 // 4 + 64 * len(_SHORTHAND.findall(pattern)) ** 2
 
@@ -159,24 +159,24 @@ def _compiles(pattern: str, size: int) -> bool:
     return True
 
 
-def _scanned(text: str) -> tuple[int | None, bool]:
+def _scan_group(text: str) -> tuple[int | None, bool]:
     """Return where the group that begins `text` ends (None: nowhere), and whether it has alternatives of its own."""
-    depth, in_class, at, has_choice = 0, False, 0, False
-    while at < len(text):
-        one = text[at]
-        if one == "\\":
-            at += 1
+    depth, in_class, position, has_choice = 0, False, 0, False
+    while position < len(text):
+        char = text[position]
+        if char == "\\":
+            position += 1
         elif in_class:
-            in_class = one != "]"
-        elif one == "[":
+            in_class = char != "]"
+        elif char == "[":
             in_class = True
-        elif one == "(":
+        elif char == "(":
             depth += 1
-        elif one == ")":
+        elif char == ")":
             depth -= 1
             if not depth:
-                return at + 1, has_choice
-        elif one == "|" and depth == 1:
+                return position + 1, has_choice
+        elif char == "|" and depth == 1:
             has_choice = True
-        at += 1
+        position += 1
     return None, has_choice

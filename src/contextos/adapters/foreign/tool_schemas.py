@@ -27,20 +27,20 @@ def tool_arguments(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
     Raises:
         InvalidInput: the profile cannot express the schema; the detail says why.
     """
-    root, schemas = _read(schema, patterns)
+    root, schemas = _read_root(schema, patterns)
     if not root:
         raise _unusable("its schema says nothing of the arguments")
     extra: list[str] = []
 
     def build(convert: Convert) -> dict[str, Any]:
         extra.clear()
-        made = convert(root, "open")
-        if "object" not in (stated := made.get("type", "object")) or (isinstance(stated, str) and stated != "object"):
+        converted = convert(root, "open")
+        if "object" not in (types := converted.get("type", "object")) or (isinstance(types, str) and types != "object"):
             raise Inconvertible("the arguments are no object")
-        return _closed(made, [*in_place(root, schemas.look_up)], extra)
+        return _close_root(converted, [*in_place(root, schemas.look_up)], extra)
 
-    made = _made(schemas, "closed", root, build)
-    return MadeSchema(made.schema, (*extra, *made.notes))
+    result = _make_schema(schemas, "closed", root, build)
+    return MadeSchema(result.schema, (*extra, *result.notes))
 
 
 def tool_answer(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
@@ -50,58 +50,58 @@ def tool_answer(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
     Raises:
         InvalidInput: the profile cannot express the schema; the detail says why.
     """
-    root, schemas = _read(schema, patterns)
+    root, schemas = _read_root(schema, patterns)
 
     def build(convert: Convert) -> dict[str, Any]:
-        made = convert(root, "output")
-        if made.setdefault("type", "object") != "object":
+        answer = convert(root, "output")
+        if answer.setdefault("type", "object") != "object":
             raise Inconvertible("the answer is no object")
         # A closed schema would refuse answers of calls that were made.
-        is_stated = {"additionalProperties", "unevaluatedProperties"} & made.keys()
-        return made if is_stated else {**made, "additionalProperties": True}
+        is_stated = {"additionalProperties", "unevaluatedProperties"} & answer.keys()
+        return answer if is_stated else {**answer, "additionalProperties": True}
 
-    return _made(schemas, "output", root, build)
+    return _make_schema(schemas, "output", root, build)
 
 
-def _made(schemas: Schemas, side: Side, root: Any, build: Build) -> MadeSchema:
+def _make_schema(schemas: Schemas, side: Side, root: Any, build: Build) -> MadeSchema:
     try:
         return schemas.made(side, [root], build)
     except Inconvertible as error:
         raise _unusable(str(error)) from None
 
 
-def _read(schema: Any, patterns: Patterns | None) -> tuple[dict[str, Any], Schemas]:
+def _read_root(schema: Any, patterns: Patterns | None) -> tuple[dict[str, Any], Schemas]:
     if not isinstance(schema, dict):
         raise _unusable("a schema is no object")
-    root = {name: one for name, one in schema.items() if name not in _ABOUT_THE_ROOT}
+    root = {name: value for name, value in schema.items() if name not in _ABOUT_THE_ROOT}
     return root, Schemas(SchemaDocument(schema), patterns)
 
 
-def _closed(made: dict[str, Any], parts: list[Mapping[str, Any]], notes: list[str]) -> dict[str, Any]:
+def _close_root(root: dict[str, Any], parts: list[Mapping[str, Any]], notes: list[str]) -> dict[str, Any]:
     """Return a root that accepts only the properties that its parts name. Its rules for unnamed ones still apply."""
-    more = made.pop("additionalProperties", True)
-    if more is False:
-        return {**made, "type": "object", "additionalProperties": False}
-    if any(one.get("additionalProperties") not in (None, False) for one in parts):
+    extra = root.pop("additionalProperties", True)
+    if extra is False:
+        return {**root, "type": "object", "additionalProperties": False}
+    if any(part.get("additionalProperties") not in (None, False) for part in parts):
         notes.append("arguments that its schema does not name cannot be sent")
-    of_each: Any = {} if more is True else more
-    patterns = {one: of_each for part in parts for one in _object(part.get("patternProperties"))}
-    stated = properties_of(parts)
-    names = [*(name for name, is_sent in stated.items() if is_sent), *sorted(always_required(parts) - stated.keys())]
-    closed: dict[str, Any] = {"type": "object", "additionalProperties": False}
-    if "unevaluatedProperties" in made:
+    value_schema: Any = {} if extra is True else extra
+    patterns = {pattern: value_schema for part in parts for pattern in _object(part.get("patternProperties"))}
+    props = properties_of(parts)
+    names = [*(name for name, is_sent in props.items() if is_sent), *sorted(always_required(parts) - props.keys())]
+    closing: dict[str, Any] = {"type": "object", "additionalProperties": False}
+    if "unevaluatedProperties" in root:
         # Inside `allOf` the root does not see the names beside it, so its rules apply as before.
-        beside: dict[str, Any] = {"allOf": [made]}
+        rest: dict[str, Any] = {"allOf": [root]}
     else:
-        patterns |= made.pop("patternProperties", {})
-        beside = {**made, "properties": {**dict.fromkeys(names, of_each), **made.get("properties", {})}}
-    kept = {"patternProperties": patterns} if patterns else {}
-    return {"properties": dict.fromkeys(names, of_each), **beside, **closed, **kept}
+        patterns |= root.pop("patternProperties", {})
+        rest = {**root, "properties": {**dict.fromkeys(names, value_schema), **root.get("properties", {})}}
+    pattern_part = {"patternProperties": patterns} if patterns else {}
+    return {"properties": dict.fromkeys(names, value_schema), **rest, **closing, **pattern_part}
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _unusable(why: str) -> InvalidInput:
-    return InvalidInput(Problem("", "bad_schema", why, "leave it out"))
+def _unusable(reason: str) -> InvalidInput:
+    return InvalidInput(Problem("", "bad_schema", reason, "leave it out"))

@@ -104,14 +104,14 @@ class FunctionAdapter:
             Unavailable: nothing happened; `Overloaded` if this process had no room for the call.
             LostReply: it may have happened.
         """
-        declared = self._declared.get(capability)
-        if declared is None:
+        declaration = self._declared.get(capability)
+        if declaration is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
-        caught = _Caught(self._definition.adapter_id, declared, context, passing=CALL_PASSES)
-        returned: Any = None
-        with caught:
-            returned = await self._run(capability, self._functions[capability], (args, context), context, caught)
-        return _reply(returned, caught)
+        faults = _CallFaults(self._definition.adapter_id, declaration, context, passing=CALL_PASSES)
+        value: Any = None
+        with faults:
+            value = await self._run(capability, self._functions[capability], (args, context), context, faults)
+        return _make_reply(value, faults)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
         """Return what the call with this key did, or None if there was none.
@@ -120,21 +120,21 @@ class FunctionAdapter:
             LostReply: the lookup failed, so it is still not known what the call did.
             Overloaded: this process had no room to ask.
         """
-        function, declared = self._lookups.get(capability), self._declared.get(capability)
-        if function is None or declared is None:
+        function, declaration = self._lookups.get(capability), self._declared.get(capability)
+        if function is None or declaration is None:
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
-        caught = _Caught(self._definition.adapter_id, declared, context, passing=LOOKUP_PASSES)
-        returned: Any = None
-        with caught:
-            returned = await self._run(capability, function, (idempotency_key, context), context, caught)
-        return None if returned is None and caught.refusal is None else _reply(returned, caught)
+        faults = _CallFaults(self._definition.adapter_id, declaration, context, passing=LOOKUP_PASSES)
+        value: Any = None
+        with faults:
+            value = await self._run(capability, function, (idempotency_key, context), context, faults)
+        return None if value is None and faults.refusal is None else _make_reply(value, faults)
 
     def close(self) -> None:
         """Release the threads. Functions that still run are not waited for."""
         self._threads.close()
 
     async def _run(
-        self, capability: str, function: Function, arguments: tuple[Any, ...], context: CallContext, caught: _Caught
+        self, capability: str, function: Function, arguments: tuple[Any, ...], context: CallContext, faults: _CallFaults
     ) -> Any:
         if capability in self._inline:
             return function(*arguments)
@@ -150,60 +150,60 @@ class FunctionAdapter:
                 async with asyncio.timeout(timeout_s):
                     return await call_in_time()
             except TimeoutError:
-                caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
+                faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
-        kept = _KeptError(caught)
+        keeper = _ErrorKeeper(faults)
 
-        def kept_call() -> Any:
-            with kept:
+        def guarded_call() -> Any:
+            with keeper:
                 return call_in_time()
 
-        running = self._threads.submit(context.tenant_id, kept_call)
-        if running is None:
+        future = self._threads.submit(context.tenant_id, guarded_call)
+        if future is None:
             detail = "too many calls of this tenant wait for its threads, or it is closed"
             raise Overloaded(self._definition.adapter_id, detail)
-        waiting = asyncio.wrap_future(running)
-        done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
-        if done and not waiting.cancelled():
-            if kept.error is not None:
-                raise kept.error
-            return waiting.result()
-        if running.cancel():
+        waiter = asyncio.wrap_future(future)
+        done, _ = await asyncio.wait({waiter}, timeout=timeout_s)
+        if done and not waiter.cancelled():
+            if keeper.error is not None:
+                raise keeper.error
+            return waiter.result()
+        if future.cancel():
             raise Overloaded(self._definition.adapter_id, "all its threads are taken, or it is closed")
-        kept.abandon()
-        caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
+        keeper.abandon()
+        faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
 
-class _KeptError(AbstractContextManager[None]):
+class _ErrorKeeper(AbstractContextManager[None]):
     """Keeps the exception that a function raised in its thread, so that no future holds it.
 
     After a timeout nobody awaits the future, and asyncio would print its exception with the message. An exception that
     the function raises after the timeout is logged here, without its message.
     """
 
-    def __init__(self, caught: _Caught) -> None:
+    def __init__(self, faults: _CallFaults) -> None:
         self.error: BaseException | None = None
-        self._caught, self._lock, self._abandoned = caught, threading.Lock(), False
+        self._faults, self._lock, self._is_abandoned = faults, threading.Lock(), False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         with self._lock:
             self.error = error
-            late = self._abandoned
-        if error is not None and late:
-            self._caught.report(error)
+            is_late = self._is_abandoned
+        if error is not None and is_late:
+            self._faults.report(error)
         return True
 
     def abandon(self) -> None:
         """Note that nobody waits for the function any more. Its exception, also a later one, is then logged."""
         with self._lock:
-            self._abandoned, error = True, self.error
+            self._is_abandoned, error = True, self.error
         if error is not None:
-            self._caught.report(error)
+            self._faults.report(error)
 
 
-class _Caught(ForeignFaults):
+class _CallFaults(ForeignFaults):
     """The faults of a function. A `BusinessError` is not a fault but an answer, and is kept in `refusal`."""
 
     def __init__(
@@ -235,60 +235,62 @@ def log_fault(fault: BaseException, fields: Mapping[str, str]) -> None:
     _LOG.error("foreign code raised", extra=dict(fields) | error_fields(fault))
 
 
-def _reply(returned: Any, caught: _Caught) -> AdapterReply:
+def _make_reply(value: Any, faults: _CallFaults) -> AdapterReply:
     """Return the value that a function returned as a reply. Another type of value is a fault like any other."""
     reply: AdapterReply | None = None
-    strategy = caught.capability.idempotency.strategy
-    if isinstance(caught.refusal, Running) and caught.capability.kind == "write" and strategy != "lookup":
-        caught.uncertain("it says that it runs on, and has no lookup")
-    with caught:
-        reply = _as_reply(returned if caught.refusal is None else caught.refusal, caught.capability.cost_cents)
-    if caught.defect is not None:
-        return caught.defect
+    strategy = faults.capability.idempotency.strategy
+    if isinstance(faults.refusal, Running) and faults.capability.kind == "write" and strategy != "lookup":
+        faults.uncertain("it says that it runs on, and has no lookup")
+    with faults:
+        reply = _as_reply(value if faults.refusal is None else faults.refusal, faults.capability.cost_cents)
+    if faults.defect is not None:
+        return faults.defect
     if reply is None:
-        caught.uncertain(f"it answered a `{type(returned).__name__}`, not an object")
+        faults.uncertain(f"it answered a `{type(value).__name__}`, not an object")
     return reply
 
 
-def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
+def _as_reply(value: Any, cost_cents: float) -> AdapterReply | None:
     """Return a value as a reply, None for a value of another type. Raises whatever the foreign value raises. The Tool
     Gateway refuses an output that is not JSON.
     """
-    if isinstance(returned, Running):
-        return AdapterReply(operation=returned.operation, retry_after_s=returned.retry_after_s, cost_cents=cost_cents)
-    if isinstance(returned, BusinessError):
-        code, message = _text(returned.code, MAX_NAME_CHARS), _text(returned, MAX_TEXT_CHARS)
-        refusal = ToolError(code=code, message=message, retryable=bool(returned.retryable))
+    if isinstance(value, Running):
+        return AdapterReply(operation=value.operation, retry_after_s=value.retry_after_s, cost_cents=cost_cents)
+    if isinstance(value, BusinessError):
+        code, message = _short_text(value.code, MAX_NAME_CHARS), _short_text(value, MAX_TEXT_CHARS)
+        refusal = ToolError(code=code, message=message, retryable=bool(value.retryable))
         return AdapterReply(error=refusal, cost_cents=cost_cents)
-    if isinstance(returned, dict):
-        return AdapterReply(output=returned, cost_cents=cost_cents)
-    return checked_reply(returned) if isinstance(returned, AdapterReply) else None
+    if isinstance(value, dict):
+        return AdapterReply(output=value, cost_cents=cost_cents)
+    return checked_reply(value) if isinstance(value, AdapterReply) else None
 
 
-def _text(value: Any, max_chars: int) -> str:
+def _short_text(value: Any, max_chars: int) -> str:
     """Return a value as text that can be stored: valid UTF-8, at most `max_chars` characters."""
     return shortened(str(value), max_chars)
 
 
 def _refuse_misfit(
     adapter_id: str,
-    declared: Mapping[str, CapabilityDefinition],
+    declarations: Mapping[str, CapabilityDefinition],
     functions: Mapping[str, Function],
     lookups: Mapping[str, Function],
     inline: frozenset[str],
 ) -> None:
-    wrong = [(name, "is declared and has no function", "give it one") for name in declared.keys() - functions.keys()]
-    named = functions.keys() | lookups.keys() | inline
-    wrong += [(name, "is not declared", "declare the capability") for name in named - declared.keys()]
-    for name, capability in declared.items():
+    problems = [
+        (name, "is declared and has no function", "give it one") for name in declarations.keys() - functions.keys()
+    ]
+    names = functions.keys() | lookups.keys() | inline
+    problems += [(name, "is not declared", "declare the capability") for name in names - declarations.keys()]
+    for name, capability in declarations.items():
         if capability.idempotency.strategy == "lookup" and name not in lookups:
-            wrong.append((name, "declares the strategy `lookup` and has no lookup", "give it one"))
+            problems.append((name, "declares the strategy `lookup` and has no lookup", "give it one"))
         if name in inline and (capability.kind == "write" or inspect.iscoroutinefunction(functions.get(name))):
-            wrong.append((name, "is not a synchronous read, so it cannot run inline", "leave it out of `inline`"))
-    if wrong:
+            problems.append((name, "is not a synchronous read, so it cannot run inline", "leave it out of `inline`"))
+    if problems:
         raise InvalidSettings(
             *(
-                Problem(f"/adapters/{adapter_id}/{name}", "misfit", f"`{name}` {what}", remedy)
-                for name, what, remedy in sorted(wrong)
+                Problem(f"/adapters/{adapter_id}/{name}", "misfit", f"`{name}` {fault}", remedy)
+                for name, fault, remedy in sorted(problems)
             )
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-_PLAIN: Final = frozenset(
+_SAFE_MODULES: Final = frozenset(
     """
     __future__ abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath codecs collections colorsys
     concurrent configparser contextlib contextvars copy csv dataclasses datetime decimal difflib email enum errno
@@ -29,7 +29,7 @@ _RUNNERS: Final = frozenset({"cffi", "cloudpickle", "dill", "joblib", "logging.c
 """Further modules that run code by a name, a path or a value."""
 _IMPORT_SYSTEM: Final = frozenset({"meta_path", "modules", "path", "path_hooks", "path_importer_cache"})
 """The attributes of `sys` that belong to the import system."""
-_CHANGES: Final = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})
+_CHANGING_METHODS: Final = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})
 _RUNS: Final = frozenset(
     {
         "CodeType",
@@ -86,7 +86,7 @@ _BUILTINS: Final = frozenset({"exec", "eval", "compile", "globals", "vars"})
 
 MAX_TEXT_OF_A_PATH: Final = 255
 
-_PARSING: Final = threading.Lock()
+_PARSE_LOCK: Final = threading.Lock()
 """`ast.parse` keeps its depth in one counter of the interpreter, and fails if two threads parse at once (gh-106905)."""
 
 
@@ -116,77 +116,77 @@ class Imports:
 def read_imports(source: bytes | str, name: str, *, is_package: bool, file: str = "<code>") -> Imports:
     """Return the imports anywhere in the source of the module with the dotted name `name`. Raises `SyntaxError`."""
     parents = name.split(".") if is_package else name.split(".")[:-1]
-    nodes = list(ast.walk(_parsed(source, file)))
+    nodes = list(ast.walk(_parse(source, file)))
     names: list[str] = []
     # Maps a name in the module to the import that it names.
-    called: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     runs = changes = False
     texts: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-            called |= {alias.asname or alias.name.partition(".")[0]: alias.name for alias in node.names}
+            aliases |= {alias.asname or alias.name.partition(".")[0]: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             origin = parents[: len(parents) + 1 - node.level] if node.level else []
             origin += [node.module] if node.module else []
             # Each name can be an attribute or a file of its own.
-            found = {alias.asname or alias.name: ".".join([*origin, alias.name]) for alias in node.names}
-            names += [".".join(origin), *found.values()]
-            called |= found
+            targets = {alias.asname or alias.name: ".".join([*origin, alias.name]) for alias in node.names}
+            names += [".".join(origin), *targets.values()]
+            aliases |= targets
             runs = runs or any(alias.name in _RUNS for alias in node.names)
             changes = changes or (origin == ["sys"] and any(alias.name in _IMPORT_SYSTEM for alias in node.names))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= MAX_TEXT_OF_A_PATH:
             texts |= set(node.value.split("/"))
     for node in nodes:
-        runs = runs or _runs(node, called)
-        changes = changes or _changes_path(node, called)
-    tops = {one: one.partition(".")[0] for one in names}
+        runs = runs or _runs_other_code(node, aliases)
+        changes = changes or _changes_path(node, aliases)
+    tops = {dotted: dotted.partition(".")[0] for dotted in names}
     runs = runs or any(
-        one in _RUNNERS or top in _RUNNERS or (top in sys.stdlib_module_names and top not in _PLAIN)
-        for one, top in tops.items()
+        dotted in _RUNNERS or top in _RUNNERS or (top in sys.stdlib_module_names and top not in _SAFE_MODULES)
+        for dotted, top in tops.items()
     )
     return Imports(frozenset(names), runs or changes, frozenset(texts - {"", ".", ".."}), changes)
 
 
-def _runs(node: ast.AST, called: Mapping[str, str]) -> bool:
+def _runs_other_code(node: ast.AST, aliases: Mapping[str, str]) -> bool:
     """Return whether a node runs code by a name, or reaches such a function by a text (`getattr`)."""
     if isinstance(node, ast.Name):
         return node.id in _RUNS | _BUILTINS
     if isinstance(node, ast.Attribute):
-        of_module = isinstance(node.value, ast.Name) and node.value.id in called
-        return node.attr in _RUNS or (of_module and node.attr == "__dict__") or _is_import_system(node, called)
+        is_module = isinstance(node.value, ast.Name) and node.value.id in aliases
+        return node.attr in _RUNS or (is_module and node.attr == "__dict__") or _is_import_system(node, aliases)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
-        value, wanted = (*node.args, None, None)[:2]
+        value, attribute = (*node.args, None, None)[:2]
         while isinstance(value, ast.Attribute):
             value = value.value
-        constant = wanted.value if isinstance(wanted, ast.Constant) else None
+        constant = attribute.value if isinstance(attribute, ast.Constant) else None
         is_known = isinstance(constant, str) and constant not in _RUNS | _BUILTINS | _IMPORT_SYSTEM
-        return isinstance(value, ast.Name) and value.id in called and not is_known
+        return isinstance(value, ast.Name) and value.id in aliases and not is_known
     return False
 
 
-def _changes_path(node: ast.AST, called: Mapping[str, str]) -> bool:
-    if isinstance(node, ast.Attribute) and _is_import_system(node.value, called):
-        return node.attr in _CHANGES
+def _changes_path(node: ast.AST, aliases: Mapping[str, str]) -> bool:
+    if isinstance(node, ast.Attribute) and _is_import_system(node.value, aliases):
+        return node.attr in _CHANGING_METHODS
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-        return _is_import_system(node.value, called)
+        return _is_import_system(node.value, aliases)
     if isinstance(node, ast.Attribute):
-        is_set = isinstance(node.ctx, ast.Store | ast.Del) and _is_import_system(node, called)
+        is_set = isinstance(node.ctx, ast.Store | ast.Del) and _is_import_system(node, aliases)
         return is_set or node.attr == "addsitedir"
     return False
 
 
-def _is_import_system(node: ast.AST, called: Mapping[str, str]) -> bool:
+def _is_import_system(node: ast.AST, aliases: Mapping[str, str]) -> bool:
     return (
         isinstance(node, ast.Attribute)
         and node.attr in _IMPORT_SYSTEM
         and isinstance(node.value, ast.Name)
-        and called.get(node.value.id) == "sys"
+        and aliases.get(node.value.id) == "sys"
     )
 
 
-def _parsed(source: bytes | str, file: str) -> ast.Module:
-    with _PARSING:
+def _parse(source: bytes | str, file: str) -> ast.Module:
+    with _PARSE_LOCK:
         try:
             return ast.parse(source, file)
         except SystemError:

@@ -69,19 +69,19 @@ def load_function_adapters(
     module, _, attribute = path.partition(":")
     if not module or not attribute:
         _refuse(path, "not_an_entry", "an entry names a module and an attribute", "write it like `shop.py:adapters`")
-    sources = _read(path, module, digest, files or {}, root)
+    sources = _read_files(path, module, digest, files or {}, root)
     adapters: tuple[Any, ...] = ()
     by_function = False
-    with _Loading(path, sources):
+    with _LoadFaults(path, sources):
         sources.check_imports()
-        imports = _imports(module, sources)
+        imports = _entry_imports(module, sources)
         packages = PackageFiles.of(imports, sources.root)
-        made: Any = getattr(sources.load(), attribute, None)
+        loaded: Any = getattr(sources.load(), attribute, None)
         _refuse_unknown(path, imports, packages)
-        if callable(made) and not _is_adapter(made):
-            made, by_function = made(workspace or root), True
-        adapters = tuple(made) if isinstance(made, Sequence) else (made,)
-        if not all(_is_adapter(one) and isinstance(one.describe(), AdapterDefinition) for one in adapters):
+        if callable(loaded) and not _is_adapter(loaded):
+            loaded, by_function = loaded(workspace or root), True
+        adapters = tuple(loaded) if isinstance(loaded, Sequence) else (loaded,)
+        if not all(_is_adapter(adapter) and isinstance(adapter.describe(), AdapterDefinition) for adapter in adapters):
             adapters = ()
     if not adapters:
         remedy = "make it an adapter, or a function of the workspace that returns adapters"
@@ -95,8 +95,8 @@ def _refuse_unknown(path: str, imports: Imports, packages: PackageFiles) -> None
         remedy = "put the folder on PYTHONPATH, or install what is in it"
         _refuse(path, "changes_path", "it changes where modules are found, so what it imports is not known", remedy)
     if packages.without_files:
-        found = ", ".join(packages.without_files)
-        _refuse(path, "no_file", f"it imports what comes from no file: {found[:200]}", "install it as files")
+        names = ", ".join(packages.without_files)
+        _refuse(path, "no_file", f"it imports what comes from no file: {names[:200]}", "install it as files")
 
 
 def source_digest(path: str, *, root: Path) -> str:
@@ -114,15 +114,15 @@ def code_files(path: str, files: Iterable[str], *, root: Path) -> dict[str, byte
         InvalidSettings: a file cannot be read, or is outside `root`.
     """
     module = path.partition(":")[0]
-    return {name: _source(path, _file(path, name, root)) for name in (module, *files)}
+    return {name: _read_source(path, _source_path(path, name, root)) for name in (module, *files)}
 
 
-def _read(path: str, module: str, digest: str | None, files: Mapping[str, str | None], root: Path) -> SourceFiles:
+def _read_files(path: str, module: str, digest: str | None, files: Mapping[str, str | None], root: Path) -> SourceFiles:
     """Read the entry and its helpers once, and check the digest of each."""
-    entry = _file(path, module, root)
-    code, paths = {entry.stem: _pinned(path, entry, digest)}, {entry.stem: entry}
-    for name, pinned in files.items():
-        file = _file(path, name if name.endswith(".py") else f"{name}.py", root)
+    entry = _source_path(path, module, root)
+    code, paths = {entry.stem: _read_pinned(path, entry, digest)}, {entry.stem: entry}
+    for name, file_digest in files.items():
+        file = _source_path(path, name if name.endswith(".py") else f"{name}.py", root)
         if not name.endswith(".py") or not file.is_relative_to(entry.parent):
             remedy = "move it beside the entry, or into a folder there"
             _refuse(path, "not_beside", f"`{name[:80]}` is no `.py` file in the folder of the entry", remedy)
@@ -130,18 +130,18 @@ def _read(path: str, module: str, digest: str | None, files: Mapping[str, str | 
         helper = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if not helper or helper in code:
             _refuse(path, "duplicate", f"`{name[:80]}` is listed twice, or is the entry", "list each helper once")
-        code[helper], paths[helper] = _pinned(path, file, pinned), file
+        code[helper], paths[helper] = _read_pinned(path, file, file_digest), file
     return SourceFiles(Path(os.path.realpath(root)), code, paths)
 
 
-def _pinned(path: str, file: Path, digest: str | None) -> bytes:
-    source = _source(path, file)
-    found = digest_of(source)
-    if digest is not None and found != digest:
+def _read_pinned(path: str, file: Path, digest: str | None) -> bytes:
+    source = _read_source(path, file)
+    actual = digest_of(source)
+    if digest is not None and actual != digest:
         _refuse(
             path,
             "digest_mismatch",
-            f"`{file.name}` has the digest `{found}`",
+            f"`{file.name}` has the digest `{actual}`",
             "review the change with `contextos pin-code`, which pins it",
         )
     return source
@@ -155,47 +155,47 @@ def _code_digest(module: str, sources: SourceFiles) -> str:
     return content_address(code)
 
 
-def _imports(module: str, sources: SourceFiles) -> Imports:
+def _entry_imports(module: str, sources: SourceFiles) -> Imports:
     """Return the imports of an entry. An installed entry also counts as importing its own module."""
     return sources.imports() | Imports(frozenset() if module.endswith(".py") else frozenset({module}))
 
 
-def _file(path: str, module: str, root: Path) -> Path:
+def _source_path(path: str, module: str, root: Path) -> Path:
     if module.endswith(".py"):
         file = Path(os.path.realpath(root / module))
         if not file.is_relative_to(os.path.realpath(root)):
             _refuse(path, "outside_root", "the file is outside the workspace", "move it inside")
         return file
-    file_of_it = _installed(module)
-    if file_of_it is None:
+    module_file = _installed_file(module)
+    if module_file is None:
         _refuse(path, "no_module", f"there is no module `{module}`", "install it, or name a file")
-    return file_of_it
+    return module_file
 
 
-def _installed(module: str) -> Path | None:
+def _installed_file(module: str) -> Path | None:
     """Return the file of an installed module, or None. Nothing is imported, so no code of its packages runs."""
-    top, *below = module.split(".")
+    top, *rest = module.split(".")
     try:
-        spec = importlib.util.find_spec(top) if all(map(str.isidentifier, [top, *below])) else None
+        spec = importlib.util.find_spec(top) if all(map(str.isidentifier, [top, *rest])) else None
     except (ImportError, ValueError):
         spec = None
-    files = [Path(spec.origin)] if spec and spec.origin and spec.origin.endswith(".py") and not below else []
-    for place in (spec.submodule_search_locations or ()) if spec and below else ():
-        files += [Path(place, *below, "__init__.py"), Path(place, *below).with_name(f"{below[-1]}.py")]
-    return next((one for one in files if one.is_file()), None)
+    files = [Path(spec.origin)] if spec and spec.origin and spec.origin.endswith(".py") and not rest else []
+    for place in (spec.submodule_search_locations or ()) if spec and rest else ():
+        files += [Path(place, *rest, "__init__.py"), Path(place, *rest).with_name(f"{rest[-1]}.py")]
+    return next((file for file in files if file.is_file()), None)
 
 
-def _source(path: str, file: Path) -> bytes:
+def _read_source(path: str, file: Path) -> bytes:
     try:
         return read_regular_file(file, MAX_SOURCE_BYTES)
     except OSError as error:
         _refuse(path, "unreadable", f"`{file.name}` cannot be read: {error.strerror}", "check the path")
 
 
-_SHOWN: Final = (ImportError, SyntaxError, NameError, AttributeError, TypeError, InvalidInput)
+_SHOWN_ERRORS: Final = (ImportError, SyntaxError, NameError, AttributeError, TypeError, InvalidInput)
 
 
-class _Loading(AbstractContextManager[None]):
+class _LoadFaults(AbstractContextManager[None]):
     """Turns each exception of the code while it is loaded into `InvalidSettings`. `KeyboardInterrupt` passes."""
 
     def __init__(self, path: str, sources: SourceFiles) -> None:
@@ -207,10 +207,10 @@ class _Loading(AbstractContextManager[None]):
         if kind is None or issubclass(kind, KeyboardInterrupt | InvalidSettings):
             return
         # The text of any other exception can hold a secret.
-        said = f": {str(error)[:400]}" if issubclass(kind, _SHOWN) else ""
+        text = f": {str(error)[:400]}" if issubclass(kind, _SHOWN_ERRORS) else ""
         frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
         lines = [f"`{self._files[file]}` line {line}: " for file, line in frames if file in self._files]
-        detail = f"the code does not load: {lines[-1] if lines else ''}{kind.__name__}{said}"
+        detail = f"the code does not load: {lines[-1] if lines else ''}{kind.__name__}{text}"
         _refuse(self._path, "not_importable", detail, "correct it there" if lines else "fix the code")
 
 

@@ -71,12 +71,12 @@ class SourceFiles:
 
     def holds(self, name: str) -> bool:
         """Return whether a dotted name is one of the files, or a package of some of them."""
-        return name in self.code or any(listed.startswith(f"{name}.") for listed in self.code)
+        return name in self.code or any(module.startswith(f"{name}.") for module in self.code)
 
     def is_package(self, name: str) -> bool:
         """Return whether a dotted name is a folder of files; "" is the folder of the entry."""
         file = self.paths.get(name)
-        return not name or any(listed.startswith(f"{name}.") for listed in self.code) or _is_init(file)
+        return not name or any(module.startswith(f"{name}.") for module in self.code) or _is_init(file)
 
     def refuse_unlisted(self, name: str) -> None:
         """Check one absolute import by its dotted name.
@@ -87,7 +87,7 @@ class SourceFiles:
         top = name.partition(".")[0]
         if not name or self.holds(name) or top == "contextos":
             return
-        if self._is_beside(name) or (not self.holds(top) and _is_found_below(top, self.root)):
+        if self._is_beside(name) or (not self.holds(top) and _is_importable_below(top, self.root)):
             raise UnlistedImport(name)
 
     def check_imports(self) -> None:
@@ -98,7 +98,7 @@ class SourceFiles:
             SyntaxError: a file is not Python.
         """
         for module in self.code:
-            for name in sorted(self._imports(module).names):
+            for name in sorted(self._read_imports(module).names):
                 self.refuse_unlisted(name)
 
     def load(self) -> ModuleType:
@@ -109,26 +109,26 @@ class SourceFiles:
             UnlistedImport: a file of the workspace was imported that is not listed.
         """
         _SOURCES.setdefault(self.package, self)
-        before = set(sys.modules)
+        loaded_before = set(sys.modules)
         with ExitStack() as on_failure:
             on_failure.callback(self._unload)
             module = importlib.import_module(f"{self.package}.{self.entry}")
             # A helper that is imported later must run the bytes that were read, and not newer bytes on the disk.
             for name in self.code:
                 importlib.import_module(f"{self.package}.{name}")
-            for name in set(sys.modules) - before:
+            for name in set(sys.modules) - loaded_before:
                 self._refuse_file(name, sys.modules.get(name))
             on_failure.pop_all()
         return module
 
     def imports(self) -> Imports:
         """Return the imports of the files that are not themselves among the files."""
-        found = Imports()
+        result = Imports()
         for module in self.code:
-            found |= self._imports(module)
-        return replace(found, names=frozenset(one for one in found.names if not self.holds(one.partition(".")[0])))
+            result |= self._read_imports(module)
+        return replace(result, names=frozenset(name for name in result.names if not self.holds(name.partition(".")[0])))
 
-    def _imports(self, module: str) -> Imports:
+    def _read_imports(self, module: str) -> Imports:
         file = str(self.paths[module])
         return read_imports(self.code[module], module, is_package=self.is_package(module), file=file)
 
@@ -165,9 +165,9 @@ class _Loader(InspectLoader):
     def exec_module(self, module: ModuleType) -> None:
         sources, name = self._sources, self._name
         if name in sources.code:
-            module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(sources)}
-            compiled = compile(sources.code[name], str(sources.paths[name]), "exec", dont_inherit=True)
-            exec(compiled, module.__dict__)  # noqa: S102 - the bytes whose digest was checked
+            module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _make_importer(sources)}
+            code = compile(sources.code[name], str(sources.paths[name]), "exec", dont_inherit=True)
+            exec(code, module.__dict__)  # noqa: S102 - the bytes whose digest was checked
 
 
 class _Finder(MetaPathFinder):
@@ -189,24 +189,24 @@ class _Finder(MetaPathFinder):
 sys.meta_path.append(_Finder())
 
 
-def _importer(sources: SourceFiles) -> Any:
+def _make_importer(sources: SourceFiles) -> Any:
     """Return the `__import__` of an adapter's modules: listed files come from the bytes that were read."""
 
     def import_module(
-        name: str, variables: Any = None, local: Any = None, wanted: Any = (), level: int = 0
+        name: str, variables: Any = None, local: Any = None, members: Any = (), level: int = 0
     ) -> ModuleType:
         top = name.partition(".")[0]
         if level == 0 and sources.holds(top):
-            found = builtins.__import__(f"{sources.package}.{name}", variables, local, wanted, 0)
-            return found if wanted else getattr(found, top)
+            module = builtins.__import__(f"{sources.package}.{name}", variables, local, members, 0)
+            return module if members else getattr(module, top)
         if level == 0:
             sources.refuse_unlisted(name)
-        return builtins.__import__(name, variables, local, wanted, level)
+        return builtins.__import__(name, variables, local, members, level)
 
     return import_module
 
 
-def _is_found_below(top: str, root: Path) -> bool:
+def _is_importable_below(top: str, root: Path) -> bool:
     """Return whether Python itself would import `top` from below `root`."""
     try:
         spec = importlib.util.find_spec(top)
@@ -219,8 +219,8 @@ def _is_found_below(top: str, root: Path) -> bool:
 
 
 def _is_in_workspace(place: Path, root: Path) -> bool:
-    found = Path(os.path.realpath(place))
-    return found.is_relative_to(root) and not any(name in INSTALLED_FOLDERS for name in found.parts)
+    path = Path(os.path.realpath(place))
+    return path.is_relative_to(root) and not any(name in INSTALLED_FOLDERS for name in path.parts)
 
 
 def _is_module(place: Path) -> bool:

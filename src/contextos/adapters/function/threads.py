@@ -25,7 +25,7 @@ class Threads:
         self._pool = _DaemonPool(count, name)
         self._count, self._queue_limit = count, queue_limit
         self._lock = threading.Lock()
-        self._waiting: dict[str, dict[Future[Any], Callable[[], Any]]] = {}
+        self._queues: dict[str, dict[Future[Any], Callable[[], Any]]] = {}
         self._running: Counter[str] = Counter()
         self._closed = False
 
@@ -38,74 +38,74 @@ class Threads:
         with self._lock:
             if self._closed:
                 return None
-            waiting = len(self._waiting.get(tenant_id, ()))
-            if waiting >= self._queue_limit and not self._has_room(tenant_id, self._free()):
+            waiting = len(self._queues.get(tenant_id, ()))
+            if waiting >= self._queue_limit and not self._has_room(tenant_id, self._idle_count()):
                 return None
-            self._waiting.setdefault(tenant_id, {})[future] = function
+            self._queues.setdefault(tenant_id, {})[future] = function
         future.add_done_callback(partial(self._forget, tenant_id))
-        self._pump()
+        self._start_waiting()
         return future
 
     def close(self) -> None:
         """Start nothing more, and cancel the functions that wait. Running functions are not waited for."""
         with self._lock:
             self._closed = True
-            waiting = [future for queue in self._waiting.values() for future in queue]
+            waiting = [future for queue in self._queues.values() for future in queue]
         for future in waiting:
             future.cancel()
         self._pool.close()
 
-    def _pump(self) -> None:
+    def _start_waiting(self) -> None:
         # No tenant has more than its share in the pool's own queue, so the others get their turns.
-        while (started := self._start_next()) is not None:
-            tenant_id, future, running = started
-            running.add_done_callback(partial(self._done, tenant_id, future))
+        while (start := self._start_next()) is not None:
+            tenant_id, future, running = start
+            running.add_done_callback(partial(self._finish, tenant_id, future))
 
     def _start_next(self) -> tuple[str, Future[Any], Future[Any]] | None:
         with self._lock:
-            free = self._free()
-            tenant_id = next((tenant_id for tenant_id in self._waiting if self._has_room(tenant_id, free)), None)
+            free = self._idle_count()
+            tenant_id = next((tenant_id for tenant_id in self._queues if self._has_room(tenant_id, free)), None)
             if self._closed or tenant_id is None:
                 return None
-            queue = self._waiting[tenant_id]
+            queue = self._queues[tenant_id]
             future = next(iter(queue))
             # Under the lock, because a pool that was closed meanwhile would raise.
             running = self._pool.submit(_run, future, queue[future])
             self._running[tenant_id] += 1
             del queue[future]
             # The tenant goes to the end of the queue, so that tenants take turns.
-            if self._waiting.pop(tenant_id):
-                self._waiting[tenant_id] = queue
+            if self._queues.pop(tenant_id):
+                self._queues[tenant_id] = queue
             return tenant_id, future, running
 
-    def _free(self) -> int:
+    def _idle_count(self) -> int:
         """Return the number of idle threads. Call with the lock held."""
         return self._count - self._running.total()
 
     def _has_room(self, tenant_id: str, free: int) -> bool:
         """Return whether one more function of this tenant can start. Call with the lock held."""
-        own = self._running[tenant_id]
-        return own < max(1, (free + own) // 2)
+        running = self._running[tenant_id]
+        return running < max(1, (free + running) // 2)
 
-    def _done(self, tenant_id: str, future: Future[Any], finished: Future[Any]) -> None:
+    def _finish(self, tenant_id: str, future: Future[Any], work: Future[Any]) -> None:
         with self._lock:
             self._running[tenant_id] -= 1
             if not self._running[tenant_id]:
                 del self._running[tenant_id]
-        if finished.cancelled():
+        if work.cancelled():
             future.cancel()
-        elif (error := finished.exception()) is not None:
+        elif (error := work.exception()) is not None:
             future.set_exception(error)
         elif not future.cancelled():
-            future.set_result(finished.result())
-        self._pump()
+            future.set_result(work.result())
+        self._start_waiting()
 
     def _forget(self, tenant_id: str, future: Future[Any]) -> None:
         with self._lock:
-            queue = self._waiting.get(tenant_id, {})
+            queue = self._queues.get(tenant_id, {})
             queue.pop(future, None)
             if not queue:
-                self._waiting.pop(tenant_id, None)
+                self._queues.pop(tenant_id, None)
 
 
 def _run(future: Future[Any], function: Callable[[], Any]) -> Any:
@@ -120,7 +120,7 @@ class _DaemonPool:
     """
 
     def __init__(self, count: int, name: str) -> None:
-        self._count, self._name, self._started, self._busy = count, name, 0, 0
+        self._count, self._name, self._thread_count, self._busy_count = count, name, 0, 0
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
 
@@ -128,16 +128,16 @@ class _DaemonPool:
         """Run a function in a thread, when one is free."""
         future: Future[Any] = Future()
         with self._lock:
-            if self._busy >= self._started and self._started < self._count:
-                threading.Thread(target=self._serve, name=f"{self._name}_{self._started}", daemon=True).start()
-                self._started += 1
-            self._busy += 1
+            if self._busy_count >= self._thread_count and self._thread_count < self._count:
+                threading.Thread(target=self._serve, name=f"{self._name}_{self._thread_count}", daemon=True).start()
+                self._thread_count += 1
+            self._busy_count += 1
         self._work.put((future, partial(function, *arguments)))
         return future
 
     def close(self) -> None:
         """Let the threads end when their work is done."""
-        for _ in range(self._started):
+        for _ in range(self._thread_count):
             self._work.put(None)
 
     def _serve(self) -> None:
@@ -147,7 +147,7 @@ class _DaemonPool:
             with outcome:
                 outcome.result = function()
             with self._lock:
-                self._busy -= 1
+                self._busy_count -= 1
             if outcome.error is not None:
                 future.set_exception(outcome.error)
             else:

@@ -78,12 +78,12 @@ class Tree:
     def joined(cls, trees: Collection[Tree]) -> Tree:
         """Return one tree of several whose files are not installed, so that one look checks all of them."""
         files, others = dict[str, tuple[str, FileSign]](), Others()
-        for one in trees:
-            files |= one.files
-            others.folders |= one.others.folders
-            others.data |= one.others.data
-            others.gone += one.others.gone
-        return cls(files, others, is_installed=False, looked_at=min((one.looked_at for one in trees), default=0.0))
+        for tree in trees:
+            files |= tree.files
+            others.folders |= tree.others.folders
+            others.data |= tree.others.data
+            others.gone += tree.others.gone
+        return cls(files, others, is_installed=False, looked_at=min((tree.looked_at for tree in trees), default=0.0))
 
     @classmethod
     def of(cls, label: str, root: Path, named: Collection[str] = ()) -> Tree:
@@ -91,22 +91,22 @@ class Tree:
 
         The adapters of a process share the tree of a folder as long as the folder does not change.
         """
-        first = _first(label)
-        key = label, os.fspath(root), frozenset(named) if first == WORKSPACE else frozenset()
-        with _LISTING:
-            found = _TREES.get(key)
-            if found is None or not found.is_as_seen():
-                at, others = monotonic(), Others()
-                files = {key: (path, file_sign(stated)) for key, path, stated in walk(label, key[1], others, named)}
-                found = _TREES[key] = cls(files, others, first in _INSTALLED, at)
-            return found
+        kind = _label_kind(label)
+        key = label, os.fspath(root), frozenset(named) if kind == WORKSPACE else frozenset()
+        with _TREES_LOCK:
+            tree = _TREES.get(key)
+            if tree is None or not tree.is_as_seen():
+                start_s, others = monotonic(), Others()
+                files = {name: (path, file_sign(status)) for name, path, status in walk(label, key[1], others, named)}
+                tree = _TREES[key] = cls(files, others, kind in _INSTALLED, start_s)
+            return tree
 
     @property
     def until(self) -> float:
         """The time (monotonic, seconds) before which the last look counts, so that no other look is needed."""
         if not self.is_installed:
             return self.looked_at
-        share_s = LOOK_SHARE * sum(map(_took, [*_TREES.values()]))
+        share_s = LOOK_SHARE * sum(map(_look_time_s, [*_TREES.values()]))
         return self.looked_at + max(LOOK_AGAIN_S, min(share_s, MAX_LOOK_AGAIN_S))
 
     def is_as_seen(self) -> bool:
@@ -114,19 +114,19 @@ class Tree:
 
         For installed files the last look can be up to `MAX_LOOK_AGAIN_S` seconds old.
         """
-        asked = monotonic()
+        asked_s = monotonic()
         # Threads that ask at the same time share one look, which began after they asked.
         with self._looking:
-            if self.until > asked:
+            if self.until > asked_s:
                 return True
-            at = monotonic()
+            start_s = monotonic()
             try:
-                found = [*map(file_sign, map(os.stat, self._paths))] == self._signs and self.others.are_as_seen()
+                is_unchanged = [*map(file_sign, map(os.stat, self._paths))] == self._signs and self.others.are_as_seen()
             except OSError:
-                found = False
-            if found:
-                self.looked_at, self.took_s = at, monotonic() - at if self.is_installed else 0.0
-            return found
+                is_unchanged = False
+            if is_unchanged:
+                self.looked_at, self.took_s = start_s, monotonic() - start_s if self.is_installed else 0.0
+            return is_unchanged
 
 
 @dataclass(slots=True)
@@ -146,12 +146,12 @@ class Others:
         )
 
 
-_LISTING: Final = Lock()
+_TREES_LOCK: Final = Lock()
 _TREES: Final[dict[tuple[str, str, frozenset[str]], Tree]] = {}
-_took: Final[Callable[[Any], float]] = attrgetter("took_s")
+_look_time_s: Final[Callable[[Any], float]] = attrgetter("took_s")
 
 
-def _first(label: str) -> str:
+def _label_kind(label: str) -> str:
     """Return the first word of a label, without its number."""
     return label.partition("/")[0].rstrip("0123456789")
 
@@ -162,26 +162,26 @@ def walk(
     """Yield (key, path, status) of each file that counts below a folder, or of the file `root` itself, in any order.
     Add to `others` the sign of each other place.
     """
-    first = _first(label)
-    counts = _Counts(first, frozenset(named) if first == WORKSPACE else frozenset())
+    kind = _label_kind(label)
+    counts = _EntryFilter(kind, frozenset(named) if kind == WORKSPACE else frozenset())
     try:
-        stated = os.stat(root)
+        folder_status = os.stat(root)
     except OSError:
         others.gone.append(root)
         return
-    if not stat.S_ISDIR(stated.st_mode):
-        yield label, root, stated
+    if not stat.S_ISDIR(folder_status.st_mode):
+        yield label, root, folder_status
         return
     runtime = os.stat(_RUNTIME)
     # Each folder is looked at once, also if links lead to it again. The runtime's own folder is left out.
-    seen = {(runtime.st_dev, runtime.st_ino), (stated.st_dev, stated.st_ino)}
-    folders = [(label, root, stated)]
+    seen = {(runtime.st_dev, runtime.st_ino), (folder_status.st_dev, folder_status.st_ino)}
+    folders = [(label, root, folder_status)]
     while folders:
-        label, place, stated = folders.pop()
-        others.folders[place] = folder_sign(stated)
+        label, path, folder_status = folders.pop()
+        others.folders[path] = folder_sign(folder_status)
         try:
             # A fixed order, so that of several links to a folder always the same is followed.
-            entries = sorted(os.scandir(place), key=lambda one: one.name)
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
         except OSError:
             continue
         for entry in entries:
@@ -201,7 +201,7 @@ def walk(
 
 
 @dataclass(frozen=True, slots=True)
-class _Counts:
+class _EntryFilter:
     """Decides which entries of a folder count. `first` is the first word of the label of the folder."""
 
     first: str
@@ -219,8 +219,8 @@ class _Counts:
         if name in ("__pycache__", "node_modules", ".git") or self.first == START_FILES:
             return False
         # A hidden folder, or a folder of installed packages, which are bound separately.
-        hidden = name.startswith(".") or name in INSTALLED_FOLDERS or os.path.exists(f"{entry.path}/pyvenv.cfg")
-        return not (self.looks_like_code and hidden)
+        is_hidden = name.startswith(".") or name in INSTALLED_FOLDERS or os.path.exists(f"{entry.path}/pyvenv.cfg")
+        return not (self.looks_like_code and is_hidden)
 
     def file(self, name: str, status: os.stat_result, label: str) -> bool:
         if self.first == START_FILES:
@@ -243,10 +243,10 @@ _DIGESTS: Final[dict[str, tuple[FileSign, str]]] = {}
 
 def file_digest(path: str, sign: FileSign) -> str:
     """Return the digest of a file, which is read again if its sign changed. "" if the file cannot be read."""
-    known = _DIGESTS.get(path)
-    if known is None or known[0] != sign:
+    cached = _DIGESTS.get(path)
+    if cached is None or cached[0] != sign:
         try:
-            known = _DIGESTS[path] = (sign, digest_of(Path(path).read_bytes()))
+            cached = _DIGESTS[path] = (sign, digest_of(Path(path).read_bytes()))
         except OSError:
             return ""
-    return known[1]
+    return cached[1]

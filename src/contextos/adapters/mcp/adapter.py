@@ -80,12 +80,12 @@ class McpAdapter(ServerAdapter[McpOperation]):
         folder: Path,
     ) -> None:
         super().__init__(definition, operations)
-        ages = {name: one.definition_max_age_s for name, one in operations.items() if isinstance(one, ToolOperation)}
+        ages = {name: op.definition_max_age_s for name, op in operations.items() if isinstance(op, ToolOperation)}
         self.definition_max_age_s = {name: age_s for name, age_s in ages.items() if age_s is not None}
-        self._named, self._folder, self._published = connection, folder, Registry()
-        self._capabilities = self._published.register((definition,))
+        self._config, self._folder, self._registry = connection, folder, Registry()
+        self._capabilities = self._registry.register((definition,))
         self._thread: LoopThread | None = None
-        self._open: McpSessions | None = None
+        self._sessions: McpSessions | None = None
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         """Check the definition of the tool, and call it.
@@ -94,18 +94,14 @@ class McpAdapter(ServerAdapter[McpOperation]):
             Unavailable: nothing happened.
             LostReply: it may have happened.
         """
-        operation, declared = self._known(capability)
-        return await self._on_thread(self._call(operation, declared, dict(args), context))
+        operation, declaration = self._find_operation(capability)
+        return await self._run_on_thread(self._call(operation, declaration, dict(args), context))
 
     def expect_call(self, capability: str, tool_call_id: str) -> None:
         """Begin to list the tools for a call that will probably follow, if a session is open."""
-        thread, connection = self._thread, self._open
-        if (
-            thread is not None
-            and connection is not None
-            and isinstance(self._operations.get(capability), ToolOperation)
-        ):
-            thread.soon(connection.expect, tool_call_id, self.definition_max_age_s.get(capability, 0))
+        thread, sessions = self._thread, self._sessions
+        if thread is not None and sessions is not None and isinstance(self._operations.get(capability), ToolOperation):
+            thread.soon(sessions.expect, tool_call_id, self.definition_max_age_s.get(capability, 0))
 
     async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
         """Raise `LostReply`: MCP has no way to ask what an earlier call did."""
@@ -117,98 +113,98 @@ class McpAdapter(ServerAdapter[McpOperation]):
         Raises:
             Unavailable: the server does not answer.
         """
-        return await self._on_thread(self._drifted())
+        return await self._run_on_thread(self._find_drifted())
 
     def close(self) -> None:
         """End the session, and the process of the server with it."""
-        thread, connection = self._thread, self._open
-        self._thread, self._open = None, None
-        if thread is not None and connection is not None:
-            _end(thread, connection)
+        thread, sessions = self._thread, self._sessions
+        self._thread, self._sessions = None, None
+        if thread is not None and sessions is not None:
+            _end_sessions(thread, sessions)
 
-    async def _on_thread(self, work: Coroutine[Any, Any, ReturnT]) -> ReturnT:
+    async def _run_on_thread(self, work: Coroutine[Any, Any, ReturnT]) -> ReturnT:
         if self._thread is None:
             from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions, silence_sdk
 
             silence_sdk()
             keeps = bool(self.definition_max_age_s)
-            self._thread, self._open = LoopThread(THREAD_NAME), McpSessions(self._named, self._folder, keeps=keeps)
+            self._thread, self._sessions = LoopThread(THREAD_NAME), McpSessions(self._config, self._folder, keeps=keeps)
         return await asyncio.wrap_future(self._thread.submit(work))
 
-    async def _drifted(self) -> frozenset[str]:
-        assert self._open is not None, "it is made before anything runs on the thread"
+    async def _find_drifted(self) -> frozenset[str]:
+        assert self._sessions is not None, "it is made before anything runs on the thread"
         context = CallContext("", "", "", None, 0, 30_000)
         with self._faults("tools/list", context, is_read=True) as faults:
             try:
                 async with asyncio.timeout(context.timeout_ms / 1000):
-                    listed = await (await self._open.session()).list_tools()
+                    current_tools = await (await self._sessions.session()).list_tools()
             except TimeoutError:
                 faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
-        tools = {name: one for name, one in self._operations.items() if isinstance(one, ToolOperation)}
-        return frozenset(name for name, one in tools.items() if not is_as_published(one, listed))
+        tools = {name: op for name, op in self._operations.items() if isinstance(op, ToolOperation)}
+        return frozenset(name for name, op in tools.items() if not is_as_published(op, current_tools))
 
     async def _call(
-        self, operation: McpOperation, declared: CapabilityDefinition, args: dict[str, Any], context: CallContext
+        self, operation: McpOperation, declaration: CapabilityDefinition, args: dict[str, Any], context: CallContext
     ) -> AdapterReply:
-        assert self._open is not None, "it is made before anything runs on the thread"
-        over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
+        assert self._sessions is not None, "it is made before anything runs on the thread"
+        deadline_s = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         trace = context.headers()
-        with ExitStack() as after:
-            session, age_ms = await self._compared(operation, declared, context, trace, over_at, after)
+        with ExitStack() as on_exit:
+            session, age_ms = await self._check_definition(operation, declaration, context, trace, deadline_s, on_exit)
             if age_ms is None and isinstance(operation, ToolOperation):
-                return self._drift(declared.name).model_copy(update={"definition_age_ms": 0})
+                return self._drift(declaration.name).model_copy(update={"definition_age_ms": 0})
             if context.is_late():
                 raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
             reply: AdapterReply | None = None
             try:
-                with self._faults(declared.name, context, is_read=declared.kind == "read") as faults:
+                with self._faults(declaration.name, context, is_read=declaration.kind == "read") as faults:
                     try:
-                        async with asyncio.timeout_at(over_at):
-                            reply = await self._send(session, operation, declared, args, context, trace)
+                        async with asyncio.timeout_at(deadline_s):
+                            reply = await self._send(session, operation, declaration, args, context, trace)
                     except TimeoutError:
                         faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
             finally:
-                if reply is None or not self._is_good(reply, declared):
+                if reply is None or not self._is_valid_reply(reply, declaration):
                     # The tool can have changed since it was listed.
                     session.forget()
             assert reply is not None, "a fault raises"
             return reply.model_copy(update={"definition_age_ms": age_ms})
 
-    def _is_good(self, reply: AdapterReply, declared: CapabilityDefinition) -> bool:
+    def _is_valid_reply(self, reply: AdapterReply, declaration: CapabilityDefinition) -> bool:
         """Return whether a reply has an output. If lists are kept for later calls, it also has to fit its schema."""
         if reply.output is None or not self.definition_max_age_s:
             return reply.output is not None
-        capability = self._capabilities[f"{self._definition.adapter_id}.{declared.name}"]
-        return self._published.check(capability, "output", reply.output) is None
+        capability = self._capabilities[f"{self._definition.adapter_id}.{declaration.name}"]
+        return self._registry.check(capability, "output", reply.output) is None
 
-    async def _compared(
+    async def _check_definition(
         self,
         operation: McpOperation,
-        declared: CapabilityDefinition,
+        declaration: CapabilityDefinition,
         context: CallContext,
         trace: Mapping[str, str],
-        over_at: float,
-        after: ExitStack,
+        deadline_s: float,
+        on_exit: ExitStack,
     ) -> tuple[McpSession, int | None]:
         """Return the session, and the age in ms of the list that has the tool as it was published: 0 if the server was
         asked for this call, None for a resource, or if the tool differs. The call itself is not sent yet, so a fault is
-        `Unavailable` also for a write. `after` retires a session that is for this call alone.
+        `Unavailable` also for a write. `on_exit` retires a session that is for this call alone.
         """
-        assert self._open is not None, "it is made before anything runs on the thread"
+        assert self._sessions is not None, "it is made before anything runs on the thread"
         session: McpSession | None = None
         age_ms: int | None = None
-        with self._faults(declared.name, context, is_read=True) as faults:
+        with self._faults(declaration.name, context, is_read=True) as faults:
             try:
-                async with asyncio.timeout_at(over_at):
-                    session = await self._open.session(context.access_token)
+                async with asyncio.timeout_at(deadline_s):
+                    session = await self._sessions.session(context.access_token)
                     if context.access_token:
-                        after.callback(session.retire)
+                        on_exit.callback(session.retire)
                     if isinstance(operation, ToolOperation):
-                        known = session.known(self.definition_max_age_s.get(declared.name, 0))
-                        if known is not None and known.fits(operation):
-                            age_ms = max(1, int(known.age_s() * 1000))
+                        listing = session.known(self.definition_max_age_s.get(declaration.name, 0))
+                        if listing is not None and listing.fits(operation):
+                            age_ms = max(1, int(listing.age_s() * 1000))
                         elif is_as_published(
-                            operation, await self._open.early.listed(context.tool_call_id, session, trace)
+                            operation, await self._sessions.early.listed(context.tool_call_id, session, trace)
                         ):
                             age_ms = 0
             except TimeoutError:
@@ -223,7 +219,7 @@ class McpAdapter(ServerAdapter[McpOperation]):
         self,
         session: McpSession,
         operation: McpOperation,
-        declared: CapabilityDefinition,
+        declaration: CapabilityDefinition,
         args: dict[str, Any],
         context: CallContext,
         trace: Mapping[str, str],
@@ -232,24 +228,28 @@ class McpAdapter(ServerAdapter[McpOperation]):
 
         from contextos.adapters.mcp.messages import CUT_SHORT, UnreadableAnswer
 
-        redact = SecretRedactor([*self._named.secrets(os.environ), context.access_token]).redact
+        redact = SecretRedactor([*self._config.secrets(os.environ), context.access_token]).redact
         try:
             if isinstance(operation, ResourceOperation):
-                return _contents(await session.read_resource(args["uri"], trace), args["uri"], declared, redact)
+                return _resource_reply(
+                    await session.read_resource(args["uri"], trace), args["uri"], declaration, redact
+                )
             if operation.key_argument is not None and context.idempotency_key is not None:
                 args[operation.key_argument] = context.idempotency_key
-            return _reply(await session.call_tool(operation.tool, args, trace), operation, declared, redact)
+            return _tool_reply(await session.call_tool(operation.tool, args, trace), operation, declaration, redact)
         except UnreadableAnswer as fault:
-            final = fault.succeeded if declared.kind == "write" else fault.problem.code not in CUT_SHORT
-            return unreadable_answer(fault.problem, declared, redact, final=final)
+            final = fault.succeeded if declaration.kind == "write" else fault.problem.code not in CUT_SHORT
+            return unreadable_answer(fault.problem, declaration, redact, final=final)
         except MCPError as error:
             if error.code != BAD_ARGUMENTS and not session.is_stated(error):
                 raise
-            said = shortened(redact(error.message), MAX_SAID_CHARS)
-            if declared.kind == "read":
-                return stated_error(RPC_CODES.get(error.code, f"jsonrpc_{error.code}"), said, declared)
-            why = f"the server answered with the error {error.code}; look before it is sent again. It says: {said}"
-            raise LostReply(f"`{declared.name}` may have happened: {why}") from None
+            message = shortened(redact(error.message), MAX_SAID_CHARS)
+            if declaration.kind == "read":
+                return stated_error(RPC_CODES.get(error.code, f"jsonrpc_{error.code}"), message, declaration)
+            reason = (
+                f"the server answered with the error {error.code}; look before it is sent again. It says: {message}"
+            )
+            raise LostReply(f"`{declaration.name}` may have happened: {reason}") from None
 
 
 def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
@@ -267,9 +267,9 @@ def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", "it lacks the server itself", remedy))
     operations: dict[str, McpOperation] = {}
     for capability in file.definition.capabilities:
-        said = file.operations[capability.name]
-        kind: type[McpOperation] = ResourceOperation if "resources" in said else ToolOperation
-        operations[capability.name] = parse(kind, said, at=pointer(("operations", capability.name)))
+        fields = file.operations[capability.name]
+        kind: type[McpOperation] = ResourceOperation if "resources" in fields else ToolOperation
+        operations[capability.name] = parse(kind, fields, at=pointer(("operations", capability.name)))
         fault = misfit(operations[capability.name], capability, own_sessions=connection.audience is not None)
         if fault is not None:
             raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
@@ -295,12 +295,12 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
     silence_sdk()
     thread, sessions = LoopThread(THREAD_NAME), McpSessions(named, folder)
 
-    async def listed() -> list[dict[str, Any]]:
+    async def request_tools() -> list[dict[str, Any]]:
         return await (await sessions.session()).list_tools()
 
     with ExitStack() as on_exit:
-        on_exit.callback(_end, thread, sessions)
-        listing = asyncio.wrap_future(thread.submit(listed()))
+        on_exit.callback(_end_sessions, thread, sessions)
+        listing = asyncio.wrap_future(thread.submit(request_tools()))
         # After Ctrl-C nobody waits for it any more, and what it then raises is no news.
         listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         done, _ = await asyncio.wait({listing}, timeout=LIST_TIMEOUT_S)
@@ -310,19 +310,19 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
         if done and error is None:
             return listing.result()
         await asyncio.wrap_future(thread.submit(sessions.close()))
-        why = sessions.transport.last_words() if sessions.transport else ""
-        raise Unavailable("the server", f"it does not list its tools{why and f': {why}'}", remedy=CHECK_SERVER)
+        reason = sessions.transport.last_words() if sessions.transport else ""
+        raise Unavailable("the server", f"it does not list its tools{reason and f': {reason}'}", remedy=CHECK_SERVER)
 
 
-def _end(thread: LoopThread, sessions: McpSessions) -> None:
+def _end_sessions(thread: LoopThread, sessions: McpSessions) -> None:
     """Close the sessions (for `END_TIMEOUT_S` seconds at most), end their thread, and kill processes that are left."""
     wait({thread.submit(sessions.close())}, timeout=END_TIMEOUT_S)
     thread.close()
     sessions.kill()
 
 
-def _reply(
-    answer: ToolAnswer, operation: ToolOperation, declared: CapabilityDefinition, redact: Redact
+def _tool_reply(
+    answer: ToolAnswer, operation: ToolOperation, declaration: CapabilityDefinition, redact: Redact
 ) -> AdapterReply:
     """Return the answer of a tool as a reply, without the secrets of the connection. The Tool Gateway checks the output
     against the published schema. Raises `LostReply` for a write that has not finished.
@@ -331,45 +331,47 @@ def _reply(
         [part["text"] for part in answer.content if part.get("type") == "text" and isinstance(part.get("text"), str)]
     )
     if answer.result_type != "complete":
-        if declared.kind == "write":
+        if declaration.kind == "write":
             # A task goes on after this answer, and a tool can ask for input after its effect.
-            known = answer.result_type if answer.result_type in UNFINISHED else "of another kind"
-            raise LostReply(f"`{declared.name}` may have happened: its answer is `{known}`")
-        return paused_task("input_required", "the tool asks for input, which nobody gives it", declared)
+            kind = answer.result_type if answer.result_type in UNFINISHED else "of another kind"
+            raise LostReply(f"`{declaration.name}` may have happened: its answer is `{kind}`")
+        return paused_task("input_required", "the tool asks for input, which nobody gives it", declaration)
     if answer.is_error:
-        return stated_error("tool_error", "\n".join(texts), declared)
-    made = [one for part in answer.content if (one := _artifact(part, redact)) is not None]
+        return stated_error("tool_error", "\n".join(texts), declaration)
+    artifacts = [artifact for part in answer.content if (artifact := _part_artifact(part, redact)) is not None]
     if operation.output == "text":
         output = {"texts": texts, "omitted": len(answer.content) - len(texts)}
-        return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(made))
+        return AdapterReply(output=output, cost_cents=declaration.cost_cents, artifacts=tuple(artifacts))
     if not isinstance(answer.structured, dict):
-        absent = Problem("/structuredContent", "no_object", "the structured content is absent, or is not an object")
-        return unreadable_answer(absent, declared, redact, final=True)
-    return AdapterReply(output=redact(answer.structured), cost_cents=declared.cost_cents, artifacts=tuple(made))
+        problem = Problem("/structuredContent", "no_object", "the structured content is absent, or is not an object")
+        return unreadable_answer(problem, declaration, redact, final=True)
+    return AdapterReply(output=redact(answer.structured), cost_cents=declaration.cost_cents, artifacts=tuple(artifacts))
 
 
-def _artifact(part: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
+def _part_artifact(part: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
     """Return the resource, image or sound that a part of an answer embeds, else None: a link embeds nothing."""
     if part.get("type") in ("image", "audio") and isinstance(part.get("data"), str):
         return artifact_of(part["type"], part.get("mimeType"), part["data"], redact, raw=True)
-    found = part.get("resource") if part.get("type") == "resource" else None
-    return _resource(found, redact) if isinstance(found, dict) else None
+    resource = part.get("resource") if part.get("type") == "resource" else None
+    return _resource(resource, redact) if isinstance(resource, dict) else None
 
 
-def _resource(found: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
-    kind = "blob" if isinstance(found.get("blob"), str) else "text"
-    if not isinstance(found.get(kind), str):
+def _resource(resource: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
+    kind = "blob" if isinstance(resource.get("blob"), str) else "text"
+    if not isinstance(resource.get(kind), str):
         return None
-    return artifact_of(found.get("uri"), found.get("mimeType"), found[kind], redact, raw=kind == "blob")
+    return artifact_of(resource.get("uri"), resource.get("mimeType"), resource[kind], redact, raw=kind == "blob")
 
 
-def _contents(answer: ResourceAnswer, uri: str, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:
+def _resource_reply(
+    answer: ResourceAnswer, uri: str, declaration: CapabilityDefinition, redact: Redact
+) -> AdapterReply:
     """Return the texts of the resource `uri`, with its bytes as artifacts. Contents with another URI are left out,
     because that resource was not asked for.
     """
-    own = [part for part in answer.contents if part.get("uri") == uri]
-    said = [part["text"] for part in own if isinstance(part.get("text"), str)]
-    made = [one for part in own if not isinstance(part.get("text"), str) and (one := _resource(part, redact))]
-    texts = [{"uri": redact(uri), "text": text} for text in redact(said)]
+    parts = [part for part in answer.contents if part.get("uri") == uri]
+    contents = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    artifacts = [blob for part in parts if not isinstance(part.get("text"), str) and (blob := _resource(part, redact))]
+    texts = [{"uri": redact(uri), "text": text} for text in redact(contents)]
     output = {"contents": texts, "omitted": len(answer.contents) - len(texts)}
-    return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(made))
+    return AdapterReply(output=output, cost_cents=declaration.cost_cents, artifacts=tuple(artifacts))

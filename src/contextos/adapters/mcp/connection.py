@@ -114,7 +114,7 @@ class Listing(NamedTuple):
         return self.compared[key]
 
     def age_s(self) -> float:
-        """Return the seconds since the server was asked, by the clock that says more: one can stop or be set back."""
+        """Return the seconds since the server was asked, by the clock that shows more: one can stop or be set back."""
         return max(now_s - asked_s for now_s, asked_s in zip(_now_s(), self.asked_s, strict=True))
 
 
@@ -126,19 +126,19 @@ class McpSession:
     def __init__(self, transport: StdioTransport | HttpTransport, *, keeps: bool = False) -> None:
         self.transport = transport
         self._keeps = keeps
-        self._newest: Listing | None = None
-        self._opened: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
-        self._over, self._asking, self._retired, self._ending = asyncio.Event(), 0, False, False
+        self._newest_list: Listing | None = None
+        self._session_future: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
+        self._end_event, self._open_requests, self._is_retired, self._is_ending = asyncio.Event(), 0, False, False
         self.task = asyncio.create_task(self._serve())
-        self.task.add_done_callback(_forget)
+        self.task.add_done_callback(_retrieve_exception)
 
     @property
     def is_usable(self) -> bool:
-        return not (self._retired or self._over.is_set() or self.task.done())
+        return not (self._is_retired or self._end_event.is_set() or self.task.done())
 
     @property
     def is_open(self) -> bool:
-        return self.is_usable and self._opened.done()
+        return self.is_usable and self._session_future.done()
 
     @property
     def changes(self) -> int:
@@ -149,7 +149,7 @@ class McpSession:
         """Return the newest list of this session, or None if it is `max_age_s` seconds old or older, or something made
         it void since.
         """
-        newest = self._newest
+        newest = self._newest_list
         if newest is None or newest.changes != self.changes or newest.age_s() >= max_age_s:
             return None
         return newest
@@ -162,22 +162,22 @@ class McpSession:
         """Send a request in this session only, and return its result. Raises whatever the SDK raises,
         `UnreadableAnswer` for an answer that cannot be read, and `ConnectionError` if the session never opened.
         """
-        self._asking += 1
+        self._open_requests += 1
         try:
-            if not self._opened.done():
-                ready: set[asyncio.Future[Any]] = {self._opened, self.task}
+            if not self._session_future.done():
+                ready: set[asyncio.Future[Any]] = {self._session_future, self.task}
                 await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
-            if not self._opened.done():
+            if not self._session_future.done():
                 raise ConnectionError("the server did not open a session")
-            return await self._opened.result().send_request(request, kind)
+            return await self._session_future.result().send_request(request, kind)
         except MCPError as error:
             if fault := self.transport.reader.fault_of(error):
                 raise fault from None
-            self._retired = self._retired or (error.code == CONNECTION_CLOSED and not self.is_stated(error))
+            self._is_retired = self._is_retired or (error.code == CONNECTION_CLOSED and not self.is_stated(error))
             raise
         finally:
-            self._asking -= 1
-            if self._retired and not self._asking:
+            self._open_requests -= 1
+            if self._is_retired and not self._open_requests:
                 self.end()
 
     def is_stated(self, error: MCPError) -> bool:
@@ -194,25 +194,25 @@ class McpSession:
         tools, cursor, seen = list[dict[str, Any]](), None, set[str]()
         for _ in range(MAX_PAGES):
             params = PaginatedRequestParams(cursor=cursor, _meta=_meta(trace)) if cursor is not None or trace else None
-            with _only_in(trace):
+            with _within_trace(trace):
                 try:
                     wrapped = await self.ask(ListToolsRequest(params=params), WrappedAnswer)
                     page = ListedTools.model_validate(wrapped.meta["said"], by_name=False)
                 except ValidationError as error:
                     member = str(error.errors()[0]["loc"][0])
-                    raise _not_listed(f"a page of its list of tools has a wrong `{member}`, or none") from None
+                    raise _listing_fault(f"a page of its list of tools has a wrong `{member}`, or none") from None
                 except UnreadableAnswer as fault:
-                    raise _not_listed(f"its list of tools cannot be read ({fault.problem.code})") from None
-            tools += [one if isinstance(one, dict) else {} for one in page.tools]
+                    raise _listing_fault(f"its list of tools cannot be read ({fault.problem.code})") from None
+            tools += [tool if isinstance(tool, dict) else {} for tool in page.tools]
             cursor = page.next_cursor
             if len(tools) > MAX_TOOLS:
                 break
             if cursor is None:
-                if self._keeps and (self._newest is None or self._newest.asked_s <= asked_s):
-                    self._newest = Listing(asked_s, changes, tools, {})
+                if self._keeps and (self._newest_list is None or self._newest_list.asked_s <= asked_s):
+                    self._newest_list = Listing(asked_s, changes, tools, {})
                 return tools
             if cursor in seen:
-                raise _not_listed("it sends the same cursor of its list of tools twice")
+                raise _listing_fault("it sends the same cursor of its list of tools twice")
             seen.add(cursor)
         detail = f"it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"
         raise Unavailable("the server", detail, remedy="use one that offers only what is needed")
@@ -220,7 +220,7 @@ class McpSession:
     async def call_tool(self, tool: str, arguments: dict[str, Any], trace: Mapping[str, str] = NO_TRACE) -> ToolAnswer:
         """Call a tool. Raises `UnreadableAnswer`, or whatever the SDK raises."""
         params = CallToolRequestParams(name=tool, arguments=arguments, _meta=_meta(trace))
-        with _only_in(trace):
+        with _within_trace(trace):
             wrapped = await self.ask(CallToolRequest(params=params), WrappedAnswer)
         result = wrapped.meta["said"]
         try:
@@ -232,35 +232,35 @@ class McpSession:
         """Read a resource. Raises `UnreadableAnswer`, or whatever the SDK raises."""
         params = ReadResourceRequestParams(uri=uri, _meta=_meta(trace))
         try:
-            with _only_in(trace):
+            with _within_trace(trace):
                 return await self.ask(ReadResourceRequest(params=params), ResourceAnswer)
         except ValidationError as error:
             raise UnreadableAnswer(problems_of(error)[0], succeeded=True) from None
 
     def retire(self) -> None:
         """Give no new call this session, and end it once its open requests are answered. Does not wait."""
-        self._retired = True
-        if not self._asking:
+        self._is_retired = True
+        if not self._open_requests:
             self.end()
 
     def end(self) -> None:
         """Begin to end the session. Does not wait."""
-        is_first, self._ending = not self._ending, True
-        self._over.set()
+        is_first, self._is_ending = not self._is_ending, True
+        self._end_event.set()
         # Not a second time: that would cut the ending of the process short.
-        if is_first and not self._opened.done():
+        if is_first and not self._session_future.done():
             self.task.cancel()
 
     async def _serve(self) -> None:
         info = Implementation(name="contextos", version="1")
         async with asyncio.timeout(SESSION_TIMEOUT_S) as connecting:
-            async with Client(self.transport.open(self._over), client_info=info, cache=None) as client:
+            async with Client(self.transport.open(self._end_event), client_info=info, cache=None) as client:
                 connecting.reschedule(None)
-                self._opened.set_result(client.session)
+                self._session_future.set_result(client.session)
                 async with anyio.create_task_group() as group:
                     if self._keeps and isinstance(self.transport, StdioTransport):
                         group.start_soon(self._listen, client)
-                    await self._over.wait()
+                    await self._end_event.wait()
                     group.cancel_scope.cancel()
 
     async def _listen(self, client: Client) -> None:
@@ -280,9 +280,9 @@ class McpSessions:
     """
 
     def __init__(self, named: McpConnection, folder: Path, *, keeps: bool = False) -> None:
-        self._named, self._folder, self._keeps = named, folder, keeps
+        self._config, self._folder, self._keeps = named, folder, keeps
         self._current: McpSession | None = None
-        self._all: set[McpSession] = set()
+        self._sessions: set[McpSession] = set()
         self.early = EarlyLists()
 
     @property
@@ -297,12 +297,12 @@ class McpSessions:
         Raises:
             Unavailable: the program or a variable that it needs does not exist, or the token of the call is missing.
         """
-        if self._named.audience is not None:
+        if self._config.audience is not None:
             if not access_token:
                 raise Unavailable("the server", "it is asked for a user only, with a token that is issued for a call")
-            return self._made(access_token)
+            return self._make_session(access_token)
         if self._current is None or not self._current.is_usable:
-            self._current = self._made("")
+            self._current = self._make_session("")
         return self._current
 
     def expect(self, tool_call_id: str, max_age_s: float) -> None:
@@ -310,55 +310,55 @@ class McpSessions:
         than `max_age_s` seconds, no session is open, or each call has a token of its own.
         """
         current = self._current
-        if self._named.audience is None and current is not None and current.is_open and not current.known(max_age_s):
+        if self._config.audience is None and current is not None and current.is_open and not current.known(max_age_s):
             self.early.begin(tool_call_id, current)
 
     async def close(self) -> None:
         """End every session, and every process with it."""
-        ending = list(self._all)
-        for one in ending:
-            one.end()
-        if tasks := {one.task for one in ending}:
+        ending = list(self._sessions)
+        for session in ending:
+            session.end()
+        if tasks := {session.task for session in ending}:
             await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
-        for one in ending:
-            await one.transport.wait()
+        for session in ending:
+            await session.transport.wait()
 
     def kill(self) -> None:
         """Kill every process that is left. Safe from any thread."""
-        for one in self._all:
-            one.transport.kill()
+        for session in self._sessions:
+            session.transport.kill()
 
-    def _made(self, access_token: str) -> McpSession:
-        self._all = {one for one in self._all if not one.task.done()}
-        made = McpSession(self._transport(access_token), keeps=self._keeps)
-        self._all.add(made)
-        return made
+    def _make_session(self, access_token: str) -> McpSession:
+        self._sessions = {session for session in self._sessions if not session.task.done()}
+        session = McpSession(self._make_transport(access_token), keeps=self._keeps)
+        self._sessions.add(session)
+        return session
 
-    def _transport(self, access_token: str) -> StdioTransport | HttpTransport:
-        named = self._named
-        wanted = {name: named.source(name) for name in (*named.env, *([named.token_env] if named.token_env else []))}
-        env = {name: os.environ.get(source) for name, source in wanted.items()}
-        if missing := [wanted[name] for name, value in env.items() if value is None]:
+    def _make_transport(self, access_token: str) -> StdioTransport | HttpTransport:
+        config = self._config
+        names = {name: config.source(name) for name in (*config.env, *([config.token_env] if config.token_env else []))}
+        env = {name: os.environ.get(source) for name, source in names.items()}
+        if missing := [names[name] for name, value in env.items() if value is None]:
             raise Unavailable(f"${missing[0]}", "the environment has no such variable", remedy="set it")
-        if named.url:
-            return HttpTransport(named, access_token or env.get(named.token_env or "") or "")
-        given = {name: value or "" for name, value in env.items()}
-        program = named.command[0]
-        found = (
-            self._folder / program if os.sep in program else shutil.which(program, path=given.get("PATH", os.defpath))
+        if config.url:
+            return HttpTransport(config, access_token or env.get(config.token_env or "") or "")
+        values = {name: value or "" for name, value in env.items()}
+        program = config.command[0]
+        path = (
+            self._folder / program if os.sep in program else shutil.which(program, path=values.get("PATH", os.defpath))
         )
-        if found is None or not os.access(found, os.X_OK):
+        if path is None or not os.access(path, os.X_OK):
             remedy = "install it, or let it see `PATH`: `--env PATH`, or `PATH` in `env` of the adapter file"
             raise Unavailable(program[:200], "there is no such program", remedy=remedy)
-        return StdioTransport(named.command, given, self._folder)
+        return StdioTransport(config.command, values, self._folder)
 
 
 def _now_s() -> tuple[float, float]:
     return monotonic(), time()
 
 
-def _not_listed(why: str) -> Unavailable:
-    return Unavailable("the server", why, remedy="tell who maintains it")
+def _listing_fault(reason: str) -> Unavailable:
+    return Unavailable("the server", reason, remedy="tell who maintains it")
 
 
 def _meta(trace: Mapping[str, str]) -> Any:
@@ -367,7 +367,7 @@ def _meta(trace: Mapping[str, str]) -> Any:
 
 
 @contextmanager
-def _only_in(trace: Mapping[str, str]) -> Iterator[None]:
+def _within_trace(trace: Mapping[str, str]) -> Iterator[None]:
     """Make `trace` the current trace. The SDK writes the current trace and baggage of OpenTelemetry into every request,
     and without this they would be those of the embedding program.
     """
@@ -378,13 +378,13 @@ def _only_in(trace: Mapping[str, str]) -> Iterator[None]:
         detach(token)
 
 
-def _forget(task: asyncio.Task[None]) -> None:
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
     """Retrieve the exception of a session that ended, so that asyncio does not print it: its text is the server's."""
     with suppress(asyncio.CancelledError):
         task.exception()
 
 
-class _NotOurs(logging.Filter):
+class _RuntimeThreadFilter(logging.Filter):
     """Drops the log records of the SDK in the runtime's own threads, because they hold text of the server."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -395,5 +395,5 @@ def silence_sdk() -> None:
     """Keep text of servers out of the log. Records of the SDK in threads of the embedding program are kept."""
     for name in SDK_LOGGERS:
         logger = logging.getLogger(name)
-        if not any(isinstance(one, _NotOurs) for one in logger.filters):
-            logger.addFilter(_NotOurs())
+        if not any(isinstance(entry, _RuntimeThreadFilter) for entry in logger.filters):
+            logger.addFilter(_RuntimeThreadFilter())

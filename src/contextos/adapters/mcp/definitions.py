@@ -75,8 +75,8 @@ class McpConnection(Model):
 
     def secrets(self, environment: Mapping[str, str]) -> list[str]:
         """Return the values of the token, and of the variables of the command whose names say that they are secret."""
-        named = [*map(self.source, self.secret_names), self.token_env or ""]
-        return [environment[name] for name in named if name in environment]
+        names = [*map(self.source, self.secret_names), self.token_env or ""]
+        return [environment[name] for name in names if name in environment]
 
     def source(self, name: str) -> str:
         """Return the variable of the runtime from which the variable `name` of the command gets its value."""
@@ -90,8 +90,8 @@ class McpConnection(Model):
     @property
     def auth(self) -> Authentication:
         """How calls authenticate. A command has its secrets in its environment."""
-        own = [self.token_env] if self.token_env else []
-        return authentication(self.audience, own + [self.source(name) for name in self.secret_names])
+        tokens = [self.token_env] if self.token_env else []
+        return authentication(self.audience, tokens + [self.source(name) for name in self.secret_names])
 
     @property
     def is_remote(self) -> bool:
@@ -138,26 +138,26 @@ def tool_digest(listed: Mapping[str, Any]) -> str:
         InvalidInput: the definition is not I-JSON, apart from such integers.
     """
     places: list[str] = []
-    pinned = {name: _exact(listed[name], (name,), places) for name in PINNED_MEMBERS if name in listed}
-    return content_address({"integers": places, "tool": pinned} if places else pinned)
+    members = {name: _with_integer_texts(listed[name], (name,), places) for name in PINNED_MEMBERS if name in listed}
+    return content_address({"integers": places, "tool": members} if places else members)
 
 
 def is_as_published(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
     """Return whether a server lists the tool of an operation once, with the definition that was published."""
     name = operation.tool
-    found = [tool for tool in listed if tool.get("name") == name]
+    matches = [tool for tool in listed if tool.get("name") == name]
     try:
-        return len(found) == 1 and tool_digest(found[0]) == operation.digest
+        return len(matches) == 1 and tool_digest(matches[0]) == operation.digest
     except InvalidInput:
         return False
 
 
-def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
+def _with_integer_texts(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
     """Return a value with its large integers as texts, and add the JSON Pointers of these to `places`."""
     if isinstance(value, dict):
-        return {name: _exact(one, (*path, name), places) for name, one in value.items()}
+        return {name: _with_integer_texts(item, (*path, name), places) for name, item in value.items()}
     if isinstance(value, list):
-        return [_exact(one, (*path, index), places) for index, one in enumerate(value)]
+        return [_with_integer_texts(item, (*path, index), places) for index, item in enumerate(value)]
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INT:
         places.append(pointer(path))
         return str(value)
@@ -167,8 +167,8 @@ def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
 def misfit(
     operation: McpOperation, capability: CapabilityDefinition, *, own_sessions: bool = False
 ) -> tuple[str, str] | None:
-    """Return a declaration of a capability that its operation does not fulfil, with the remedy; None if they fit. With
-    `own_sessions` each call has a session of its own.
+    """Return why an operation does not fulfil the declaration of its capability, and the remedy, both as texts; None if
+    it does. With `own_sessions` each call has a session of its own.
     """
     rule, properties = capability.idempotency, capability.input_schema.get("properties", {})
     if rule.strategy == "lookup" or rule.honours_not_after:
@@ -183,8 +183,8 @@ def misfit(
     if operation.stated_read != (capability.kind == "read"):
         return "nobody stated that it only reads, or it is no read", "a read has `stated_read` true, and a write false"
     if operation.definition_max_age_s is not None and (own_sessions or not operation.stated_read):
-        why = "each call with a token of its own" if own_sessions else "each write"
-        return f"the server is asked for its tools before {why}", "remove `definition_max_age_s`"
+        scope = "each call with a token of its own" if own_sessions else "each write"
+        return f"the server is asked for its tools before {scope}", "remove `definition_max_age_s`"
     sends_key = operation.key_argument is not None
     if sends_key != (rule.strategy == "keyed" and capability.kind == "write"):
         return "nothing sends the key of its strategy, or no key is made", "a keyed write names its `key_argument`"

@@ -73,27 +73,27 @@ def draft_adapter(
     Raises:
         InvalidInput: a tool that was stated to read is not listed or not drafted, or no tool can be a capability.
     """
-    names = [_name(tool) for tool in listed]
+    names = [_tool_name(tool) for tool in listed]
     require_listed(stated.reads, names, "tool")
     require_listed(stated.only, names, "tool")
-    if stated.only and (unused := set(stated.reads) - set(stated.only)):
-        detail = f"`{min(unused)[:100]}` is left out of the draft: `--only` does not name it"
+    if stated.only and (reads := set(stated.reads) - set(stated.only)):
+        detail = f"`{min(reads)[:100]}` is left out of the draft: `--only` does not name it"
         raise InvalidInput(Problem("", "read_left_out", detail, "leave it out of `--read`"))
     endpoint = [connection.endpoint()] if connection.is_remote else []
     egress = {*endpoint, *stated.egress}
     draft = FileDraft(external=bool(egress) or not stated.local)
-    capabilities = capability_names({one: plain_name(one) for one in names}, name)
-    for tool, named in zip(listed, names, strict=True):
-        if stated.only and named not in stated.only:
+    capabilities = capability_names({tool: plain_name(tool) for tool in names}, name)
+    for tool, tool_name in zip(listed, names, strict=True):
+        if stated.only and tool_name not in stated.only:
             continue
-        capability = capabilities[named] if names.count(named) == 1 and named else ""
-        _add_tool(draft, tool, named, capability, reads=named in stated.reads)
+        capability = capabilities[tool_name] if names.count(tool_name) == 1 and tool_name else ""
+        _add_tool(draft, tool, tool_name, capability, reads=tool_name in stated.reads)
     if stated.resources:
         _add_resources(draft, stated.resources)
     return draft.to_file(name, connection, egress), draft.rows
 
 
-def _name(tool: Mapping[str, Any]) -> str:
+def _tool_name(tool: Mapping[str, Any]) -> str:
     """Return the name of a tool, or "" if the name is not a text."""
     name = tool.get("name")
     return name if isinstance(name, str) else ""
@@ -102,11 +102,11 @@ def _name(tool: Mapping[str, Any]) -> str:
 def _add_tool(draft: FileDraft, tool: Mapping[str, Any], name: str, capability: str, *, reads: bool) -> None:
     annotations = tool.get("annotations") if isinstance(tool.get("annotations"), dict) else {}
     assert isinstance(annotations, dict), "anything else was replaced"
-    why = "unknown: at its strictest"
+    reason = "unknown: at its strictest"
     if reads and (annotations.get("readOnlyHint") is False or annotations.get("destructiveHint") is True):
-        reads, why = False, "stated as a read, and the server says that it changes something"
+        reads, reason = False, "stated as a read, and the server says that it changes something"
     elif reads:
-        why = "stated as a read"
+        reason = "stated as a read"
     try:
         if not capability:
             raise InvalidInput(Problem("", "duplicate", "its name is empty, or another tool has it", "rename it"))
@@ -119,8 +119,8 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], name: str, capability: 
             raise InvalidInput(Problem("", "in_headers", detail, "take them in the body"))
         arguments = tool_arguments(tool.get("inputSchema"), draft.patterns)
         output, output_schema, notes = _output_of(tool, draft.patterns)
-        why = noted(why, [*arguments.notes, *notes])
-        declared = drafted_capability(
+        reason = noted(reason, [*arguments.notes, *notes])
+        capability_fields = drafted_capability(
             capability,
             reads=reads,
             leaves=draft.external or annotations.get("openWorldHint") is True,
@@ -132,24 +132,24 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], name: str, capability: 
         if reads:
             operation["stated_read"] = True
         parse(ToolOperation, operation)
-        check_drafted(declared, operation)
+        check_drafted(capability_fields, operation)
     except InvalidInput as refused:
         draft.leave_out(name, refused.problems[0].detail)
         return
-    draft.add(name, declared, operation, why)
+    draft.add(name, capability_fields, operation, reason)
 
 
 def _takes_headers(schema: Any) -> bool:
     """Return whether an argument goes in a header. A property that only has the name of the keyword does not count."""
     waiting: list[tuple[Any, bool]] = [(schema, True)]
     while waiting:
-        one, is_schema = waiting.pop()
-        if isinstance(one, dict):
-            if is_schema and _IN_A_HEADER in one:
+        node, is_schema = waiting.pop()
+        if isinstance(node, dict):
+            if is_schema and _IN_A_HEADER in node:
                 return True
-            waiting += [(below, not (is_schema and keyword == "properties")) for keyword, below in one.items()]
-        elif isinstance(one, list):
-            waiting += [(below, True) for below in one]
+            waiting += [(child, not (is_schema and keyword == "properties")) for keyword, child in node.items()]
+        elif isinstance(node, list):
+            waiting += [(child, True) for child in node]
     return False
 
 
@@ -157,7 +157,7 @@ def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:
     if "read_resource" in draft.capabilities:
         detail = "the server has a tool `read_resource` of its own"
         raise InvalidInput(Problem("", "duplicate", detail, "offer no resources, or edit the file"))
-    declared = drafted_capability(
+    capability_fields = drafted_capability(
         "read_resource",
         reads=True,
         leaves=draft.external,
@@ -170,18 +170,18 @@ def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:
         output_schema=RESOURCE_OUTPUT,
         description="Reads one of the listed resources. Anybody can have written its text.",
     )
-    draft.add("(resources)", declared, {"resources": True}, "stated: those that are listed")
+    draft.add("(resources)", capability_fields, {"resources": True}, "stated: those that are listed")
 
 
 def _output_of(tool: Mapping[str, Any], patterns: Patterns) -> tuple[str, dict[str, Any], list[str]]:
     """Return the form of the output, its schema (made from the server's own, if there is one), and notes about it."""
-    stated = tool.get("outputSchema")
-    if stated is None:
+    schema = tool.get("outputSchema")
+    if schema is None:
         return "text", dict(TEXT_OUTPUT), []
     try:
-        made = tool_answer(stated, patterns)
+        form = tool_answer(schema, patterns)
     except InvalidInput as refused:
-        why = f"its answers are texts, since the schema of them cannot be used: {refused.problems[0].detail}"
-        return "text", dict(TEXT_OUTPUT), [why]
-    more = ["its answers can have more than their schema names, which is recorded too"]
-    return "structured", made.schema, [*(more if made.schema.get("additionalProperties") is True else []), *made.notes]
+        reason = f"its answers are texts, since the schema of them cannot be used: {refused.problems[0].detail}"
+        return "text", dict(TEXT_OUTPUT), [reason]
+    note = ["its answers can have more than their schema names, which is recorded too"]
+    return "structured", form.schema, [*(note if form.schema.get("additionalProperties") is True else []), *form.notes]

@@ -27,7 +27,7 @@ class ListsTools(Protocol):
     async def list_tools(self, trace: Mapping[str, str] = ...) -> Listed: ...
 
 
-class _Begun(NamedTuple):
+class _EarlyListing(NamedTuple):
     at_s: float
     session: ListsTools
     changes: int
@@ -40,18 +40,18 @@ class EarlyLists:
     """
 
     def __init__(self) -> None:
-        self._begun: dict[str, _Begun] = {}
+        self._listings: dict[str, _EarlyListing] = {}
 
     def begin(self, tool_call_id: str, session: ListsTools) -> None:
         """Begin the listing for a call, unless it is begun already. Raises nothing."""
         now_s = asyncio.get_running_loop().time()
-        for one in [key for key, begun in self._begun.items() if now_s - begun.at_s > FRESH_S]:
-            self._begun.pop(one).listing.cancel()
-        if tool_call_id in self._begun or len(self._begun) >= MAX_EARLY:
+        for call_id in [key for key, early in self._listings.items() if now_s - early.at_s > FRESH_S]:
+            self._listings.pop(call_id).listing.cancel()
+        if tool_call_id in self._listings or len(self._listings) >= MAX_EARLY:
             return
         changes, listing = session.changes, asyncio.create_task(session.list_tools())
-        listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        self._begun[tool_call_id] = _Begun(now_s, session, changes, listing)
+        listing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self._listings[tool_call_id] = _EarlyListing(now_s, session, changes, listing)
 
     async def listed(self, tool_call_id: str, session: ListsTools, trace: Mapping[str, str]) -> Listed:
         """Return the tools that the server lists, from the listing that was begun for this call if there is one.
@@ -60,18 +60,18 @@ class EarlyLists:
 
         Raises whatever the SDK raises, and `Unavailable` as `McpSession.list_tools`.
         """
-        begun = self._begun.pop(tool_call_id, None)
-        if begun is not None and begun.session is session:
-            loop, over_at = asyncio.get_running_loop(), begun.at_s + FRESH_S
+        early = self._listings.pop(tool_call_id, None)
+        if early is not None and early.session is session:
+            loop, deadline_s = asyncio.get_running_loop(), early.at_s + FRESH_S
             # An exception of the early listing does not count: the call asks again.
             with suppress(Exception):
-                if loop.time() <= over_at:
-                    async with asyncio.timeout_at(over_at):
-                        listed = await begun.listing
-                    if session.changes == begun.changes:
-                        return listed
-        if begun is not None:
-            begun.listing.cancel()
+                if loop.time() <= deadline_s:
+                    async with asyncio.timeout_at(deadline_s):
+                        tools = await early.listing
+                    if session.changes == early.changes:
+                        return tools
+        if early is not None:
+            early.listing.cancel()
         changes = session.changes
-        listed = await session.list_tools(trace)
-        return listed if session.changes == changes else await session.list_tools(trace)
+        tools = await session.list_tools(trace)
+        return tools if session.changes == changes else await session.list_tools(trace)

@@ -18,7 +18,7 @@ UNREADABLE_TOOL: Final = "contextos.unreadable"
 MAX_LISTING_DEPTH: Final = 4 * MAX_DEPTH
 
 
-class _Twice(dict[str, Any]):
+class _WithDuplicates(dict[str, Any]):
     """A JSON object that has a member twice."""
 
 
@@ -26,58 +26,58 @@ def read_listing(raw: bytes) -> dict[str, Any] | None:
     """Return an answer to `tools/list` with its faulty tools replaced; None if the fault is not in a tool."""
     try:
         check_size(raw, MAX_LISTING_DEPTH, MAX_NODES)
-        said = _DECODER.decode(raw.decode(errors="surrogateescape"))
+        answer = _DECODER.decode(raw.decode(errors="surrogateescape"))
     except (MalformedJson, ValueError, RecursionError):
         return None
-    result = said.get("result") if isinstance(said, dict) and not isinstance(said, _Twice) else None
-    if not isinstance(result, dict) or isinstance(result, _Twice) or not isinstance(result.get("tools"), list):
+    result = answer.get("result") if isinstance(answer, dict) and not isinstance(answer, _WithDuplicates) else None
+    if not isinstance(result, dict) or isinstance(result, _WithDuplicates) or not isinstance(result.get("tools"), list):
         return None
     page = {name: result[name] for name in ("nextCursor",) if name in result}
-    if _fault(page) or not isinstance(said.get("id"), int | str):
+    if _find_fault(page) or not isinstance(answer.get("id"), int | str):
         return None
-    said["result"] = {**page, "tools": [_whole_or_name(one) for one in result["tools"]]}
-    return {name: said[name] for name in ("id", "jsonrpc", "result") if name in said}
+    answer["result"] = {**page, "tools": [_readable_tool(tool) for tool in result["tools"]]}
+    return {name: answer[name] for name in ("id", "jsonrpc", "result") if name in answer}
 
 
-def _whole_or_name(tool: Any) -> Any:
-    fault = _fault(tool)
+def _readable_tool(tool: Any) -> Any:
+    fault = _find_fault(tool)
     if not fault:
         return tool
     name = tool.get("name") if isinstance(tool, dict) else None
-    return {"name": name if isinstance(name, str) and not _fault(name) else "", UNREADABLE_TOOL: fault}
+    return {"name": name if isinstance(name, str) and not _find_fault(name) else "", UNREADABLE_TOOL: fault}
 
 
-def _fault(value: Any) -> str:
+def _find_fault(value: Any) -> str:
     """Return the reason why a value cannot be used, or ""."""
     waiting = [(value, 0)]
     while waiting:
-        one, depth = waiting.pop()
+        node, depth = waiting.pop()
         if depth > MAX_DEPTH - 8:
             return "it is nested too deep"
-        if isinstance(one, _Twice):
+        if isinstance(node, _WithDuplicates):
             return "an object of it has a member twice"
-        if one in (inf, -inf) or one != one:
+        if node in (inf, -inf) or node != node:
             return "it has a number that JSON does not carry"
-        if isinstance(one, dict):
-            waiting += [(part, depth + 1) for pair in one.items() for part in pair]
-        elif isinstance(one, list):
-            waiting += [(part, depth + 1) for part in one]
-        elif isinstance(one, str) and any("\ud800" <= character <= "\udfff" for character in one):
+        if isinstance(node, dict):
+            waiting += [(part, depth + 1) for pair in node.items() for part in pair]
+        elif isinstance(node, list):
+            waiting += [(part, depth + 1) for part in node]
+        elif isinstance(node, str) and any("\ud800" <= character <= "\udfff" for character in node):
             return "a text of it holds half a character"
     return ""
 
 
-def _number(literal: str) -> int | float:
+def _read_number(literal: str) -> int | float:
     if len(literal) > MAX_NUMBER_CHARS:
         return inf
     return float(literal) if literal.strip("-0123456789") else int(literal)
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    return made if len(made) == len(pairs) else _Twice(pairs)
+def _read_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    return result if len(result) == len(pairs) else _WithDuplicates(pairs)
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_pairs, parse_int=_number, parse_float=_number, parse_constant=lambda _: inf
+    object_pairs_hook=_read_pairs, parse_int=_read_number, parse_float=_read_number, parse_constant=lambda _: inf
 )

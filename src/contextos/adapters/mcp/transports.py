@@ -59,7 +59,7 @@ class StdioTransport:
         self.stderr_tail = b""
         self.reader = MessageReader()
         self._command, self._env, self._folder = command, env, folder
-        self._unasked = 0
+        self._unasked_bytes = 0
         self._pid: int | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -87,12 +87,12 @@ class StdioTransport:
             # In reverse: the process ends first, so that no reader waits for it.
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
-            stack.callback(self._ended)
-            watched = anyio.Event()
-            stack.push_async_callback(_end, process, watched)
+            stack.callback(self._clear_pid)
+            stderr_read = anyio.Event()
+            stack.push_async_callback(_end_process, process, stderr_read)
             group.start_soon(self._read, process, to_session, over)
             group.start_soon(self._write, process, from_session)
-            group.start_soon(self._watch, process, watched)
+            group.start_soon(self._watch, process, stderr_read)
             yield incoming, outgoing
 
     def last_words(self) -> str:
@@ -110,7 +110,7 @@ class StdioTransport:
         if self._process is not None:
             await _is_gone(self._process)
 
-    def _ended(self) -> None:
+    def _clear_pid(self) -> None:
         self._pid = None
 
     async def _read(
@@ -128,17 +128,17 @@ class StdioTransport:
             with suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 while chunk := await process.stdout.read(CHUNK_BYTES):
                     self.received_bytes += len(chunk)
-                    *ended, rest = chunk.split(b"\n")
-                    for one in ended:
-                        line.add(one)
-                        for message in self._messages(line):
+                    *parts, rest = chunk.split(b"\n")
+                    for part in parts:
+                        line.add(part)
+                        for message in self._read_messages(line):
                             await to_session.send(SessionMessage(message))
                         line = _Line()
                     line.add(rest)
-                    if line.is_endless or self._unasked > MAX_MCP_BYTES:
+                    if line.is_endless or self._unasked_bytes > MAX_MCP_BYTES:
                         return
 
-    def _messages(self, line: _Line) -> list[JSONRPCMessage]:
+    def _read_messages(self, line: _Line) -> list[JSONRPCMessage]:
         """Return the messages of a line. A line that answers no request counts as sent without being asked."""
         if not line.size:
             return []
@@ -146,8 +146,8 @@ class StdioTransport:
             messages = self.reader.failed(bytes(line.head), bytes(line.tail), TOO_LARGE)
         else:
             messages = self.reader.read(bytes(line.head))
-        if not any(isinstance(one, JSONRPCResponse | JSONRPCError) for one in messages):
-            self._unasked += line.size
+        if not any(isinstance(message, JSONRPCResponse | JSONRPCError) for message in messages):
+            self._unasked_bytes += line.size
         return messages
 
     async def _write(
@@ -156,25 +156,25 @@ class StdioTransport:
         assert process.stdin is not None, "it was started with a pipe"
         async with from_session:
             with suppress(OSError):
-                async for sent in from_session:
+                async for entry in from_session:
                     # Only a request asks the server for something; an answer to its own request does not.
-                    if isinstance(sent.message, JSONRPCRequest):
-                        self._unasked = 0
-                    self.reader.sent(sent.message)
+                    if isinstance(entry.message, JSONRPCRequest):
+                        self._unasked_bytes = 0
+                    self.reader.sent(entry.message)
                     process.stdin.write(
-                        sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                        entry.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     )
                     await process.stdin.drain()
 
-    async def _watch(self, process: asyncio.subprocess.Process, watched: anyio.Event) -> None:
+    async def _watch(self, process: asyncio.subprocess.Process, stderr_read: anyio.Event) -> None:
         assert process.stderr is not None, "it was started with a pipe"
         while chunk := await process.stderr.read(CHUNK_BYTES):
             self.stderr_tail = (self.stderr_tail + chunk)[-MAX_STDERR_BYTES:]
-        watched.set()
+        stderr_read.set()
 
 
 class _Line:
-    """A line of a process. If it is too large, only its begin and its end are kept."""
+    """A line of a process. If it is too large, only its start and its end are kept."""
 
     def __init__(self) -> None:
         self.head, self.tail, self.size = bytearray(), bytearray(), 0
@@ -197,22 +197,24 @@ class HttpTransport:
     """The transport to a server at a URL (streamable HTTP). `token` is its bearer token, if it has one."""
 
     def __init__(self, named: McpConnection, token: str = "") -> None:
-        self._bridge = _Bridge(named)
+        self._outbound = _OutboundTransport(named)
         self._url, self._token = named.url, token
 
     @property
     def received_bytes(self) -> int:
-        return self._bridge.received_bytes
+        return self._outbound.received_bytes
 
     @property
     def reader(self) -> MessageReader:
-        return self._bridge.reader
+        return self._outbound.reader
 
     @asynccontextmanager
     async def open(self, _over: asyncio.Event) -> AsyncGenerator[TransportStreams, None]:
         """Yield the streams of a new client."""
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        client = httpx2.AsyncClient(transport=self._bridge, trust_env=False, headers=headers, timeout=REQUEST_TIMEOUT_S)
+        client = httpx2.AsyncClient(
+            transport=self._outbound, trust_env=False, headers=headers, timeout=REQUEST_TIMEOUT_S
+        )
         async with (
             client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=2 * MAX_MCP_BYTES) as streams,
@@ -223,10 +225,10 @@ class HttpTransport:
         """Return the status with which the server last refused, for a person who looks for the reason; else "".
 
         The text is the runtime's own: no text of a server is shown."""
-        if self._bridge.last_status in (401, 403):
+        if self._outbound.last_status in (401, 403):
             needs = "another token" if self._token else "a token: name its variable with `--token-env`"
-            return f"it answers {self._bridge.last_status}, and needs {needs}"
-        return f"it answers {self._bridge.last_status}" if self._bridge.last_status >= 400 else ""
+            return f"it answers {self._outbound.last_status}, and needs {needs}"
+        return f"it answers {self._outbound.last_status}" if self._outbound.last_status >= 400 else ""
 
     async def wait(self) -> None:
         """Do nothing: there is no process."""
@@ -235,15 +237,15 @@ class HttpTransport:
         """Do nothing: there is no process."""
 
 
-class _Bridge(httpx2.AsyncBaseTransport):
+class _OutboundTransport(httpx2.AsyncBaseTransport):
     """The requests of the SDK, sent by `OutboundClient`: checked addresses, no redirects, whole and bounded bodies."""
 
-    def __init__(self, named: McpConnection) -> None:
+    def __init__(self, connection: McpConnection) -> None:
         self.received_bytes = 0
         self.reader = MessageReader()
         self.last_status = 0
-        self._endpoint = named.endpoint()
-        internal = [self._endpoint] if named.internal else []
+        self._endpoint = connection.endpoint()
+        internal = [self._endpoint] if connection.internal else []
         self._client = OutboundClient(internal=internal, max_response_bytes=MAX_MCP_BYTES)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -251,28 +253,28 @@ class _Bridge(httpx2.AsyncBaseTransport):
             return httpx2.Response(405)
         headers = {name: value for name, value in request.headers.items() if name not in UNSENT_HEADERS}
         body = await request.aread()
-        asked = jsonrpc_message_adapter.validate_json(body, by_name=False) if body else None
+        call = jsonrpc_message_adapter.validate_json(body, by_name=False) if body else None
         # The body can only hold the answer to this request.
         reader = MessageReader(self.reader)
         try:
-            sent = OutboundRequest(request.method, str(request.url), headers, body or None)
-            answer = await self._client.send(sent, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
+            outgoing = OutboundRequest(request.method, str(request.url), headers, body or None)
+            answer = await self._client.send(outgoing, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
         except AnswerTooLarge as large:
-            if not isinstance(asked, JSONRPCRequest) or not 200 <= large.status < 300:
+            if not isinstance(call, JSONRPCRequest) or not 200 <= large.status < 300:
                 raise
-            return _for_sdk([reader.fault(asked.id, TOO_LARGE)], {})
+            return _sse_response([reader.fault(call.id, TOO_LARGE)], {})
         self.received_bytes += len(answer.body)
         self.last_status = answer.status
         kind = answer.headers.get("content-type", "").lower()
-        kept = {name: value for name, value in answer.headers.items() if name in KEPT_HEADERS}
+        kept_headers = {name: value for name, value in answer.headers.items() if name in KEPT_HEADERS}
         if 300 <= answer.status < 400 or (answer.status >= 400 and not _is_json(kind, answer.body)):
             return httpx2.Response(502)
-        if answer.status >= 400 or not isinstance(asked, JSONRPCRequest):
-            return httpx2.Response(answer.status, headers=kept, content=answer.body)
-        reader.sent(asked)
+        if answer.status >= 400 or not isinstance(call, JSONRPCRequest):
+            return httpx2.Response(answer.status, headers=kept_headers, content=answer.body)
+        reader.sent(call)
         messages = [message for event in _events(kind, answer.body) for message in reader.read(event)]
         self.reader.changes += reader.changes
-        return _for_sdk([*messages, *reader.unanswered()], kept)
+        return _sse_response([*messages, *reader.unanswered()], kept_headers)
 
 
 def _is_json(kind: str, body: bytes) -> bool:
@@ -299,13 +301,13 @@ def _events(kind: str, body: bytes) -> list[bytes]:
     return [event for event in events if event.strip()]
 
 
-def _for_sdk(messages: Sequence[JSONRPCMessage], headers: Mapping[str, str]) -> httpx2.Response:
-    said = [message.model_dump_json(by_alias=True, exclude_unset=True) for message in messages]
-    content = "".join(f"data: {one}\n\n" for one in said).encode()
+def _sse_response(messages: Sequence[JSONRPCMessage], headers: Mapping[str, str]) -> httpx2.Response:
+    events = [message.model_dump_json(by_alias=True, exclude_unset=True) for message in messages]
+    content = "".join(f"data: {event}\n\n" for event in events).encode()
     return httpx2.Response(200, headers={**headers, "content-type": "text/event-stream"}, content=content)
 
 
-async def _end(process: asyncio.subprocess.Process, watched: anyio.Event) -> None:
+async def _end_process(process: asyncio.subprocess.Process, stderr_read: anyio.Event) -> None:
     """End a process and its group: by closing its stdin, then by signals. A cancellation by anyio does not interrupt
     this. A cancellation of the caller's task makes it kill at once.
     """
@@ -323,7 +325,7 @@ async def _end(process: asyncio.subprocess.Process, watched: anyio.Event) -> Non
                 if await _is_gone(process):
                     break
         with anyio.move_on_after(EXIT_GRACE_S):
-            await watched.wait()
+            await stderr_read.wait()
         await anyio.lowlevel.checkpoint()
 
 

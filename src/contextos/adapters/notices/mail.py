@@ -67,17 +67,17 @@ class Mail:
 
     def _deliver(self, message: EmailMessage) -> None:
         try:
-            with self._connection() as server:
+            with self._connect() as server:
                 if self._user:
                     server.login(self._user, self._password())
-                refused = server.send_message(message, self._sender, self._to)
+                rejected = server.send_message(message, self._sender, self._to)
         except (smtplib.SMTPException, OSError) as error:
             # The text of an answer can have anything in it; the class says what failed.
             raise Unavailable(f"{self._host}:{self._port}", f"it took no mail ({type(error).__name__})") from None
-        if refused:
-            raise Unavailable(f"{self._host}:{self._port}", f"it refused {len(refused)} of {len(self._to)} addresses")
+        if rejected:
+            raise Unavailable(f"{self._host}:{self._port}", f"it refused {len(rejected)} of {len(self._to)} addresses")
 
-    def _connection(self) -> smtplib.SMTP:
+    def _connect(self) -> smtplib.SMTP:
         context = self._tls or ssl.create_default_context()
         if self._security == "tls":
             return smtplib.SMTP_SSL(self._host, self._port, timeout=self._timeout_s, context=context)

@@ -79,29 +79,29 @@ class Webhook:
 
 def signatures(secrets: Sequence[bytes], message_id: str, at_s: int, body: bytes) -> str:
     """Return the header `webhook-signature` of a message: one signature for each secret."""
-    signed = f"{message_id}.{at_s}.".encode() + body
-    digests = (hmac.new(secret, signed, hashlib.sha256).digest() for secret in secrets)
+    message = f"{message_id}.{at_s}.".encode() + body
+    digests = (hmac.new(secret, message, hashlib.sha256).digest() for secret in secrets)
     return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
 
 def parsed_secrets(text: str) -> list[bytes]:
     """Return the secrets in a text: 1 to `MAX_SECRETS` words of `whsec_` and Base64. Else raises `InvalidSettings`."""
-    found = [_secret(one) for one in text.split()]
-    if not 1 <= len(found) <= MAX_SECRETS:
-        raise _bad(f"there are {len(found)} secrets, and 1 to {MAX_SECRETS} are allowed")
-    return found
+    secrets = [_parse_secret(word) for word in text.split()]
+    if not 1 <= len(secrets) <= MAX_SECRETS:
+        raise _bad_secret(f"there are {len(secrets)} secrets, and 1 to {MAX_SECRETS} are allowed")
+    return secrets
 
 
-def _secret(text: str) -> bytes:
+def _parse_secret(text: str) -> bytes:
     try:
         raw = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         raw = b""
     if not text.startswith(PREFIX) or len(raw) not in SECRET_BYTES:
-        raise _bad("a secret of a webhook is no `whsec_` with the Base64 of 24 to 64 bytes")
+        raise _bad_secret("a secret of a webhook is no `whsec_` with the Base64 of 24 to 64 bytes")
     return raw
 
 
-def _bad(detail: str) -> InvalidSettings:
+def _bad_secret(detail: str) -> InvalidSettings:
     remedy = "write `whsec_` and the Base64 of 32 random bytes, at the receiver too"
     return InvalidSettings(Problem("/outbox", "bad_secret", detail, remedy))

@@ -53,19 +53,19 @@ class AuthorizationCode:
         internal: bool = False,
         timeout_s: float = TOKEN_TIMEOUT_S,
     ) -> None:
-        to = destination(token_url)
+        place = destination(token_url)
         destination(authorization_url)
-        self._authorization_url, self._token_url, self._endpoint = authorization_url, token_url, to.endpoint
+        self._authorization_url, self._token_url, self._endpoint = authorization_url, token_url, place.endpoint
         self._client_id, self._redirect_uri, self._secret, self._scopes = client_id, redirect_uri, secret, scopes
         self._timeout_s = timeout_s
         # A URL with a loopback host says by itself that it is internal.
-        known = (to.endpoint,) if internal or is_loopback(to.host) else ()
-        self._client = OutboundClient(internal=known, max_response_bytes=MAX_TOKENS_BYTES)
+        internal_endpoints = (place.endpoint,) if internal or is_loopback(place.host) else ()
+        self._client = OutboundClient(internal=internal_endpoints, max_response_bytes=MAX_TOKENS_BYTES)
 
     def url(self, *, state: str, nonce: str, verifier: str) -> str:
         """Return the URL to which a browser is sent to log in. It holds the digest of `verifier`, not `verifier`."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self._client_id,
             "redirect_uri": self._redirect_uri,
@@ -75,7 +75,7 @@ class AuthorizationCode:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        return f"{self._authorization_url}?{urlencode(asked)}"
+        return f"{self._authorization_url}?{urlencode(query)}"
 
     async def tokens(self, code: str, *, verifier: str) -> IssuedTokens:
         """Exchange a code for tokens. Nothing of them is verified.
@@ -90,14 +90,17 @@ class AuthorizationCode:
             )
         except LostReply:
             raise Unavailable(self._endpoint, "it gave no whole answer in time") from None
-        said = answered_object(answer.body, MAX_TOKENS_BYTES)
+        body = answered_object(answer.body, MAX_TOKENS_BYTES)
         if answer.status != 200:
-            if said.get("error") == _REFUSED_CODE:
+            if body.get("error") == _REFUSED_CODE:
                 raise SignatureInvalid("the issuer refuses the code: it was used, has expired, or is of another login")
             detail = f"it issued no token, and answered {answer.status}; check `client_id` and its secret"
             raise Unavailable(self._endpoint, detail)
-        tokens = [said.get(name) for name in ("id_token", "access_token")]
-        if not all(isinstance(one, str) and one for one in tokens) or str(said.get("token_type")).lower() != "bearer":
+        tokens = [body.get(name) for name in ("id_token", "access_token")]
+        if (
+            not all(isinstance(token, str) and token for token in tokens)
+            or str(body.get("token_type")).lower() != "bearer"
+        ):
             raise Unavailable(self._endpoint, "its answer has not an `id_token` and a bearer `access_token`")
         return IssuedTokens(str(tokens[0]), str(tokens[1]))
 

@@ -45,11 +45,11 @@ def basic_authorization(client_id: str, secret: Callable[[], bytes], section: st
         Unavailable: the secret, which the part `section` of the settings names, cannot be read now.
     """
     try:
-        named = f"{quote_plus(client_id)}:{quote_plus(secret())}"
+        pair = f"{quote_plus(client_id)}:{quote_plus(secret())}"
     except InvalidSettings as error:
         # The secret could be read when the process started, so a person is replacing it now.
         raise Unavailable(f"the secret in `[{section}]`", error.problems[0].detail) from None
-    return f"Basic {base64.b64encode(named.encode()).decode()}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def answered_object(body: bytes, max_bytes: int) -> dict[str, Any]:
@@ -67,70 +67,70 @@ def issued_credential(body: bytes, request: CredentialRequest, now_us: int) -> C
     Raises:
         InvalidInput: the answer is malformed, or is more or other than was asked for. The error quotes nothing of it.
     """
-    answer = _read(body)
+    answer = _read_answer(body)
     if answer.issued_token_type != ACCESS_TOKEN or answer.token_type.lower() != "bearer":
-        raise _refused("another_token_type", "it is no bearer access token", "have the issuer issue one")
+        raise _refusal("another_token_type", "it is no bearer access token", "have the issuer issue one")
     if not _TOKEN.fullmatch(answer.access_token):
-        raise _refused("bad_token", "its token is short, or no header can carry it", "have it issue longer ones")
+        raise _refusal("bad_token", "its token is short, or no header can carry it", "have it issue longer ones")
     if answer.expires_in > request.ttl_s:
         remedy = "shorten the lifetime of its access tokens at the issuer, or raise `credential_ttl_s`"
-        raise _refused("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
-    granted = tuple(request.scopes) if answer.scope is None else tuple(answer.scope.split(" "))
-    _check_scopes(granted, request)
+        raise _refusal("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
+    scopes = tuple(request.scopes) if answer.scope is None else tuple(answer.scope.split(" "))
+    _check_scopes(scopes, request)
     expires_at_us = now_us + answer.expires_in * 1_000_000
-    reference, claims = _hashed("token_hash", answer.access_token), unverified_payload(answer.access_token)
+    reference, claims = _hash_reference("token_hash", answer.access_token), unverified_payload(answer.access_token)
     if claims is not None:
         _check_claims(claims, request, now_us)
         if isinstance(claims.get("jti"), str):
-            reference = _hashed("jti_hash", claims["jti"])
-    return Credential(answer.access_token, granted, expires_at_us, reference)
+            reference = _hash_reference("jti_hash", claims["jti"])
+    return Credential(answer.access_token, scopes, expires_at_us, reference)
 
 
-def _read(body: bytes) -> TokenAnswer:
-    value = _json(body)
+def _read_answer(body: bytes) -> TokenAnswer:
+    value = _parse_json(body)
     if not isinstance(value, dict):
-        raise _refused("bad_answer", "it is no JSON object", "check the URL of the token endpoint")
+        raise _refusal("bad_answer", "it is no JSON object", "check the URL of the token endpoint")
     if "refresh_token" in value:
-        raise _refused("long_lived", "it brings a refresh token", "have the issuer issue none for this client")
-    known = {name: one for name, one in value.items() if name in TokenAnswer.model_fields}
+        raise _refusal("long_lived", "it brings a refresh token", "have the issuer issue none for this client")
+    fields = {name: item for name, item in value.items() if name in TokenAnswer.model_fields}
     try:
-        return parse(TokenAnswer, known)
+        return parse(TokenAnswer, fields)
     except InvalidInput as error:
         # Only the name of a member is shown, because a message could quote the token.
-        wrong = error.problems[0].pointer.strip("/")
-        raise _refused("bad_answer", f"its `{wrong}` is missing or wrong", "have the issuer state it") from None
+        member = error.problems[0].pointer.strip("/")
+        raise _refusal("bad_answer", f"its `{member}` is missing or wrong", "have the issuer state it") from None
 
 
-def _json(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     try:
         return loads(body, max_bytes=MAX_TOKEN_ANSWER_BYTES)
     except InvalidInput as error:
         code = error.problems[0].code
-        raise _refused("bad_answer", f"it is no JSON ({code})", "check the URL of the token endpoint") from None
+        raise _refusal("bad_answer", f"it is no JSON ({code})", "check the URL of the token endpoint") from None
 
 
-def _check_scopes(granted: tuple[str, ...], request: CredentialRequest) -> None:
-    if not granted or not set(granted) <= set(request.scopes):
-        raise _refused("other_scopes", "its token has scopes that nobody asked for", "correct them at the issuer")
+def _check_scopes(scopes: tuple[str, ...], request: CredentialRequest) -> None:
+    if not scopes or not set(scopes) <= set(request.scopes):
+        raise _refusal("other_scopes", "its token has scopes that nobody asked for", "correct them at the issuer")
 
 
 def _check_claims(claims: dict[str, Any], request: CredentialRequest, now_us: int) -> None:
     """Raise `InvalidInput` for a JWT whose claims contradict the request. An absent claim contradicts nothing."""
-    audience, until, scope = claims.get("aud", request.audience), claims.get("exp"), claims.get("scope")
+    audience, exp_s, scope = claims.get("aud", request.audience), claims.get("exp"), claims.get("scope")
     audiences = audience if isinstance(audience, list) else [audience]
     if audiences != [request.audience]:
-        raise _refused("another_audience", "its token is for another service", "correct the audience at the issuer")
+        raise _refusal("another_audience", "its token is for another service", "correct the audience at the issuer")
     latest_s = now_us // 1_000_000 + request.ttl_s + 1
-    if until is not None and (isinstance(until, bool) or not isinstance(until, int | float) or until > latest_s):
+    if exp_s is not None and (isinstance(exp_s, bool) or not isinstance(exp_s, int | float) or exp_s > latest_s):
         remedy = "shorten the lifetime of its access tokens at the issuer, or raise `credential_ttl_s`"
-        raise _refused("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
+        raise _refusal("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
     if scope is not None:
         _check_scopes(tuple(scope.split(" ")) if isinstance(scope, str) else (), request)
 
 
-def _hashed(kind: str, value: str) -> str:
+def _hash_reference(kind: str, value: str) -> str:
     return f"{kind}:{digest(value.encode())}"
 
 
-def _refused(code: str, detail: str, remedy: str) -> InvalidInput:
+def _refusal(code: str, detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem("", code, f"the answer of the token endpoint is refused: {detail}", remedy))

@@ -110,8 +110,8 @@ class TokenExchange:
             return Unavailable(self._endpoint, f"it issued no token, and answered {status}")
         code = _error_code(answer)
         remedy = EXCHANGE_REMEDIES.get(code, "check the URL of the token endpoint")
-        said = f"`{code}`" if code else f"the status {status}"
-        return InvalidInput(Problem("", code or "refused", f"the token endpoint refuses with {said}", remedy))
+        reason = f"`{code}`" if code else f"the status {status}"
+        return InvalidInput(Problem("", code or "refused", f"the token endpoint refuses with {reason}", remedy))
 
 
 def _error_code(answer: OutboundResponse) -> str:

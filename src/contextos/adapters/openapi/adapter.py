@@ -65,7 +65,7 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
         client: OutboundClient | None = None,
     ) -> None:
         _refuse_misfit(connection, definition, operations)
-        modes = {name: credentials.auth(one.credentials) for name, one in operations.items()}
+        modes = {name: credentials.auth(operation.credentials) for name, operation in operations.items()}
         super().__init__(with_auth(definition, modes), operations)
         self._server, self._credentials = connection.server, credentials
         internal = [destination(connection.server).endpoint] if connection.internal else []
@@ -78,7 +78,7 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
             Unavailable: nothing happened; `Overloaded` if it was too late to send.
             LostReply: it may have happened.
         """
-        operation, declared = self._known(capability)
+        operation, declaration = self._find_operation(capability)
         credentials = self._credentials.for_call(context.access_token)
         if credentials.lacks(operation.credentials):
             raise Unavailable(self._definition.adapter_id, "no credential was issued for this call")
@@ -100,17 +100,17 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
             return AdapterReply(error=error)
         except AnswerTooLarge as large:
             if _answer_kind(operation, large.status) is None:
-                return self._reply(declared, operation, OutboundResponse(large.status, {}, b""), credentials.redact)
-            return unreadable_answer(_TOO_LARGE, declared, credentials.redact, final=True)
+                return self._reply(declaration, operation, OutboundResponse(large.status, {}, b""), credentials.redact)
+            return unreadable_answer(_TOO_LARGE, declaration, credentials.redact, final=True)
         except LostReply as lost:
-            raise self._uncertain(declared, str(lost)) from None
+            raise self._uncertain(declaration, str(lost)) from None
         if operation.polled is not None and response.status == 202:
             try:
-                return self._running(operation.polled, request.url, None, response, credentials)
+                return self._running_reply(operation.polled, request.url, None, response, credentials)
             except LostReply as lost:
                 lost.accepted = True
                 raise
-        return self._reply(declared, operation, response, credentials.redact)
+        return self._reply(declaration, operation, response, credentials.redact)
 
     async def lookup(self, capability: str, _idempotency_key: str, context: CallContext) -> AdapterReply | None:
         """Send one GET to the URL of the running operation (`context.operation`). None: the server has no record of it.
@@ -119,7 +119,7 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
             LostReply: the call has no such URL, because an API that only has a document cannot be asked what a key did;
                 or the answer does not say what became of the operation.
         """
-        declared, operation, url = self._declared[capability], self._operations[capability], context.operation
+        declaration, operation, url = self._declared[capability], self._operations[capability], context.operation
         polled, credentials = operation.polled, self._credentials.for_call(context.access_token)
         if url is None or polled is None or credentials.lacks(operation.credentials):
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
@@ -131,9 +131,9 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
             # The state in the body is not read either.
             if polled.state is not None or large.status == 202 or _answer_kind(operation, large.status) is None:
                 raise
-            return unreadable_answer(_TOO_LARGE, declared, credentials.redact, final=True)
+            return unreadable_answer(_TOO_LARGE, declaration, credentials.redact, final=True)
         if response.status == 202:
-            return self._running(polled, url, url, response, credentials)
+            return self._running_reply(polled, url, url, response, credentials)
         if response.status in (404, 410):
             return None
         if not 200 <= response.status < 300:
@@ -149,31 +149,35 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
                 return AdapterReply(operation=url, retry_after_s=_poll_s(response))
             if state in polled.failed:
                 error = ToolError(code="operation_failed", message=f"the server says that it is `{state}`")
-                return AdapterReply(error=error, cost_cents=declared.cost_cents)
+                return AdapterReply(error=error, cost_cents=declaration.cost_cents)
             if state not in polled.done:
                 raise LostReply(
                     f"the state of its operation at `{polled.state}` is not one that the adapter file lists"
                 )
-        return self._reply(declared, operation, response, credentials.redact)
+        return self._reply(declaration, operation, response, credentials.redact)
 
-    def _running(
+    def _running_reply(
         self,
         polled: PolledOperation,
-        asked: str,
-        otherwise: str | None,
+        base_url: str,
+        fallback_url: str | None,
         response: OutboundResponse,
         credentials: ConnectionSecrets,
     ) -> AdapterReply:
-        """Return the reply of a write that the server accepted with a 202. `otherwise` is used if the header has no
+        """Return the reply of a write that the server accepted with a 202. `fallback_url` is used if the header has no
         URL. Raises `LostReply` if there is no URL at this server to ask.
         """
-        location = response.headers.get(polled.header, otherwise)
+        location = response.headers.get(polled.header, fallback_url)
         try:
-            url = urljoin(asked, location or "")
-            to, own = destination(url), destination(self._server)
+            url = urljoin(base_url, location or "")
+            target, server = destination(url), destination(self._server)
         except (InvalidInput, ValueError):
             raise LostReply("it was accepted, and no plain URL says where to ask about it") from None
-        if location is None or (to.scheme, to.endpoint) != (own.scheme, own.endpoint) or credentials.redact(url) != url:
+        if (
+            location is None
+            or (target.scheme, target.endpoint) != (server.scheme, server.endpoint)
+            or credentials.redact(url) != url
+        ):
             raise LostReply(
                 "it was accepted, and no URL of the same server without a secret says where to ask about it"
             )
@@ -183,41 +187,43 @@ class OpenApiAdapter(ServerAdapter[OpenApiOperation]):
 
     def _reply(
         self,
-        declared: CapabilityDefinition,
+        declaration: CapabilityDefinition,
         operation: OpenApiOperation,
         response: OutboundResponse,
         redact: Callable[[Any], Any],
     ) -> AdapterReply:
         status = response.status
         if 400 <= status < 500 and status not in (408, 429):
-            return AdapterReply(error=_business_error(response, redact), cost_cents=declared.cost_cents)
-        wait = response.headers.get("retry-after", "")
+            return AdapterReply(error=_business_error(response, redact), cost_cents=declaration.cost_cents)
+        retry_after = response.headers.get("retry-after", "")
         # A proxy can answer 503 after the server behind it acted.
-        if status == 429 or (status == 503 and wait and declared.kind == "read"):
-            seconds = min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else 1
-            detail = f"`{declared.name}` was answered with {status}, before it did anything"
+        if status == 429 or (status == 503 and retry_after and declaration.kind == "read"):
+            seconds = min(int(retry_after), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(retry_after) else 1
+            detail = f"`{declaration.name}` was answered with {status}, before it did anything"
             raise Unavailable(self._definition.adapter_id, detail, retry_after_ms=max(seconds, 1) * 1000)
         kind = _answer_kind(operation, status)
         if kind is None:
-            raise self._uncertain(declared, f"`{declared.name}` was answered with {status}, which is not declared")
+            raise self._uncertain(
+                declaration, f"`{declaration.name}` was answered with {status}, which is not declared"
+            )
         output: dict[str, Any] = {"status": status}
         if kind != "none":
             try:
-                output["body"] = redact(_body(kind, response))
+                output["body"] = redact(_read_body(kind, response))
             except InvalidInput as error:
                 # A proxy can answer with a page of its own, or cut the answer short.
-                came = error.problems[0].code != "media_type" and (kind != "json" or is_whole(response.body))
-                return unreadable_answer(error.problems[0], declared, redact, final=came)
+                final = error.problems[0].code != "media_type" and (kind != "json" or is_whole(response.body))
+                return unreadable_answer(error.problems[0], declaration, redact, final=final)
         if operation.output == "body":
             output = output.get("body")  # type: ignore[assignment]
             if not isinstance(output, dict):
-                return unreadable_answer(_NO_OBJECT, declared, redact, final=True)
-        return AdapterReply(output=output, cost_cents=declared.cost_cents)
+                return unreadable_answer(_NO_OBJECT, declaration, redact, final=True)
+        return AdapterReply(output=output, cost_cents=declaration.cost_cents)
 
-    def _uncertain(self, declared: CapabilityDefinition, why: str) -> Unavailable | LostReply:
-        if declared.kind == "read":
-            return Unavailable(self._definition.adapter_id, why)
-        return LostReply(f"{why}; it may have happened, so look before it is sent again")
+    def _uncertain(self, declaration: CapabilityDefinition, reason: str) -> Unavailable | LostReply:
+        if declaration.kind == "read":
+            return Unavailable(self._definition.adapter_id, reason)
+        return LostReply(f"{reason}; it may have happened, so look before it is sent again")
 
 
 def openapi_adapter(
@@ -231,23 +237,23 @@ def openapi_adapter(
     Raises:
         InvalidInput: a member of the file is not valid, or a secret is missing.
     """
-    reached = parse(OpenApiConnection, dict(connection), at="/connection")
+    parsed = parse(OpenApiConnection, dict(connection), at="/connection")
     calls = {
-        name: parse(OpenApiOperation, dict(one), at=pointer(("operations", name))) for name, one in operations.items()
+        name: parse(OpenApiOperation, dict(spec), at=pointer(("operations", name))) for name, spec in operations.items()
     }
-    credentials = ConnectionSecrets(reached.credentials, os.environ, folder)
-    return OpenApiAdapter(reached, definition, calls, credentials)
+    credentials = ConnectionSecrets(parsed.credentials, os.environ, folder)
+    return OpenApiAdapter(parsed, definition, calls, credentials)
 
 
 def _poll_s(response: OutboundResponse) -> int:
-    wait = response.headers.get("retry-after", "")
-    return min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else DEFAULT_POLL_S
+    retry_after = response.headers.get("retry-after", "")
+    return min(int(retry_after), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(retry_after) else DEFAULT_POLL_S
 
 
 def _answer_kind(operation: OpenApiOperation, status: int) -> str | None:
     """Return how the body of a successful answer is read, as the operation declares it; None for another status."""
-    wanted = {answer.status: answer.body for answer in operation.answers}
-    return wanted.get(str(status)) or (wanted.get("2XX") if 200 <= status < 300 else None)
+    kinds = {answer.status: answer.body for answer in operation.answers}
+    return kinds.get(str(status)) or (kinds.get("2XX") if 200 <= status < 300 else None)
 
 
 def _business_error(response: OutboundResponse, redact: Callable[[Any], Any]) -> ToolError:
@@ -261,7 +267,7 @@ def _business_error(response: OutboundResponse, redact: Callable[[Any], Any]) ->
     return ToolError(code=f"http_{response.status}", message=message)
 
 
-def _body(kind: str, response: OutboundResponse) -> Any:
+def _read_body(kind: str, response: OutboundResponse) -> Any:
     """Return the body of an answer as JSON. Raises `InvalidInput` if it is not of the declared `kind`."""
     media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "json":
@@ -279,61 +285,63 @@ def _body(kind: str, response: OutboundResponse) -> Any:
 def _refuse_misfit(
     connection: OpenApiConnection, definition: AdapterDefinition, operations: Mapping[str, OpenApiOperation]
 ) -> None:
-    to = destination(connection.server)
-    wrong = []
-    if not to.is_in(definition.egress):
-        wrong.append(("egress", f"does not list `{to.endpoint}`, where the server is", "list it"))
+    server = destination(connection.server)
+    faults = []
+    if not server.is_in(definition.egress):
+        faults.append(("egress", f"does not list `{server.endpoint}`, where the server is", "list it"))
     names = {capability.name for capability in definition.capabilities}
-    wrong += [
+    faults += [
         (name, "is declared and has no operation", "add it to `operations`") for name in names - operations.keys()
     ]
-    wrong += [(name, "has an operation and is not declared", "declare it") for name in operations.keys() - names]
+    faults += [(name, "has an operation and is not declared", "declare it") for name in operations.keys() - names]
     for capability in definition.capabilities:
         operation, strategy = operations.get(capability.name), capability.idempotency.strategy
         if operation is None:
             continue
         if strategy == "lookup":
-            wrong.append((capability.name, "declares the strategy `lookup`, which no API has here", "use `none`"))
+            faults.append((capability.name, "declares the strategy `lookup`, which no API has here", "use `none`"))
         if capability.idempotency.honours_not_after:
-            wrong.append((capability.name, "sends no time after which it is void", "leave `honours_not_after` out"))
+            faults.append((capability.name, "sends no time after which it is void", "leave `honours_not_after` out"))
         if strategy == "keyed" and operation.idempotency_header is None:
-            wrong.append((capability.name, "is `keyed` and sends no key", "state `idempotency_header`"))
+            faults.append((capability.name, "is `keyed` and sends no key", "state `idempotency_header`"))
         if capability.kind == "read" and operation.idempotency_header is not None:
-            wrong.append((capability.name, "is a read, and a read has no key", "leave `idempotency_header` out"))
+            faults.append((capability.name, "is a read, and a read has no key", "leave `idempotency_header` out"))
         if fault := _output_misfit(capability, operation):
-            wrong.append((capability.name, *fault))
+            faults.append((capability.name, *fault))
         if capability.kind == "read" and operation.method not in ("GET", "HEAD"):
-            wrong.append((capability.name, f"is a read by {operation.method}", "declare it as a write"))
+            faults.append((capability.name, f"is a read by {operation.method}", "declare it as a write"))
         if operation.stated_read != (capability.kind == "read"):
-            wrong.append((capability.name, "is a read that nobody stated, or is stated as one", "set `stated_read`"))
+            faults.append((capability.name, "is a read that nobody stated, or is stated as one", "set `stated_read`"))
         unknown = set(operation.credentials) - connection.credentials.keys()
         if unknown:
-            wrong.append((capability.name, f"needs the credential `{min(unknown)}`, which is not there", "add it"))
+            faults.append((capability.name, f"needs the credential `{min(unknown)}`, which is not there", "add it"))
         headers = [place.name.lower() for place in operation.parameters if place.place == "header"]
-        own = _OWN_HEADERS | {(operation.idempotency_header or "").lower()}
-        own |= {(connection.credentials[one].name or "").lower() for one in operation.credentials if one not in unknown}
-        placed = {(place.place, place.name) for place in operation.parameters}
-        secrets = [connection.credentials[one] for one in operation.credentials if one not in unknown]
-        ends = any(one.status != "202" for one in operation.answers)
-        placed_else = any(one.place in ("query", "cookie") for one in secrets)
+        own_headers = _OWN_HEADERS | {(operation.idempotency_header or "").lower()}
+        own_headers |= {
+            (connection.credentials[key].name or "").lower() for key in operation.credentials if key not in unknown
+        }
+        places = {(place.place, place.name) for place in operation.parameters}
+        secrets = [connection.credentials[key] for key in operation.credentials if key not in unknown]
+        ends = any(answer.status != "202" for answer in operation.answers)
+        placed_else = any(secret.place in ("query", "cookie") for secret in secrets)
         if operation.polled is not None and (capability.kind == "read" or not ends or placed_else):
-            what = "is polled, and is a read, has no other answer than 202, or a credential outside of the headers"
-            wrong.append((capability.name, what, "correct it"))
-        if sum(one.place in ("bearer", "basic") for one in secrets) > 1 and any(one.audience for one in secrets):
-            wrong.append((capability.name, "has a token of its own and another one", "name one of its credentials"))
-        if any((one.place, one.name) in placed for one in secrets):
-            wrong.append((capability.name, "takes its own credential as an argument", "remove the argument"))
-        if len(set(headers)) < len(headers) or own.intersection(headers):
-            wrong.append((capability.name, "takes a header as an argument that it sets itself", "remove the argument"))
-        named = {place.argument for place in operation.parameters}
-        taken = set(capability.input_schema.get("properties", {}))
+            detail = "is polled, and is a read, has no other answer than 202, or a credential outside of the headers"
+            faults.append((capability.name, detail, "correct it"))
+        if sum(item.place in ("bearer", "basic") for item in secrets) > 1 and any(item.audience for item in secrets):
+            faults.append((capability.name, "has a token of its own and another one", "name one of its credentials"))
+        if any((secret.place, secret.name) in places for secret in secrets):
+            faults.append((capability.name, "takes its own credential as an argument", "remove the argument"))
+        if len(set(headers)) < len(headers) or own_headers.intersection(headers):
+            faults.append((capability.name, "takes a header as an argument that it sets itself", "remove the argument"))
+        arguments = {place.argument for place in operation.parameters}
+        declaration = set(capability.input_schema.get("properties", {}))
         if operation.body is not None:
-            named |= taken - named if operation.body.argument is None else {operation.body.argument}
-        if named != taken:
-            wrong.append((capability.name, "sends other arguments than its schema names", "correct `operations`"))
-    if wrong:
+            arguments |= declaration - arguments if operation.body.argument is None else {operation.body.argument}
+        if arguments != declaration:
+            faults.append((capability.name, "sends other arguments than its schema names", "correct `operations`"))
+    if faults:
         raise InvalidSettings(
-            *(Problem(f"/operations/{name}", "misfit", f"`{name}` {what}", remedy) for name, what, remedy in wrong)
+            *(Problem(f"/operations/{name}", "misfit", f"`{name}` {detail}", remedy) for name, detail, remedy in faults)
         )
 
 
@@ -343,10 +351,10 @@ def _output_misfit(capability: CapabilityDefinition, operation: OpenApiOperation
     Without this check the fault would show only after a call, whose effect nobody then reads.
     """
     if operation.output == "body":
-        without = next((one.status for one in operation.answers if one.body != "json"), None)
+        without = next((answer.status for answer in operation.answers if answer.body != "json"), None)
         detail = f"has the body as its output, and its answer `{without}` has none in JSON"
         return (detail, 'state `"output": "answer"`') if without else None
-    members = ("status", "body") if any(one.body != "none" for one in operation.answers) else ("status",)
-    unlisted = unlisted_member(capability.output_schema, members)
-    detail = f"has `{unlisted}` in its output, which its output schema does not list"
-    return (detail, 'state `"output": "body"`, or correct the schema') if unlisted else None
+    members = ("status", "body") if any(answer.body != "none" for answer in operation.answers) else ("status",)
+    member = unlisted_member(capability.output_schema, members)
+    detail = f"has `{member}` in its output, which its output schema does not list"
+    return (detail, 'state `"output": "body"`, or correct the schema') if member else None

@@ -32,7 +32,7 @@ FILE: Final[Mapping[str, Any]] = {
 """The schema of an argument that is a file in a multipart form."""
 OCTETS: Final = "application/octet-stream"
 
-_TEXTS: Final = frozenset(
+_TEXT_TYPES: Final = frozenset(
     {
         "application/graphql",
         "application/javascript",
@@ -72,7 +72,7 @@ def body_kind(media_type: str) -> BodyKind | None:
         return "multipart"
     if main == "multipart" or media == "text/event-stream" or "*" in media or not sub:
         return None
-    return "text" if main == "text" or media in _TEXTS or sub.endswith(("+xml", "+yaml")) else "bytes"
+    return "text" if main == "text" or media in _TEXT_TYPES or sub.endswith(("+xml", "+yaml")) else "bytes"
 
 
 def written_body(place: BodyPlace, value: Any) -> tuple[str, bytes]:
@@ -85,63 +85,63 @@ def written_body(place: BodyPlace, value: Any) -> tuple[str, bytes]:
     if kind in ("form", "multipart") and not isinstance(value, dict):
         raise unsendable(argument, "a form is an object", "give its fields by their names")
     if kind == "multipart":
-        return _multipart(argument, place.fields, value)
+        return _multipart_body(argument, place.fields, value)
     if kind == "text" and not isinstance(value, str):
         raise unsendable(argument, "the body is a text", "give a text")
     if kind == "form":
-        body = _form(argument, place.fields, value)
+        body = _form_body(argument, place.fields, value)
     elif kind == "text":
         body = value.encode()
     else:
-        body = _decoded(argument, value) if kind == "bytes" else canonical(value)
+        body = _decode_base64(argument, value) if kind == "bytes" else canonical(value)
     _refuse_other_charset(argument, place.media_type, unquote_to_bytes(body) if kind == "form" else body)
     return place.media_type, body
 
 
-def _refuse_other_charset(argument: str, media_type: str, sent: bytes) -> None:
+def _refuse_other_charset(argument: str, media_type: str, content: bytes) -> None:
     """Raise `InvalidInput` if the media type states `us-ascii` and the bytes are not ASCII. UTF-8 is checked before."""
-    if charset_of(media_type) == "us-ascii" and not sent.isascii():
+    if charset_of(media_type) == "us-ascii" and not content.isascii():
         raise unsendable(argument, "it is sent as `us-ascii`, and has a character that this lacks", "give it without")
 
 
-def _form(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> bytes:
+def _form_body(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> bytes:
     pairs: Pairs = []
     owners: dict[str, str] = {}
-    deep = {name for name, field in fields.items() if field.style == "deepObject"}
-    for name, one in value.items():
-        where = argument or name
-        if name not in deep and name.partition("[")[0] in deep:
-            raise unsendable(where, "a field has the name of a member of another field", "give it as that member")
+    deep_names = {name for name, field in fields.items() if field.style == "deepObject"}
+    for name, item in value.items():
+        path = argument or name
+        if name not in deep_names and name.partition("[")[0] in deep_names:
+            raise unsendable(path, "a field has the name of a member of another field", "give it as that member")
         # OpenAPI 3.0.4 and 3.1.1, "Encoding Object": an object of which nothing is said is JSON.
-        field = fields.get(name) or FormField(style="json" if isinstance(one, dict) else "form")
-        taken = (value.keys() | fields.keys()) - {name}
-        pairs += claimed(owners, name, where, pairs_of(where, name, one, field.style, field.explode, taken))
-    return "&".join(f"{name}={one}" for name, one in pairs).encode()
+        field = fields.get(name) or FormField(style="json" if isinstance(item, dict) else "form")
+        other_names = (value.keys() | fields.keys()) - {name}
+        pairs += claimed(owners, name, path, pairs_of(path, name, item, field.style, field.explode, other_names))
+    return "&".join(f"{name}={text}" for name, text in pairs).encode()
 
 
-def _multipart(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> tuple[str, bytes]:
+def _multipart_body(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> tuple[str, bytes]:
     parts = list[bytes]()
-    for name, one in value.items():
+    for name, item in value.items():
         if not FIELD_NAME.fullmatch(name):
             detail = (
                 "the name of a field is empty or `_charset_`, or has a quote, a backslash, `%` or a control character"
             )
             raise unsendable(argument, detail, "leave it out")
-        if one == []:
+        if item == []:
             raise unsendable(argument, "an empty list has no part in a form", "leave it out")
         field = fields.get(name, FormField())
-        parts += [_part(argument, name, field, each) for each in (one if isinstance(one, list) else (one,))]
+        parts += [_part_bytes(argument, name, field, entry) for entry in (item if isinstance(item, list) else (item,))]
     if not parts:
         raise unsendable(argument, "a multipart form has at least one field", "give one")
     # RFC 2046, 5.1.1: at most 70 characters.
-    digest = hashlib.sha256(canonical([hashlib.sha256(one).hexdigest() for one in parts])).hexdigest()
+    digest = hashlib.sha256(canonical([hashlib.sha256(part).hexdigest() for part in parts])).hexdigest()
     boundary = f"contextos-{digest[:48]}"
-    sent = b"".join(b"--%s\r\n%s\r\n" % (boundary.encode(), one) for one in parts)
-    return f"multipart/form-data; boundary={boundary}", sent + b"--%s--\r\n" % boundary.encode()
+    content = b"".join(b"--%s\r\n%s\r\n" % (boundary.encode(), part) for part in parts)
+    return f"multipart/form-data; boundary={boundary}", content + b"--%s--\r\n" % boundary.encode()
 
 
-def _part(argument: str, name: str, field: FormField, value: Any) -> bytes:
-    said, media = f'Content-Disposition: form-data; name="{name}"', field.media_type
+def _part_bytes(argument: str, name: str, field: FormField, value: Any) -> bytes:
+    disposition, media = f'Content-Disposition: form-data; name="{name}"', field.media_type
     if field.is_file and isinstance(value, dict):
         filename = value.get("filename", name if _FILE_NAME.fullmatch(name) else "file")
         if not isinstance(filename, str) or not _FILE_NAME.fullmatch(filename):
@@ -149,24 +149,24 @@ def _part(argument: str, name: str, field: FormField, value: Any) -> bytes:
             raise unsendable(argument, detail, "give a plain name")
         if value.keys() - {"base64", "filename"}:
             raise unsendable(argument, "a file has `base64` and `filename` alone", "leave the rest out")
-        said, media = f'{said}; filename="{filename}"', media or OCTETS
-        content = _decoded(argument, value.get("base64"))
+        disposition, media = f'{disposition}; filename="{filename}"', media or OCTETS
+        content = _decode_base64(argument, value.get("base64"))
     elif isinstance(value, dict) or (media is not None and body_kind(media) == "json"):
         content, media = canonical(value), media or "application/json"
     else:
         content = written_text(argument, value).encode()
     if media is not None:
         _refuse_other_charset(argument, media, content)
-    typed = f"\r\nContent-Type: {media}" if media is not None else ""
-    return f"{said}{typed}\r\n\r\n".encode() + content
+    type_line = f"\r\nContent-Type: {media}" if media is not None else ""
+    return f"{disposition}{type_line}\r\n\r\n".encode() + content
 
 
-def _decoded(argument: str, value: Any) -> bytes:
+def _decode_base64(argument: str, value: Any) -> bytes:
     """Return the bytes of a base64 text. Raises `InvalidInput` unless it is the only base64 text of these bytes."""
     try:
-        decoded = base64.b64decode(value, validate=True) if isinstance(value, str) else None
+        raw = base64.b64decode(value, validate=True) if isinstance(value, str) else None
     except (binascii.Error, ValueError):
-        decoded = None
-    if decoded is None or base64.b64encode(decoded).decode() != value:
+        raw = None
+    if raw is None or base64.b64encode(raw).decode() != value:
         raise unsendable(argument, "the value is not base64", "encode the bytes with the alphabet of RFC 4648, 4")
-    return decoded
+    return raw

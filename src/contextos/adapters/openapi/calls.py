@@ -29,11 +29,11 @@ def charset_of(media_type: str) -> str | None:
     parameters = media_type.lower().partition(";")[2]
     if "charset" not in parameters:
         return None
-    stated = [one.strip() for one in parameters.split(";") if "charset" in one]
-    found = _CHARSET.fullmatch(stated[0])
-    if found is None or len(stated) > 1:
+    charsets = [parameter.strip() for parameter in parameters.split(";") if "charset" in parameter]
+    match = _CHARSET.fullmatch(charsets[0])
+    if match is None or len(charsets) > 1:
         raise ValueError("texts are sent in UTF-8; state `charset=utf-8` or `charset=us-ascii` once, or leave it out")
-    return found[2]
+    return match[2]
 
 
 def _with_known_charset(media_type: str) -> str:
@@ -73,7 +73,7 @@ class CredentialSource(Model):
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
-        if sum(one is not None for one in (self.env, self.file, self.audience)) != 1:
+        if sum(source is not None for source in (self.env, self.file, self.audience)) != 1:
             raise ValueError("a credential comes from `env` or from `file`, or is issued to `audience`; state one")
         if self.audience is not None and self.place != "bearer":
             raise ValueError("a token that is issued to `audience` is a bearer token; set `place` to `bearer`")
@@ -154,13 +154,13 @@ class PolledOperation(Model):
     """The states of an operation that failed without an effect."""
 
     @model_validator(mode="after")
-    def _refuse_half_a_state(self) -> Self:
-        listed = [*self.running, *self.done, *self.failed]
-        if {bool(self.running), bool(self.done), bool(self.state)} != {bool(listed)}:
+    def _refuse_partial_states(self) -> Self:
+        states = [*self.running, *self.done, *self.failed]
+        if {bool(self.running), bool(self.done), bool(self.state)} != {bool(states)}:
             raise ValueError(
                 "`state`, `running` and `done` belong together; state all of them, or none and no `failed`"
             )
-        if len(set(listed)) < len(listed):
+        if len(set(states)) < len(states):
             raise ValueError("a state is listed twice; list it once, in `running`, `done` or `failed`")
         return self
 

@@ -1,8 +1,7 @@
 """Reads the bytes of an OpenAPI document, JSON or YAML, within limits, and follows references inside of it.
 
 YAML is read as version 1.2 says (`contracts.encoding.yaml_text`). An alias counts as many values as it means, because a
-few lines of them can expand to gigabytes. A reference leads to a
-place in the same document and nowhere else.
+few lines of them can expand to gigabytes. A reference leads to a place in the same document and nowhere else.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _number(literal: str) -> int | float:
+def _read_number(literal: str) -> int | float:
     # Bounds of 64 bits are common in schemas, which `codec.loads` refuses; a tool that has one is left out.
     if len(literal) > MAX_NUMBER_CHARS:
         raise malformed("number_too_long", f"a number has more than {MAX_NUMBER_CHARS} characters", "put it in quotes")
@@ -105,5 +104,5 @@ def _number(literal: str) -> int | float:
 
 
 _JSON: Final = json.JSONDecoder(
-    object_pairs_hook=_without_duplicates, parse_int=_number, parse_float=_number, parse_constant=_number
+    object_pairs_hook=_without_duplicates, parse_int=_read_number, parse_float=_read_number, parse_constant=_read_number
 )

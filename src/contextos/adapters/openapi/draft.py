@@ -44,7 +44,7 @@ class OpenApiDraft:
         return {
             "connection": self.connection.to_json(),
             "definition": self.definition.to_json(),
-            "operations": {name: one.to_json() for name, one in self.operations.items()},
+            "operations": {name: operation.to_json() for name, operation in self.operations.items()},
         }
 
 
@@ -68,102 +68,102 @@ def draft_openapi(
         InvalidInput: the document, the server or a name is refused, or no operation of the document can be used.
     """
     document = OpenApiDocument(raw)
-    server = _server(document, server, internal=internal)
+    server = _server_url(document, server, internal=internal)
     operations = Operations(document, server, has_token=bool(bearer_env))
     _refuse_unknown({*only, *reads} - operations.names())
-    known = [_shown(one) for one in _named_once([*operations.read(frozenset(only))])]
-    read = [one for one in known if isinstance(one, ReadOperation)]
-    refused = tuple(one for one in known if isinstance(one, RefusedOperation))
-    if not read:
-        detail = f"no operation of the document can be used: {refused[0].reason if refused else 'it has none'}"
+    entries = [_refuse_hidden_texts(entry) for entry in _refuse_duplicates([*operations.read(frozenset(only))])]
+    accepted = [entry for entry in entries if isinstance(entry, ReadOperation)]
+    refusals = tuple(entry for entry in entries if isinstance(entry, RefusedOperation))
+    if not accepted:
+        detail = f"no operation of the document can be used: {refusals[0].reason if refusals else 'it has none'}"
         raise InvalidInput(Problem("/paths", "no_operations", detail, "use another document"))
-    _refuse_reads_left_out({*reads} - {one.name for one in read}, refused)
-    plain = {one.name: re.sub(r"[^A-Za-z0-9]+", "_", one.name).strip("_") or "operation" for one in read}
+    _refuse_reads_left_out({*reads} - {entry.name for entry in accepted}, refusals)
+    plain = {entry.name: re.sub(r"[^A-Za-z0-9]+", "_", entry.name).strip("_") or "operation" for entry in accepted}
     names = capability_names(plain, name)
     version = document.root.get("info", {}).get("version") if isinstance(document.root.get("info"), dict) else None
-    declared = {
+    fields = {
         "adapter_id": name,
         "type": "openapi",
         "version": plain_text(str(version), 100) or "1",
         "external": True,
         "egress": [destination(server).endpoint],
-        "capabilities": [_capability(names[one.name], one, is_read=one.name in reads) for one in read],
+        "capabilities": [_capability(names[entry.name], entry, is_read=entry.name in reads) for entry in accepted],
     }
-    definition = parse(AdapterDefinition, declared)
+    definition = parse(AdapterDefinition, fields)
     return OpenApiDraft(
-        _connection(name, server, read, internal=internal, bearer_env=bearer_env),
+        _connection(name, server, accepted, internal=internal, bearer_env=bearer_env),
         definition,
         {
-            names[one.name]: one.call.model_copy(
+            names[entry.name]: entry.call.model_copy(
                 update={
-                    "credentials": ("bearer",) if bearer_env else one.call.credentials,
-                    "stated_read": one.name in reads,
+                    "credentials": ("bearer",) if bearer_env else entry.call.credentials,
+                    "stated_read": entry.name in reads,
                 }
             )
-            for one in read
+            for entry in accepted
         },
-        {names[one.name]: notes for one in read if (notes := _notes(one))},
-        refused,
-        {made: stated for stated, made in names.items()},
+        {names[entry.name]: notes for entry in accepted if (notes := _notes(entry))},
+        refusals,
+        {capability: operation for operation, capability in names.items()},
     )
 
 
 def _connection(
-    name: str, server: str, read: Collection[ReadOperation], *, internal: bool, bearer_env: str
+    name: str, server: str, operations: Collection[ReadOperation], *, internal: bool, bearer_env: str
 ) -> OpenApiConnection:
     # A document must not choose which variable of the environment is sent to its server.
     credentials = {
-        key: {**one.to_json(), "env": f"{name.upper()}_{one.env}"}
-        for operation in read
-        for key, one in operation.credentials.items()
+        key: {**source.to_json(), "env": f"{name.upper()}_{source.env}"}
+        for operation in operations
+        for key, source in operation.credentials.items()
     }
     if bearer_env:
         credentials["bearer"] = {"place": "bearer", "env": bearer_env}
-    said = {"kind": "openapi", "server": server, "internal": internal, "credentials": credentials}
-    return parse(OpenApiConnection, said)
+    fields = {"kind": "openapi", "server": server, "internal": internal, "credentials": credentials}
+    return parse(OpenApiConnection, fields)
 
 
-def _notes(read: ReadOperation) -> tuple[str, ...]:
+def _notes(entry: ReadOperation) -> tuple[str, ...]:
     """Return the remarks for the reviewer of an operation: headers for a key, and parts that were cut or left out."""
-    headers = [one.name for one in read.call.parameters if one.place == "header" and "idempotency" in one.name.lower()]
+    headers = [arg.name for arg in entry.call.parameters if arg.place == "header" and "idempotency" in arg.name.lower()]
     keys = (f"a model chooses `{name}`, unless it is made the `idempotency_header`" for name in headers)
-    return (*keys, *read.notes, *read.arguments.notes, *read.output.notes)
+    return (*keys, *entry.notes, *entry.arguments.notes, *entry.output.notes)
 
 
-def _capability(name: str, read: ReadOperation, *, is_read: bool) -> dict[str, Any]:
-    if is_read and read.call.method not in ("GET", "HEAD"):
-        detail = f"`{read.name[:100]}` is sent by {read.call.method}, so it is no read"
+def _capability(name: str, entry: ReadOperation, *, is_read: bool) -> dict[str, Any]:
+    if is_read and entry.call.method not in ("GET", "HEAD"):
+        detail = f"`{entry.name[:100]}` is sent by {entry.call.method}, so it is no read"
         raise InvalidInput(Problem("", "no_read", detail, "leave it out of `--read`"))
     return drafted_capability(
         name,
         reads=is_read,
         leaves=True,
-        input_schema=read.arguments.schema,
-        output_schema=read.output.schema,
-        description=plain_text(read.description, MAX_SUMMARY_CHARS),
+        input_schema=entry.arguments.schema,
+        output_schema=entry.output.schema,
+        description=plain_text(entry.description, MAX_SUMMARY_CHARS),
     )
 
 
-def _named_once(known: Sequence[ReadOperation | RefusedOperation]) -> list[ReadOperation | RefusedOperation]:
+def _refuse_duplicates(entries: Sequence[ReadOperation | RefusedOperation]) -> list[ReadOperation | RefusedOperation]:
     """Refuse operations that share a name, because the name does not say which of them is meant."""
-    count = Counter(one.name for one in known)
-    why = "another operation of the document has its name"
-    return [one if count[one.name] == 1 else RefusedOperation(one.name, why) for one in known]
+    count = Counter(entry.name for entry in entries)
+    reason = "another operation of the document has its name"
+    return [entry if count[entry.name] == 1 else RefusedOperation(entry.name, reason) for entry in entries]
 
 
-def _shown(one: ReadOperation | RefusedOperation) -> ReadOperation | RefusedOperation:
+def _refuse_hidden_texts(entry: ReadOperation | RefusedOperation) -> ReadOperation | RefusedOperation:
     """Refuse an operation with hidden characters, because of which the whole file would be refused later."""
-    if isinstance(one, ReadOperation):
+    if isinstance(entry, ReadOperation):
         try:
-            refuse_hidden([one.arguments.schema, one.output.schema, one.call.to_json()])
+            refuse_hidden([entry.arguments.schema, entry.output.schema, entry.call.to_json()])
         except InvalidInput as hidden:
-            return RefusedOperation(one.name, hidden.problems[0].detail)
-    return one
+            return RefusedOperation(entry.name, hidden.problems[0].detail)
+    return entry
 
 
-def _server(document: OpenApiDocument, stated: str, *, internal: bool) -> str:
+def _server_url(document: OpenApiDocument, server: str, *, internal: bool) -> str:
     """Return the URL of the server, checked. Only a person can name an internal server, and not the document."""
-    if not stated:
+    if not server:
         servers = document.root.get("servers")
         first = servers[0] if isinstance(servers, list) and servers else None
         url = first.get("url") if isinstance(first, dict) else None
@@ -171,17 +171,17 @@ def _server(document: OpenApiDocument, stated: str, *, internal: bool) -> str:
             detail = "the document names no server that can be used as it is"
             if internal:
                 detail = "with `--internal` a person names the server, and not the document"
-            there = plain_text(url, 100) if isinstance(url, str) and "{" not in url else "https://…"
-            raise InvalidInput(Problem("/servers", "no_server", detail, f"name it with `--server {there}`"))
-        stated = url
-    to = destination(stated)
-    if "?" in to.target:
+            suggestion = plain_text(url, 100) if isinstance(url, str) and "{" not in url else "https://…"
+            raise InvalidInput(Problem("/servers", "no_server", detail, f"name it with `--server {suggestion}`"))
+        server = url
+    address = destination(server)
+    if "?" in address.target:
         raise InvalidInput(Problem("/servers", "bad_server", "the server has a query", "name it without"))
-    if to.scheme == "http" and not internal:
-        detail = f"`{to.endpoint}` is asked without TLS"
-        remedy = f"use `https://`, or write `--server {plain_text(stated, 100)} --internal` if it is on this machine"
+    if address.scheme == "http" and not internal:
+        detail = f"`{address.endpoint}` is asked without TLS"
+        remedy = f"use `https://`, or write `--server {plain_text(server, 100)} --internal` if it is on this machine"
         raise InvalidInput(Problem("/servers", "not_https", detail, remedy))
-    return stated.rstrip("/")
+    return server.rstrip("/")
 
 
 def _refuse_unknown(unknown: Collection[str]) -> None:
@@ -190,10 +190,10 @@ def _refuse_unknown(unknown: Collection[str]) -> None:
         raise InvalidInput(Problem("/paths", "unknown_operation", detail, "name it as the document does"))
 
 
-def _refuse_reads_left_out(reads: Collection[str], refused: Collection[RefusedOperation]) -> None:
+def _refuse_reads_left_out(reads: Collection[str], refusals: Collection[RefusedOperation]) -> None:
     """Refuse a name in `reads` whose operation is not in the draft, because the statement would have no effect."""
     if reads:
         name = min(reads)
-        why = next((one.reason for one in refused if one.name == name), "`--only` names others")
-        detail = f"`{name[:100]}` is left out of the draft, so it cannot be stated as a read: {why}"
+        reason = next((entry.reason for entry in refusals if entry.name == name), "`--only` names others")
+        detail = f"`{name[:100]}` is left out of the draft, so it cannot be stated as a read: {reason}"
         raise InvalidInput(Problem("/paths", "read_left_out", detail, "leave it out of `--read`"))

@@ -36,7 +36,7 @@ _STYLES: Final = {
 }
 """The styles that are allowed for each place of a parameter. The first is the default."""
 _IGNORED_HEADERS: Final = frozenset({"accept", "authorization", "content-type"})
-_RANGES: Final = frozenset(("*/*", "service/*", "text/*"))
+_MEDIA_RANGES: Final = frozenset(("*/*", "application/*", "text/*"))
 _SUCCESS: Final = re.compile(r"2(?:[0-9]{2}|XX)", re.IGNORECASE)
 
 
@@ -93,14 +93,14 @@ class Operations:
             if only and source.name not in only:
                 continue
             try:
-                yield self._read(source)
+                yield self._read_operation(source)
             except Inconvertible as error:
                 yield RefusedOperation(source.name, str(error)[:400])
             except InvalidInput as error:
                 yield RefusedOperation(source.name, error.problems[0].detail[:400])
             except ValidationError as error:
                 yield RefusedOperation(
-                    source.name, f"a name or path in it not valid: {problems_of(error)[0].detail}"[:400]
+                    source.name, f"a name or path in it is not valid: {problems_of(error)[0].detail}"[:400]
                 )
 
     def _sources(self) -> Iterator[_Source]:
@@ -111,31 +111,31 @@ class Operations:
             except InvalidInput:
                 whole = {}
             for method in METHODS:
-                stated = whole.get(method)
-                if isinstance(stated, dict):
-                    name = stated.get("operationId")
+                operation = whole.get(method)
+                if isinstance(operation, dict):
+                    name = operation.get("operationId")
                     yield _Source(
-                        name if isinstance(name, str) and name else f"{method} {path}", method, path, whole, stated
+                        name if isinstance(name, str) and name else f"{method} {path}", method, path, whole, operation
                     )
 
-    def _read(self, source: _Source) -> ReadOperation:
+    def _read_operation(self, source: _Source) -> ReadOperation:
         refuse_other_server(
             source.stated.get("servers", source.item.get("servers")), self._document.root.get("servers"), self._server
         )
         path, _, fragment = source.path.partition("#")
         notes: tuple[str, ...] = ("what follows `#` in its path is not sent",) if fragment else ()
-        parameters = self._parameters(source)
-        body = self._body(source)
+        parameters = self._read_parameters(source)
+        body = self._request_body(source)
         notes += body.notes if body is not None else ()
         if body is None and self._document.whole(source.stated.get("requestBody", {})).get("content"):
             notes += ("the body that its request can have is not sent",)
-        arguments = self._arguments(parameters, body)
-        answers, output = self._answers(source)
-        credentials = self._credentials(source)
-        placed = {(place.place, place.name) for place, _, _ in parameters}
-        if any((one.place, one.name) in placed for one in credentials.values()):
+        arguments = self._argument_schema(parameters, body)
+        answers, output = self._read_answers(source)
+        credentials = self._read_credentials(source)
+        places = {(place.place, place.name) for place, _, _ in parameters}
+        if any((credential.place, credential.name) in places for credential in credentials.values()):
             raise Inconvertible("it takes its own credential as an argument")
-        described = (source.stated.get(one) for one in ("summary", "description"))
+        texts = (source.stated.get(member) for member in ("summary", "description"))
         call = OpenApiOperation(
             method=source.method.upper(),  # type: ignore[arg-type]
             path=path,
@@ -144,36 +144,36 @@ class Operations:
             answers=answers,
             credentials=tuple(credentials),
         )
-        text = ". ".join(one for one in described if isinstance(one, str))
+        text = ". ".join(text for text in texts if isinstance(text, str))
         return ReadOperation(source.name, text, call, arguments, output, credentials, notes)
 
-    def _parameters(self, source: _Source) -> list[tuple[ParameterPlace, Any, bool]]:
+    def _read_parameters(self, source: _Source) -> list[tuple[ParameterPlace, Any, bool]]:
         """Return each parameter with its schema and whether it is required."""
-        found: dict[tuple[Any, str], Mapping[str, Any]] = {}
-        for stated in (source.item.get("parameters", ()), source.stated.get("parameters", ())):
-            if not isinstance(stated, list | tuple):
+        parameters: dict[tuple[Any, str], Mapping[str, Any]] = {}
+        for group in (source.item.get("parameters", ()), source.stated.get("parameters", ())):
+            if not isinstance(group, list | tuple):
                 raise Inconvertible("`parameters` is no list")
-            for one in stated:
-                parameter = self._document.whole(one)
+            for entry in group:
+                parameter = self._document.whole(entry)
                 place, name = parameter.get("in"), parameter.get("name")
                 if not isinstance(name, str) or not isinstance(place, str) or place not in _STYLES:
                     raise Inconvertible(f"a parameter is in `{str(place)[:40]}`, which is not supported")
                 if place != "header" or name.lower() not in _IGNORED_HEADERS:
-                    found[place, name] = parameter
-        if len(found) > MAX_PARAMETERS:
+                    parameters[place, name] = parameter
+        if len(parameters) > MAX_PARAMETERS:
             raise Inconvertible(f"it has more than {MAX_PARAMETERS} parameters")
-        check_path(source.path.partition("#")[0], {name for place, name in found if place == "path"})
-        fixed = {unquote(one.partition("=")[0]) for one in source.path.partition("?")[2].split("&")}
-        if twice := next((name for place, name in found if place == "query" and name in fixed), None):
-            raise Inconvertible(f"its path has `{plain_text(twice, 40)}` in its query, which is a parameter too")
-        names = [name for _, name in found]
-        taken = {"body", *(name for name in names if names.count(name) > 1)}
-        made = []
-        for (place, name), parameter in found.items():
+        check_path(source.path.partition("#")[0], {name for place, name in parameters if place == "path"})
+        query_names = {unquote(pair.partition("=")[0]) for pair in source.path.partition("?")[2].split("&")}
+        if duplicate := next((name for place, name in parameters if place == "query" and name in query_names), None):
+            raise Inconvertible(f"its path has `{plain_text(duplicate, 40)}` in its query, which is a parameter too")
+        names = [name for _, name in parameters]
+        ambiguous = {"body", *(name for name in names if names.count(name) > 1)}
+        result = []
+        for (place, name), parameter in parameters.items():
             schema, style = _schema_and_style(place, parameter)
             explode = parameter.get("explode", style == "form")
-            argument = f"{place}_{name}" if name in taken else name
-            where = ParameterPlace(
+            argument = f"{place}_{name}" if name in ambiguous else name
+            target = ParameterPlace(
                 argument=argument,
                 name=name,
                 place=place,
@@ -181,10 +181,10 @@ class Operations:
                 explode=bool(explode),
                 allow_reserved=place == "query" and parameter.get("allowReserved") is True,
             )
-            made.append((where, schema, place == "path" or parameter.get("required") is True))
-        return made
+            result.append((target, schema, place == "path" or parameter.get("required") is True))
+        return result
 
-    def _body(self, source: _Source) -> ReadBody | None:
+    def _request_body(self, source: _Source) -> ReadBody | None:
         if "requestBody" not in source.stated:
             return None
         if source.method in ("get", "head"):
@@ -193,58 +193,58 @@ class Operations:
             return None
         return read_request_body(self._document, source.stated["requestBody"])
 
-    def _arguments(self, parameters: list[tuple[ParameterPlace, Any, bool]], body: ReadBody | None) -> MadeSchema:
-        sources = [(place.argument, source, must) for place, source, must in parameters]
+    def _argument_schema(self, parameters: list[tuple[ParameterPlace, Any, bool]], body: ReadBody | None) -> MadeSchema:
+        sources = [(place.argument, source, is_required) for place, source, is_required in parameters]
         if body is not None:
             sources.append((str(body.place.argument), body.schema, body.is_required))
 
         def build(convert: Convert) -> dict[str, Any]:
-            made: dict[str, Any] = {
+            schema: dict[str, Any] = {
                 "type": "object",
                 "properties": {name: convert(source, "closed") for name, source, _ in sources},
                 "additionalProperties": False,
             }
-            must = [name for name, _, is_required in sources if is_required]
-            return {**made, "required": must} if must else made
+            required = [name for name, _, is_required in sources if is_required]
+            return {**schema, "required": required} if required else schema
 
         return self._schemas.made("closed", [source for _, source, _ in sources], build)
 
-    def _answers(self, source: _Source) -> tuple[tuple[ExpectedAnswer, ...], MadeSchema]:
-        stated = source.stated.get("responses")
-        stated = stated if isinstance(stated, dict) else {}
-        found: dict[str, tuple[str, Any]] = {}
-        redirects = [str(status) for status in stated if str(status).startswith("3")]
-        why = "it has no answer of success"
+    def _read_answers(self, source: _Source) -> tuple[tuple[ExpectedAnswer, ...], MadeSchema]:
+        responses = source.stated.get("responses")
+        responses = responses if isinstance(responses, dict) else {}
+        bodies: dict[str, tuple[str, Any]] = {}
+        redirects = [str(status) for status in responses if str(status).startswith("3")]
+        reason = "it has no answer of success"
         if redirects:
-            why = f"it answers with {redirects[0]}, and no redirect is followed"
-        for status, response in stated.items():
-            code = "2XX" if status == "default" and not any(map(_SUCCESS.fullmatch, stated)) else str(status).upper()
+            reason = f"it answers with {redirects[0]}, and no redirect is followed"
+        for status, response in responses.items():
+            code = "2XX" if status == "default" and not any(map(_SUCCESS.fullmatch, responses)) else str(status).upper()
             if not _SUCCESS.fullmatch(code):
                 continue
-            kind, schema = self._read_body(source, self._document.whole(response))
+            kind, schema = self._answer_body(source, self._document.whole(response))
             if not kind:
-                why = f"its answer is `{schema}`, which is not supported"
+                reason = f"its answer is `{schema}`, which is not supported"
             else:
-                found[code] = kind, schema
-        if not found:
-            raise Inconvertible(why)
-        answers = tuple(ExpectedAnswer(status=code, body=kind) for code, (kind, _) in found.items())  # type: ignore[arg-type]
-        schemas = [schema for kind, schema in found.values() if kind == "json"]
-        return answers, self._schemas.made("output", schemas, partial(_output, found))
+                bodies[code] = kind, schema
+        if not bodies:
+            raise Inconvertible(reason)
+        answers = tuple(ExpectedAnswer(status=code, body=kind) for code, (kind, _) in bodies.items())  # type: ignore[arg-type]
+        schemas = [schema for kind, schema in bodies.values() if kind == "json"]
+        return answers, self._schemas.made("output", schemas, partial(_output_schema, bodies))
 
-    def _read_body(self, source: _Source, response: Mapping[str, Any]) -> tuple[str, Any]:
+    def _answer_body(self, source: _Source, response: Mapping[str, Any]) -> tuple[str, Any]:
         """Return how the body of an answer is read, and its schema. "" for a body of no supported media type; the
         second value is then the text that names the types.
         """
         content = response.get("content")
         if not isinstance(content, dict) or not content or source.method == "head":
             return "none", None
-        schemas = {media: self._document.whole(one).get("schema", {}) for media, one in content.items()}
+        schemas = {media: self._document.whole(entry).get("schema", {}) for media, entry in content.items()}
         for kind in ("json", "text"):
             for media, schema in schemas.items():
                 if body_kind(media) == kind:
                     return kind, schema
-        for media in _RANGES & schemas.keys():
+        for media in _MEDIA_RANGES & schemas.keys():
             if not is_bytes(self._document, schemas[media]):
                 whole = self._document.whole(schemas[media]) if isinstance(schemas[media], dict) else {}
                 return "text" if media == "text/*" or whole.get("type") == "string" else "json", schemas[media]
@@ -252,17 +252,17 @@ class Operations:
             return "base64", None
         return "", plain_text(", ".join(map(str, content)), 100)
 
-    def _credentials(self, source: _Source) -> dict[str, CredentialSource]:
+    def _read_credentials(self, source: _Source) -> dict[str, CredentialSource]:
         """Return the credentials of the first alternative that is supported, by their names in the document."""
         if self._has_token:
             return {}
-        stated = source.stated.get("security", self._document.root.get("security", []))
+        security = source.stated.get("security", self._document.root.get("security", []))
         components = self._document.root.get("components")
         schemes = components.get("securitySchemes", {}) if isinstance(components, dict) else {}
-        if not isinstance(stated, list) or not isinstance(schemes, dict):
+        if not isinstance(security, list) or not isinstance(schemes, dict):
             raise Inconvertible("`security` is no list")
-        why = ""
-        for alternative in sorted(stated, key=lambda one: not one):
+        reason = ""
+        for alternative in sorted(security, key=lambda entry: not entry):
             if not isinstance(alternative, dict):
                 raise Inconvertible("`security` is no list of objects")
             try:
@@ -271,9 +271,9 @@ class Operations:
                     raise Inconvertible(detail)
                 return {name: credential_of(name, self._document.whole(schemes[name])) for name in alternative}
             except (Inconvertible, InvalidInput) as error:
-                why = why or str(error)
-        if why:
-            raise Inconvertible(f"its security is not supported: {why}")
+                reason = reason or str(error)
+        if reason:
+            raise Inconvertible(f"its security is not supported: {reason}")
         return {}
 
 
@@ -291,30 +291,30 @@ def credential_of(name: str, scheme: Mapping[str, Any]) -> CredentialSource:
     if kind == "http" and http == "basic":
         return CredentialSource(place="basic", env=env)
     if kind == "apiKey" and scheme.get("in") in ("header", "query", "cookie"):
-        stated = str(scheme.get("name"))
-        if scheme["in"] == "header" and stated.lower() == "authorization":
-            return CredentialSource(place="header", name=stated, env=env)
-        return CredentialSource(place=scheme["in"], name=stated, env=env)
+        parameter = str(scheme.get("name"))
+        if scheme["in"] == "header" and parameter.lower() == "authorization":
+            return CredentialSource(place="header", name=parameter, env=env)
+        return CredentialSource(place=scheme["in"], name=parameter, env=env)
     raise Inconvertible(f"the scheme `{str(kind)[:40]}`, `{http[:40]}`")
 
 
 def _schema_and_style(place: Any, parameter: Mapping[str, Any]) -> tuple[Any, Any]:
     content = parameter.get("content")
     if isinstance(content, dict) and content:
-        media_type, described = next(iter(content.items()))
-        if body_kind(media_type) != "json" or not isinstance(described, dict):
+        media_type, entry = next(iter(content.items()))
+        if body_kind(media_type) != "json" or not isinstance(entry, dict):
             raise Inconvertible(f"the parameter `{parameter['name'][:80]}` is written as `{media_type[:80]}`")
-        return described.get("schema", {}), "json"
+        return entry.get("schema", {}), "json"
     style = parameter.get("style", _STYLES[place][0])
     if style not in _STYLES[place]:
         raise Inconvertible(f"the style `{str(style)[:40]}` does not exist in {place}")
     return parameter.get("schema", {}), style
 
 
-def _output(found: Mapping[str, tuple[str, Any]], convert: Convert) -> dict[str, Any]:
+def _output_schema(answers: Mapping[str, tuple[str, Any]], convert: Convert) -> dict[str, Any]:
     """Return the schema of `{"status": …, "body": …}`, in which each status has its own schema of the body."""
     cases = []
-    for code, (kind, schema) in found.items():
+    for code, (kind, schema) in answers.items():
         status: dict[str, Any] = {"minimum": 200, "maximum": 299} if code == "2XX" else {"enum": [int(code)]}
         properties: dict[str, Any] = {"status": {"type": "integer", **status}}
         if kind != "none":

@@ -25,17 +25,17 @@ def refuse_other_server(stated: Any, at_root: Any, server: str) -> None:
         return
     root, urls = _urls(at_root), _urls(stated)
     try:
-        whole = [urljoin(root[0] if root else "", one) for one in urls]
+        absolute = [urljoin(root[0] if root else "", url) for url in urls]
     except ValueError:
         raise Inconvertible("the URL of one of its servers is not valid") from None
-    if server.rstrip("/") not in [one.rstrip("/") for one in whole]:
-        named = f", `{plain_text(whole[0], 100)}`; draft it with that `--server`" if whole else ""
-        raise Inconvertible(f"it is at another server than the rest of the document{named}")
+    if server.rstrip("/") not in [url.rstrip("/") for url in absolute]:
+        hint = f", `{plain_text(absolute[0], 100)}`; draft it with that `--server`" if absolute else ""
+        raise Inconvertible(f"it is at another server than the rest of the document{hint}")
 
 
 def _urls(servers: Any) -> list[str]:
-    listed = [one.get("url") for one in servers if isinstance(one, dict)] if isinstance(servers, list) else []
-    return [one for one in listed if isinstance(one, str)]
+    urls = [server.get("url") for server in servers if isinstance(server, dict)] if isinstance(servers, list) else []
+    return [url for url in urls if isinstance(url, str)]
 
 
 def check_path(path: str, parameters: set[str]) -> None:
@@ -44,10 +44,10 @@ def check_path(path: str, parameters: set[str]) -> None:
     Raises:
         Inconvertible: the text says which of both.
     """
-    before, _, query = path.partition("?")
-    named = _TEMPLATE.findall(before)
-    if set(named) != parameters or len(named) != len(set(named)):
+    path_part, _, query = path.partition("?")
+    names = _TEMPLATE.findall(path_part)
+    if set(names) != parameters or len(names) != len(set(names)):
         raise Inconvertible("the names in its path are not its parameters")
-    literal = _TEMPLATE.sub("x", before)
+    literal = _TEMPLATE.sub("x", path_part)
     if not literal.startswith("/") or not _LITERAL.fullmatch(literal + query) or _DOTS.search(literal):
         raise Inconvertible("its path is not a plain path")

@@ -44,33 +44,33 @@ def build_request(
         InvalidInput: an argument has no exact form in its place; the pointer names the argument.
     """
     path, query = operation.path.partition("?")[0], _fixed_query(operation.path)
-    fixed = {unquote(name) for name, _ in query} | credentials.query_names
+    fixed_names = {unquote(name) for name, _ in query} | credentials.query_names
     owners = {quoted(unquote(name)): path for name, _ in query}
     segments: dict[str, str] = {}
-    headers = {**trace, "Accept": _accepted(operation)}
+    headers = {**trace, "Accept": _accept_header(operation)}
     cookies: list[tuple[str, str]] = []
     for place in operation.parameters:
         if place.place == "path":
-            segments[place.name] = _segment(place, args.get(place.argument))
+            segments[place.name] = _path_segment(place, args.get(place.argument))
         elif place.argument in args:
             value = args[place.argument]
             if place.place == "query":
-                taken = {one.name for one in operation.parameters if one is not place} | fixed
+                other_names = {other.name for other in operation.parameters if other is not place} | fixed_names
                 safe = _RESERVED if place.allow_reserved else ""
-                pairs = pairs_of(place.argument, place.name, value, place.style, place.explode, taken, safe)
+                pairs = pairs_of(place.argument, place.name, value, place.style, place.explode, other_names, safe)
                 query += claimed(owners, place.argument, place.argument, pairs)
             elif place.place == "header":
-                headers[place.name] = _header(place, value)
+                headers[place.name] = _header_value(place, value)
             else:
-                cookies.append((place.name, _cookie(place, value)))
+                cookies.append((place.name, _cookie_value(place, value)))
     body = None
     if operation.body is not None:
-        named = {place.argument for place in operation.parameters}
-        members = {name: value for name, value in args.items() if name not in named}
+        used = {place.argument for place in operation.parameters}
+        members = {name: value for name, value in args.items() if name not in used}
         argument = operation.body.argument
         if argument is None or argument in args:
-            sent = members if argument is None else args[argument]
-            headers["Content-Type"], body = written_body(operation.body, sent)
+            body_value = members if argument is None else args[argument]
+            headers["Content-Type"], body = written_body(operation.body, body_value)
     if operation.idempotency_header is not None and idempotency_key is not None:
         headers[operation.idempotency_header] = idempotency_key
     secret = credentials.placed(operation.credentials)
@@ -79,31 +79,31 @@ def build_request(
     cookies += secret.cookies
     if cookies:
         headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies)
-    filled = _TEMPLATE.sub(lambda found: segments[found[1]], path)
-    asked = "&".join(f"{name}={value}" if value is not None else name for name, value in query)
+    full_path = _TEMPLATE.sub(lambda match: segments[match[1]], path)
+    query_text = "&".join(f"{name}={value}" if value is not None else name for name, value in query)
     return OutboundRequest(
-        operation.method, server.rstrip("/") + filled + (f"?{asked}" if asked else ""), headers, body
+        operation.method, server.rstrip("/") + full_path + (f"?{query_text}" if query_text else ""), headers, body
     )
 
 
 def _fixed_query(path: str) -> Pairs:
     """Return the pairs of the query that the path in the document itself has, as they are written."""
-    pairs = [one.partition("=") for one in path.partition("?")[2].split("&") if one]
+    pairs = [pair.partition("=") for pair in path.partition("?")[2].split("&") if pair]
     return [(name, value if equals else None) for name, equals, value in pairs]
 
 
-def _accepted(operation: OpenApiOperation) -> str:
+def _accept_header(operation: OpenApiOperation) -> str:
     kinds = {answer.body for answer in operation.answers}
     if "base64" in kinds:
         return "*/*"
-    accepted = [media for kind, media in (("json", "application/json"), ("text", "text/*")) if kind in kinds]
-    return ", ".join(accepted) or "*/*"
+    media_types = [media for kind, media in (("json", "application/json"), ("text", "text/*")) if kind in kinds]
+    return ", ".join(media_types) or "*/*"
 
 
-def _segment(place: ParameterPlace, value: Any) -> str:
+def _path_segment(place: ParameterPlace, value: Any) -> str:
     """Return a value as it is written in the path. RFC 6570 defines the styles `label` and `matrix`."""
     pairs = list(flat(place.argument, value))
-    texts = [part for name, one in pairs for part in ((name, one) if name is not None else (one,))]
+    texts = [part for name, item in pairs for part in ((name, item) if name is not None else (item,))]
     for text in texts:
         if text in ("", ".", "..") or _LEADS_ELSEWHERE.search(text):
             detail = "the value is empty, or it could lead to another path"
@@ -113,47 +113,47 @@ def _segment(place: ParameterPlace, value: Any) -> str:
     if place.style == "json":
         return quoted(canonical(value).decode())
     is_object, is_list = isinstance(value, dict), isinstance(value, list)
-    written = [f"{quoted(name)}={quoted(one)}" if name is not None else quoted(one) for name, one in pairs]
+    encoded = [f"{quoted(name)}={quoted(item)}" if name is not None else quoted(item) for name, item in pairs]
     joined = ",".join(map(quoted, texts))
     if place.style == "label":
         if place.explode and (is_object or is_list) and any("." in text for text in texts):
             raise unsendable(place.argument, "a value in a list has the separator `.` in it", "give it without")
-        return "." + (".".join(written) if place.explode else joined)
+        return "." + (".".join(encoded) if place.explode else joined)
     if place.style == "matrix":
         if place.explode and is_object:
-            return "".join(f";{one}" for one in written)
+            return "".join(f";{part}" for part in encoded)
         if place.explode and is_list:
-            return "".join(f";{quoted(place.name)}={one}" for one in written)
+            return "".join(f";{quoted(place.name)}={part}" for part in encoded)
         return f";{quoted(place.name)}={joined}"
-    return ",".join(written) if place.explode else joined
+    return ",".join(encoded) if place.explode else joined
 
 
-def _header(place: ParameterPlace, value: Any) -> str:
+def _header_value(place: ParameterPlace, value: Any) -> str:
     if place.style == "json":
         text = canonical(value).decode()
     else:
         pairs = list(flat(place.argument, value))
         parts = [
-            (f"{name}={one}",) if place.explode and name is not None else ((name, one) if name is not None else (one,))
-            for name, one in pairs
+            (f"{name}={val}",) if place.explode and name is not None else ((name, val) if name is not None else (val,))
+            for name, val in pairs
         ]
-        if isinstance(value, list | dict) and any("," in one or one != one.strip() or not one for one in _each(parts)):
+        if isinstance(value, list | dict) and any("," in val or val != val.strip() or not val for val in _flat(parts)):
             detail = "a value in a list of a header is empty, has a comma, or begins or ends with a blank"
             raise unsendable(place.argument, detail, "give it without")
         if place.explode and isinstance(value, dict) and any("=" in name for name in value):
             raise unsendable(place.argument, "the name of a member has `=`, which separates", "leave it out")
-        text = ",".join(_each(parts))
+        text = ",".join(_flat(parts))
     if not _HEADER_VALUE.fullmatch(text):
         detail = "the value is not printable ASCII on one line, so no header can carry it"
         raise unsendable(place.argument, detail, "give another value")
     return text
 
 
-def _each(parts: Sequence[tuple[str, ...]]) -> list[str]:
-    return [one for part in parts for one in part]
+def _flat(parts: Sequence[tuple[str, ...]]) -> list[str]:
+    return [text for part in parts for text in part]
 
 
-def _cookie(place: ParameterPlace, value: Any) -> str:
+def _cookie_value(place: ParameterPlace, value: Any) -> str:
     if isinstance(value, list | dict):
         raise unsendable(place.argument, "a cookie carries a single value", "leave it out")
     text = written_text(place.argument, value)

@@ -45,18 +45,18 @@ class ConnectionSecrets:
 
     def __init__(self, sources: Mapping[str, CredentialSource], env: Mapping[str, str], folder: Path) -> None:
         self._sources = dict(sources)
-        read = {name: one for name, one in sources.items() if one.audience is None}
-        self.query_names = frozenset(str(one.name) for one in sources.values() if one.place == "query")
-        self._hold({name: _read(name, source, env, folder) for name, source in read.items()})
+        static = {name: source for name, source in sources.items() if source.audience is None}
+        self.query_names = frozenset(str(source.name) for source in sources.values() if source.place == "query")
+        self._set_secrets({name: _read_secret(name, source, env, folder) for name, source in static.items()})
 
     def for_call(self, access_token: str) -> ConnectionSecrets:
         """Return the secrets of one call, for which `access_token` was issued; "" if none was."""
         if not access_token:
             return self
-        own = copy(self)
-        issued = {name: access_token for name, one in self._sources.items() if one.audience is not None}
-        own._hold({**self._secrets, **issued})
-        return own
+        clone = copy(self)
+        tokens = {name: access_token for name, source in self._sources.items() if source.audience is not None}
+        clone._set_secrets({**self._secrets, **tokens})
+        return clone
 
     def lacks(self, names: Sequence[str]) -> bool:
         """Return whether one of these credentials is a token of a call for which none was issued."""
@@ -64,15 +64,15 @@ class ConnectionSecrets:
 
     def auth(self, names: Sequence[str]) -> Authentication:
         """Return how a call with these credentials authenticates."""
-        audiences = [one for name in names if (one := self._sources[name].audience) is not None]
+        audiences = [audience for name in names if (audience := self._sources[name].audience) is not None]
         if audiences:
             return Authentication(mode="exchange", audience=audiences[0])
         return static_authentication(self._sources[name].reference for name in names)
 
-    def _hold(self, secrets: dict[str, str]) -> None:
+    def _set_secrets(self, secrets: dict[str, str]) -> None:
         self._secrets = secrets
-        told = (one for name, secret in secrets.items() for one in _told(self._sources[name], secret))
-        self._redactor = SecretRedactor(told)
+        texts = (text for name, secret in secrets.items() for text in _secret_texts(self._sources[name], secret))
+        self._redactor = SecretRedactor(texts)
 
     def __repr__(self) -> str:
         return f"ConnectionSecrets({sorted(self._sources)})"
@@ -101,28 +101,28 @@ class ConnectionSecrets:
         return self._redactor.redact(value)
 
 
-def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: Path) -> str:
-    at = f"/connection/credentials/{name}"
+def _read_secret(name: str, source: CredentialSource, env: Mapping[str, str], folder: Path) -> str:
+    place = f"/connection/credentials/{name}"
     if source.env is not None:
-        secret, where = env.get(source.env), f"the variable `{source.env}`"
+        secret, origin = env.get(source.env), f"the variable `{source.env}`"
     else:
-        where = f"the file `{source.file}`"
+        origin = f"the file `{source.file}`"
         try:
-            secret = read_private_file(folder / str(source.file), MAX_SECRET_BYTES, at).decode().strip()
+            secret = read_private_file(folder / str(source.file), MAX_SECRET_BYTES, place).decode().strip()
         except (OSError, UnicodeDecodeError):
             secret = None
     if secret is None:
-        raise InvalidSettings(Problem(at, "no_credential", f"{where} of `{name}` is missing", "set it"))
+        raise InvalidSettings(Problem(place, "no_credential", f"{origin} of `{name}` is missing", "set it"))
     if not _SECRET.fullmatch(secret):
-        detail = f"{where} of `{name}` holds no secret of at least {MIN_SECRET_CHARS} printable characters"
-        raise InvalidSettings(Problem(at, "bad_credential", detail, "put the secret there, on one line"))
+        detail = f"{origin} of `{name}` holds no secret of at least {MIN_SECRET_CHARS} printable characters"
+        raise InvalidSettings(Problem(place, "bad_credential", detail, "put the secret there, on one line"))
     if source.place == "basic" and ":" not in secret:
         raise InvalidSettings(
-            Problem(at, "bad_credential", f"{where} of `{name}` has no colon", "write `user:password`")
+            Problem(place, "bad_credential", f"{origin} of `{name}` has no colon", "write `user:password`")
         )
     return secret
 
 
-def _told(source: CredentialSource, secret: str) -> set[str]:
+def _secret_texts(source: CredentialSource, secret: str) -> set[str]:
     """Return the texts to redact for a secret: the secret itself, and the password in it."""
     return {secret, secret.partition(":")[2]} if source.place == "basic" else {secret}

@@ -14,7 +14,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, Problem
 
 _SEPARATORS: Final = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
-_READ: Final = {"spaceDelimited": " ", "pipeDelimited": "|"}
+_READ_SEPARATORS: Final = {"spaceDelimited": " ", "pipeDelimited": "|"}
 
 Pairs = list[tuple[str, str | None]]
 
@@ -36,23 +36,23 @@ def pairs_of(
     if style == "deepObject" and is_object:
         names = [f"{name}[{key}]" for key, _ in parts]
         # A reader would take a bracket in a name for an object in the object.
-        if any(one in taken for one in names) or any("[" in str(key) or "]" in str(key) for key, _ in parts):
+        if any(path in taken for path in names) or any("[" in str(key) or "]" in str(key) for key, _ in parts):
             raise unsendable(
                 argument, "the name of a member has a bracket, or is that of another parameter", "rename it"
             )
-        return [(quoted(one), quote(text, safe=safe)) for one, (_, text) in zip(names, parts, strict=True)]
+        return [(quoted(path), quote(text, safe=safe)) for path, (_, text) in zip(names, parts, strict=True)]
     if style in _SEPARATORS and not (is_list or (is_object and not explode)):
         raise unsendable(argument, f"the style `{style}` carries a list", "give a list")
     if (explode and not (style in _SEPARATORS and is_object)) or not (is_list or is_object):
         # Readers take `filter[x]` for a member of `filter`.
         if any(key in taken or key.partition("[")[0] in taken for key, _ in parts if key is not None):
             raise unsendable(argument, "a member has the name of another parameter", "leave it out")
-        return [(quoted(key if key is not None else name), quote(one, safe=safe)) for key, one in parts]
+        return [(quoted(key if key is not None else name), quote(text, safe=safe)) for key, text in parts]
     # The separator is not encoded. A comma inside a value is encoded; readers split the other styles after decoding.
-    texts = [text for key, one in parts for text in ((key, one) if key is not None else (one,))]
-    if style in _SEPARATORS and any(_READ[style] in text for text in texts):
+    texts = [text for key, item in parts for text in ((key, item) if key is not None else (item,))]
+    if style in _SEPARATORS and any(_READ_SEPARATORS[style] in text for text in texts):
         raise unsendable(argument, "a value of the list has the separator in it", "give it without")
-    return [(quoted(name), _SEPARATORS.get(style, ",").join(quote(one, safe=safe.replace(",", "")) for one in texts))]
+    return [(quoted(name), _SEPARATORS.get(style, ",").join(quote(text, safe=safe.replace(",", "")) for text in texts))]
 
 
 def claimed(owners: dict[str, str], owner: str, argument: str, pairs: Pairs) -> Pairs:
@@ -74,9 +74,9 @@ def flat(argument: str, value: Any) -> Iterator[tuple[str | None, str]]:
     OpenAPI defines no form for deeper values and for null. They are refused with `InvalidInput`.
     """
     if isinstance(value, dict):
-        yield from ((name, written_text(argument, one)) for name, one in value.items())
+        yield from ((name, written_text(argument, item)) for name, item in value.items())
     elif isinstance(value, list):
-        yield from ((None, written_text(argument, one)) for one in value)
+        yield from ((None, written_text(argument, item)) for item in value)
     else:
         yield None, written_text(argument, value)
 

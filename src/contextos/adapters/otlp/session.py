@@ -32,18 +32,18 @@ def collector_session(url: str, headers: Mapping[str, str], *, internal: bool) -
     import requests
     from requests.adapters import BaseAdapter
 
-    to = destination(url)
-    if fault := internal_address_fault(to.host, internal=internal):
+    collector = destination(url)
+    if fault := internal_address_fault(collector.host, internal=internal):
         raise InvalidInput(Problem("/otlp_url", "address_refused", *fault))
-    client = OutboundClient(internal=(to.endpoint,) if internal else ())
+    client = OutboundClient(internal=(collector.endpoint,) if internal else ())
     sent_headers = {**headers, "content-type": CONTENT_TYPE}
 
     class Outbound(BaseAdapter):
         def send(self, request: PreparedRequest, *_: Any, timeout: Any = None, **_more: Any) -> requests.Response:
             body = request.body if isinstance(request.body, bytes) else b""
-            asked = OutboundRequest("POST", str(request.url), sent_headers, body)
+            outbound = OutboundRequest("POST", str(request.url), sent_headers, body)
             try:
-                answer = asyncio.run(client.send(asked, egress=[to.endpoint], timeout_s=float(timeout or 0)))
+                answer = asyncio.run(client.send(outbound, egress=[collector.endpoint], timeout_s=float(timeout or 0)))
             except (Unavailable, LostReply) as error:
                 raise requests.exceptions.ConnectionError(str(error)) from None
             except InvalidInput as refused:
@@ -53,7 +53,7 @@ def collector_session(url: str, headers: Mapping[str, str], *, internal: bool) -
                 raise requests.exceptions.ConnectionError(detail)
             response = requests.Response()
             response.status_code, response.url = answer.status, url
-            response.headers.update({k: v for k, v in answer.headers.items() if k == "retry-after"})
+            response.headers.update({name: value for name, value in answer.headers.items() if name == "retry-after"})
             response._content = answer.body if answer.status == 200 else b""
             return response
 

@@ -1,9 +1,9 @@
 """Backtest: judges the recorded calls of sessions by a pack, with the code that enforces it.
 
-The sessions are played again, call by call, in a deployment in memory: its directory has the recorded users and agents,
-its adapters give the recorded answers, and the pack observes. So the Critic and the gateway decide about each call as
-in a real run, but nobody is asked, and nothing outside is called. Facts of the graph are not played again: a rule that
-needs such a fact denies.
+The sessions are replayed call by call in a deployment in memory. Its directory has the recorded users and agents, its
+adapters give the recorded answers, and the pack observes. The Critic and the gateway decide about each call as in a
+real run. Nobody is asked, and nothing outside is called. Facts of the graph are not replayed, so a rule that needs such
+a fact denies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BacktestVerdict = Literal["allowed", "ask", "deny"]
 
 RECORDED_TOKEN: Final = "recorded"
 FOR_EVER: Final = 4_102_444_800
-"""When the delegation of a recorded user expires, in Unix seconds: far ahead, because time is not played again."""
+"""When the delegation of a recorded user expires, in Unix seconds: far ahead, because time is not replayed."""
 LIMITS: Final = RunLimits(max_tool_calls=100_000, wall_clock_ms=3_600_000, max_cost_cents=1_000_000)
 """The limits of the deployment: so high that only the limits of the pack count."""
 
@@ -53,14 +53,14 @@ class JudgedCall:
 
 
 class RecordedAnswers:
-    """An `Adapter` that gives the recorded answer of the call that is being played, whatever its arguments are."""
+    """An `Adapter` that gives the recorded answer of the call that is replayed, whatever its arguments are."""
 
     unsafe = ("unsafe_recorded_answers",)
 
     def __init__(self, definition: AdapterDefinition) -> None:
         # Nothing outside is called, so nobody issues a credential.
-        bare = [one.model_copy(update={"auth": Authentication(mode="none")}) for one in definition.capabilities]
-        self._definition = definition.model_copy(update={"capabilities": tuple(bare)})
+        tools = [tool.model_copy(update={"auth": Authentication(mode="none")}) for tool in definition.capabilities]
+        self._definition = definition.model_copy(update={"capabilities": tuple(tools)})
         self.answer: Mapping[str, Any] = {}
 
     def describe(self) -> AdapterDefinition:
@@ -82,69 +82,69 @@ async def backtest(
     sessions: Iterable[RecordedSession],
     in_memory: MemoryOpener,
 ) -> list[JudgedCall]:
-    """Return the verdict of a whole pack on each call that a tool answered in these sessions.
+    """Return the verdict of a whole pack on each recorded call that a tool answered.
 
     Raises:
         InvalidInput: a session is of another tenant than the pack.
         InvalidArtifact: lint refuses the pack with these adapters, or it has a fixed plan.
     """
-    tenant = str(pack["pack_meta"]["tenant"])
-    by_people: dict[str, list[RecordedSession]] = {}
+    tenant_id = str(pack["pack_meta"]["tenant"])
+    groups: dict[str, list[RecordedSession]] = {}
     for session in sessions:
-        if session.request["tenant_id"] != tenant:
+        if session.request["tenant_id"] != tenant_id:
             detail = f"`{session.run_id}` is of another tenant than the pack"
             raise InvalidInput(Problem("/tenant", "other_tenant", detail, "name runs of the pack's tenant"))
-        people = session.principals.model_copy(update={"delegation": None, "directory_version": None})
-        by_people.setdefault(content_address(people.to_json()), []).append(session)
-    judged: list[JudgedCall] = []
-    for group in by_people.values():
-        judged += await _judge(pack, definitions, tenant, group, in_memory)
-    return judged
+        principals = session.principals.model_copy(update={"delegation": None, "directory_version": None})
+        groups.setdefault(content_address(principals.to_json()), []).append(session)
+    judged_calls: list[JudgedCall] = []
+    for group in groups.values():
+        judged_calls += await _judge(pack, definitions, tenant_id, group, in_memory)
+    return judged_calls
 
 
 async def _judge(
     pack: Mapping[str, Any],
     definitions: Sequence[AdapterDefinition],
-    tenant: str,
+    tenant_id: str,
     sessions: Sequence[RecordedSession],
     in_memory: MemoryOpener,
 ) -> list[JudgedCall]:
     """Judge sessions of the same user and agent."""
     observing = {**pack, "pack_meta": {**pack["pack_meta"], "mode": "observe"}}
-    adapters = [RecordedAnswers(one) for one in definitions]
-    known = {intent["intent_id"] for intent in pack["decision_layer"]["intents"]}
-    judged: list[JudgedCall] = []
+    adapters = [RecordedAnswers(definition) for definition in definitions]
+    intents = {intent["intent_id"] for intent in pack["decision_layer"]["intents"]}
+    judged_calls: list[JudgedCall] = []
     async with in_memory(
         packs=[observing],
         lint=False,
         adapters=adapters,
-        directory={tenant: _directory(sessions[0].principals)},
+        directory={tenant_id: _recorded_directory(sessions[0].principals)},
         limits=LIMITS,
-        egress={tenant: sorted({endpoint for one in definitions for endpoint in one.egress})},
-    ) as opened:
+        egress={tenant_id: sorted({endpoint for definition in definitions for endpoint in definition.egress})},
+    ) as workspace:
         for session in sessions:
-            made = [call for call in session.calls if call.status in ("done", "failed")]
+            calls = [call for call in session.calls if call.status in ("done", "failed")]
             intent = session.request["input"]["intent"]
-            if intent in known:
-                played = await _play(opened.deployment, tenant, session, made, adapters)
-                judged += [_verdict(call, played.get(call.call_id)) for call in made]
+            if intent in intents:
+                replayed = await _replay(workspace.deployment, tenant_id, session, calls, adapters)
+                judged_calls += [_judge_call(call, replayed.get(call.call_id)) for call in calls]
             else:
-                why = f"the pack has no intent `{intent}`"
-                judged += [JudgedCall(call, "deny", ("admission: unknown_intent",), why) for call in made]
-    return judged
+                reason = f"the pack has no intent `{intent}`"
+                judged_calls += [JudgedCall(call, "deny", ("admission: unknown_intent",), reason) for call in calls]
+    return judged_calls
 
 
-async def _play(
+async def _replay(
     deployment: Deployment,
-    tenant: str,
+    tenant_id: str,
     session: RecordedSession,
     calls: Sequence[SessionCall],
     adapters: Sequence[RecordedAnswers],
 ) -> dict[str, SessionCall]:
-    """Make the calls of a session again; return the record of each new call, by its call id."""
+    """Make the calls of a session again. Return the record of each replayed call, by its call id."""
     gate = await open_session(
         deployment,
-        tenant,
+        tenant_id,
         session.run_id,
         user=session.principals.user.user_id,
         token=RECORDED_TOKEN if session.principals.delegation else None,
@@ -156,34 +156,34 @@ async def _play(
         for adapter in adapters:
             adapter.answer = call.envelope or {}
         await gate.call(call.tool, call.args, call_id=call.call_id)
-    entries = await deployment.ports.stores.tenant(tenant).read(gate.run_id)
-    return {one.call_id: one for one in session_calls(gate.run_id, entries)}
+    entries = await deployment.ports.stores.tenant(tenant_id).read(gate.run_id)
+    return {call.call_id: call for call in session_calls(gate.run_id, entries)}
 
 
-def _directory(principals: Principals) -> dict[str, Any]:
-    """Return the recorded user and agent as the directory of their tenant, and the delegation as one that lasts."""
-    delegated = principals.delegation
-    lasting = delegated and delegated.model_copy(update={"expires_at": FOR_EVER})
+def _recorded_directory(principals: Principals) -> dict[str, Any]:
+    """Return the directory of the tenant: the recorded user and agent, and their delegation with a far expiry."""
+    recorded = principals.delegation
+    delegation = recorded and recorded.model_copy(update={"expires_at": FOR_EVER})
     return {
         "users": [principals.user.to_json()],
         "agents": [principals.agent.to_json()],
-        "delegations": {RECORDED_TOKEN: lasting.to_json()} if lasting else {},
+        "delegations": {RECORDED_TOKEN: delegation.to_json()} if delegation else {},
         "approvers": [],
         "limits": principals.tenant.to_json(),
     }
 
 
-def _verdict(call: SessionCall, played: SessionCall | None) -> JudgedCall:
-    """Return the strictest finding about a call that was played again; if it was refused anyway, it is denied."""
-    if played is None:
+def _judge_call(call: SessionCall, replayed: SessionCall | None) -> JudgedCall:
+    """Return the strictest verdict on a call, from its replay. `replayed` is None if the session ended before it."""
+    if replayed is None:
         return JudgedCall(call, "deny", ("session: ended",), "the session ended before it: a budget was used up")
-    if played.status == "refused":
-        rules = tuple(f"{one['code']}" for one in played.failures)
-        return JudgedCall(call, "deny", rules, "; ".join(str(one["detail"]) for one in played.failures))
+    if replayed.status == "refused":
+        rules = tuple(f"{failure['code']}" for failure in replayed.failures)
+        return JudgedCall(call, "deny", rules, "; ".join(str(failure["detail"]) for failure in replayed.failures))
     verdicts: tuple[BacktestVerdict, ...] = ("deny", "ask")
     for verdict in verdicts:
-        found = [one for one in played.findings if one["verdict"] == verdict]
-        if found:
-            rules = tuple(dict.fromkeys(rule for one in found for rule in rules_of(one)))
-            return JudgedCall(call, verdict, rules, str(found[0]["detail"]))
+        findings = [finding for finding in replayed.findings if finding["verdict"] == verdict]
+        if findings:
+            rules = tuple(dict.fromkeys(rule for finding in findings for rule in rules_of(finding)))
+            return JudgedCall(call, verdict, rules, str(findings[0]["detail"]))
     return JudgedCall(call, "allowed", (), "")

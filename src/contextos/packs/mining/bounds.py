@@ -46,17 +46,17 @@ def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
         if max(map(abs, values)) <= MAX_COUNT:
             whole = all(value % 1 == 0 for value in values)
             bound = ArgConstraint(min=min(values), max=max(values), whole=whole)
-    elif _are_listed(distinct):
+    elif _is_enumerable(distinct):
         bound = ArgConstraint(enum=tuple(value for _, value in sorted(distinct)))
     elif all(isinstance(value, str) for value in values):
-        pattern = _pattern([value for _, value in distinct])
+        pattern = _text_pattern([value for _, value in distinct])
         bound = None if pattern is None else ArgConstraint(pattern=pattern)
     # A pattern that RE2 understands differently is not a bound.
     allows = bound and not any(check_args({"x": (bound,)}, {"x": value}, approved=False) for _, value in distinct)
     return bound if allows else None
 
 
-def _are_listed(distinct: Sequence[tuple[bytes, Any]]) -> bool:
+def _is_enumerable(distinct: Sequence[tuple[bytes, Any]]) -> bool:
     """Return whether values are listed one by one, so that no similar value fits: few values, or short texts."""
     sizes = [len(raw) for raw, _ in distinct]
     if len(sizes) <= MAX_LISTED_VALUES:
@@ -64,31 +64,31 @@ def _are_listed(distinct: Sequence[tuple[bytes, Any]]) -> bool:
     return sum(sizes) <= MAX_PATTERN_CHARS and all(isinstance(value, str) for _, value in distinct)
 
 
-def _pattern(texts: Sequence[str]) -> str | None:
-    """Return a pattern of texts: the addresses or domains that they name, or their common beginning, and which
-    characters and how many follow. A text that is not an address does not make other hosts fit.
+def _text_pattern(texts: Sequence[str]) -> str | None:
+    """Return a pattern that the texts fit, or None. It has the addresses or domains that they name, or their common
+    beginning with the characters that follow. A text that is not an address does not make other hosts fit.
     """
     addresses: list[str] = []
     mails: list[str] = []
     others: list[str] = []
     for text in texts:
         (addresses if _HOST.fullmatch(text) else mails if _EMAIL.fullmatch(text) else others).append(text)
-    kinds = ((_of_addresses, addresses), (_of_mails, mails), (_of_texts, others))
-    patterns = [describe(some) or _of_texts(some) for describe, some in kinds if some]
-    pattern = "|".join(f"(?:{one})" if len(patterns) > 1 else one for one in patterns if one is not None)
+    kinds = ((_address_pattern, addresses), (_mail_pattern, mails), (_shape_pattern, others))
+    patterns = [describe(group) or _shape_pattern(group) for describe, group in kinds if group]
+    pattern = "|".join(f"(?:{part})" if len(patterns) > 1 else part for part in patterns if part is not None)
     return pattern if None not in patterns and len(pattern) <= MAX_PATTERN_CHARS else None
 
 
-def _of_addresses(texts: Sequence[str]) -> str | None:
-    found = [_HOST.fullmatch(text) for text in texts]
-    if not all(found):
+def _address_pattern(texts: Sequence[str]) -> str | None:
+    matches = [_HOST.fullmatch(text) for text in texts]
+    if not all(matches):
         return None
-    origins = sorted({one[1] for one in found if one})
-    paths = [one[2] or "" for one in found if one]
+    origins = sorted({match[1] for match in matches if match})
+    paths = [match[2] or "" for match in matches if match]
     if len(origins) > MAX_LISTED_VALUES:
         return None
     # A path begins with a character that no host has, so no host fits that is longer than those that were seen.
-    rest = _of_texts([path[1:] for path in paths if path] or [""])
+    rest = _shape_pattern([path[1:] for path in paths if path] or [""])
     firsts = "".join(sorted({path[0] for path in paths if path}))
     if rest is None:
         return None
@@ -98,20 +98,20 @@ def _of_addresses(texts: Sequence[str]) -> str | None:
     return f"(?:{'|'.join(map(_literal, origins))}){tail}"
 
 
-def _of_mails(texts: Sequence[str]) -> str | None:
-    found = [_EMAIL.fullmatch(text) for text in texts]
-    if not all(found):
+def _mail_pattern(texts: Sequence[str]) -> str | None:
+    matches = [_EMAIL.fullmatch(text) for text in texts]
+    if not all(matches):
         return None
-    domains = sorted({one[2] for one in found if one})
-    names = _of_texts([one[1] for one in found if one])
+    domains = sorted({match[2] for match in matches if match})
+    names = _shape_pattern([match[1] for match in matches if match])
     if names is None or len(domains) > MAX_LISTED_VALUES:
         return None
     return f"{names}@(?:{'|'.join(map(_literal, domains))})"
 
 
-def _of_texts(texts: Sequence[str]) -> str | None:
-    """Return a pattern of the texts, part by part between equal separators: no part allows a `/`, or two dots side by
-    side, where none of the texts had it.
+def _shape_pattern(texts: Sequence[str]) -> str | None:
+    """Return a pattern of the texts, part by part between equal separators, or None. No part allows a `/`, or two dots
+    side by side, where none of the texts had them.
     """
     if max(map(len, texts)) > MAX_BOUNDED_CHARS:
         return None
@@ -122,41 +122,41 @@ def _of_texts(texts: Sequence[str]) -> str | None:
     if len(shapes) > MAX_LISTED_VALUES:
         return None
     patterns = []
-    for separators, found in sorted(shapes.items()):
-        described = [_of_parts(column) for column in zip(*found, strict=True)]
-        if None in described:
+    for separators, rows in sorted(shapes.items()):
+        cells = [_part_pattern(column) for column in zip(*rows, strict=True)]
+        if None in cells:
             return None
-        between = [*map(_literal, separators), ""]
-        patterns.append("".join(f"{part}{mark}" for part, mark in zip(described, between, strict=True)))
+        marks = [*map(_literal, separators), ""]
+        patterns.append("".join(f"{part}{mark}" for part, mark in zip(cells, marks, strict=True)))
     return patterns[0] if len(patterns) == 1 else f"(?:{'|'.join(patterns)})"
 
 
-def _of_parts(texts: Sequence[str]) -> str | None:
-    same = "".join(one[0] for one in takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False)))
-    rests = [text[len(same) :] for text in texts]
-    characters = set("".join(rests))
+def _part_pattern(texts: Sequence[str]) -> str | None:
+    prefix = "".join(row[0] for row in takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False)))
+    endings = [text[len(prefix) :] for text in texts]
+    characters = set("".join(endings))
     if not characters:
-        return _literal(same)
+        return _literal(prefix)
     parts = [name for name, members in _CLASSES if characters.intersection(members)]
     others = sorted(characters.difference(*(members for _, members in _CLASSES)))
     if len(others) > MAX_OTHER_CHARACTERS:
         return None
-    least, most = min(map(len, rests)), max(map(len, rests))
-    times = f"{{{least},{most}}}" if least < most else f"{{{least}}}"
-    return f"{_literal(same)}[{''.join(parts)}{_class(''.join(others))}]{times}"
+    shortest, longest = min(map(len, endings)), max(map(len, endings))
+    quantifier = f"{{{shortest},{longest}}}" if shortest < longest else f"{{{shortest}}}"
+    return f"{_literal(prefix)}[{''.join(parts)}{_class(''.join(others))}]{quantifier}"
 
 
 def _literal(text: str) -> str:
-    return _escaped(text, ".+*?()[]{}|^$\\")
+    return _escape(text, ".+*?()[]{}|^$\\")
 
 
 def _class(characters: str) -> str:
-    return _escaped(characters, "-^[]\\")
+    return _escape(characters, "-^[]\\")
 
 
-def _escaped(text: str, special: str) -> str:
+def _escape(text: str, special: str) -> str:
     """Return the text as RE2 reads it literally; what is special gets a backslash, what is not plain ASCII a number."""
     return "".join(
-        f"\\{one}" if one in special else one if one.isascii() and one.isprintable() else f"\\x{{{ord(one):x}}}"
-        for one in text
+        f"\\{char}" if char in special else char if char.isascii() and char.isprintable() else f"\\x{{{ord(char):x}}}"
+        for char in text
     )

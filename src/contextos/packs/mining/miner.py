@@ -74,13 +74,13 @@ def mine(
         InvalidInput: no call counts, so there is nothing to mine.
         InvalidEnvelope: `name` or `version` is malformed.
     """
-    definitions = {capability_id(one, tool): tool for one in adapters for tool in one.capabilities}
+    definitions = {capability_id(adapter, tool): tool for adapter in adapters for tool in adapter.capabilities}
     miner = _Miner(definitions, approver)
     for session in sessions:
         miner.see(session)
     if not miner.tools:
-        why = "; ".join(f"{count} left out: {reason}" for reason, count in miner.left_out.items())
-        detail = "no recorded call can be mined" + (f" ({why})" if why else "")
+        reasons = "; ".join(f"{count} left out: {reason}" for reason, count in miner.left_out.items())
+        detail = "no recorded call can be mined" + (f" ({reasons})" if reasons else "")
         raise InvalidInput(Problem("", "nothing_recorded", detail, "record sessions with a pack that observes"))
     return miner.pack({"name": name, "version": version, "tenant": tenant_id})
 
@@ -100,10 +100,10 @@ class _Miner:
 
     def see(self, session: RecordedSession) -> None:
         """Count the calls of a session that their tools answered."""
-        intent, made, cost = session.intent, 0, 0.0
+        intent, count, cost = session.intent, 0, 0.0
         self.most_ms = max(self.most_ms, session.wall_clock_ms)
         for call in session.calls:
-            reason = self._why_not(call)
+            reason = self._exclusion_reason(call)
             if reason is not None:
                 self.left_out[reason] = self.left_out.get(reason, 0) + 1
                 continue
@@ -111,11 +111,11 @@ class _Miner:
             self.tools.setdefault(call.tool, _Tool(definition)).calls.append(call)
             by_role = self.used.setdefault(intent, {}).setdefault(call.tool, {})
             by_role.setdefault(session.principals.user.role, []).append(call)
-            made, cost = made + 1, cost + definition.cost_cents
+            count, cost = count + 1, cost + definition.cost_cents
         # Cents have four decimals, and a sum of them has more.
-        self.most_calls, self.most_cost = max(self.most_calls, made), max(self.most_cost, round(cost, 4))
+        self.most_calls, self.most_cost = max(self.most_calls, count), max(self.most_cost, round(cost, 4))
 
-    def _why_not(self, call: SessionCall) -> str | None:
+    def _exclusion_reason(self, call: SessionCall) -> str | None:
         """Return why a call is not mined, or None."""
         if call.status not in ("done", "failed"):
             return "no tool answered it"
@@ -132,16 +132,16 @@ class _Miner:
         deny: list[dict[str, Any]] = []
         automatic: list[dict[str, Any]] = []
         for name, tool in sorted(self.tools.items()):
-            bounds = self._bounds(name, tool)
-            permissions[name] = {"arg_constraints": {one: bound.to_json() for one, bound in bounds.items()}}
-            self.notes["permissions", name] = [f"from {origin_of(tool.calls)}", *self._unbounded(name, tool, bounds)]
-            if unused := self._never_given(tool):
+            bounds = self._find_bounds(name, tool)
+            permissions[name] = {"arg_constraints": {argument: bound.to_json() for argument, bound in bounds.items()}}
+            self.notes["permissions", name] = [f"from {origin_of(tool.calls)}", *self._limit_notes(name, tool, bounds)]
+            if unused := self._deniable_arguments(tool):
                 self.notes["deny", str(len(deny))] = [f"in none of {origin_of(tool.calls)}"]
-                condition = " or ".join(f"not missing({fact_text(f'args.{one}')})" for one in unused)
+                condition = " or ".join(f"not missing({fact_text(f'args.{argument}')})" for argument in unused)
                 deny.append({"when": condition, "tools": [name], "because": "an argument that was never given"})
             if tool.definition.kind != "write":
                 continue
-            if (limits := self._automatic(name, tool, bounds)) is None:
+            if (limits := self._automatic_limits(name, tool, bounds)) is None:
                 if money_of(tool.definition):
                     permissions[name]["without_sum"] = EACH_IS_ASKED
             else:
@@ -150,7 +150,7 @@ class _Miner:
                     "remove this entry, and a person is asked about each call",
                 ]
                 automatic.append({"tools": [name], "bounds": limits, "because": "as seen while the pack observed"})
-        deny += self._of_other_roles(len(deny))
+        deny += self._role_denials(len(deny))
         intents = {
             intent: {"who": sorted({role for roles in tools.values() for role in roles}), "tools": sorted(tools)}
             for intent, tools in self.used.items()
@@ -173,82 +173,80 @@ class _Miner:
         }
         return MinedPack(parse(PackDeclaration, body), self.notes, self.left_out, self.unbounded)
 
-    def _of_other_roles(self, number: int) -> list[dict[str, Any]]:
+    def _role_denials(self, number: int) -> list[dict[str, Any]]:
         """Return entries that deny each tool of an intent to the roles of the intent that did not use it. `number`
         entries are there already.
         """
-        found: list[dict[str, Any]] = []
+        denials: list[dict[str, Any]] = []
         for intent, tools in sorted(self.used.items()):
-            who = {role for roles in tools.values() for role in roles}
+            all_roles = {role for roles in tools.values() for role in roles}
             for name, roles in sorted(tools.items()):
-                if roles.keys() == who:
+                if roles.keys() == all_roles:
                     continue
-                listed = json.dumps(sorted(roles), ensure_ascii=False)
-                calls = [call for made in roles.values() for call in made]
-                self.notes["deny", str(number + len(found))] = [f"{listed} in {origin_of(calls)}"]
-                each = (json.dumps(role, ensure_ascii=False) for role in sorted(roles))
-                held = " or ".join([f"user.role in {listed}", *(f"{one} in default(user.roles, [])" for one in each)])
-                when = f"request.intent == {json.dumps(intent, ensure_ascii=False)} and not ({held})"
-                found.append({"when": when, "tools": [name], "because": "a role that never used it"})
-        return found
+                names = json.dumps(sorted(roles), ensure_ascii=False)
+                calls = [call for group in roles.values() for call in group]
+                self.notes["deny", str(number + len(denials))] = [f"{names} in {origin_of(calls)}"]
+                texts = (json.dumps(role, ensure_ascii=False) for role in sorted(roles))
+                test = " or ".join([f"user.role in {names}", *(f"{text} in default(user.roles, [])" for text in texts)])
+                condition = f"request.intent == {json.dumps(intent, ensure_ascii=False)} and not ({test})"
+                denials.append({"when": condition, "tools": [name], "because": "a role that never used it"})
+        return denials
 
-    def _bounds(self, name: str, tool: _Tool) -> dict[str, ArgConstraint]:
+    def _find_bounds(self, name: str, tool: _Tool) -> dict[str, ArgConstraint]:
         """Return the bound of each argument that has one."""
-        found = {}
-        for argument in sorted({one for call in tool.calls for one in call.args}):
-            having = [call for call in tool.calls if argument in call.args]
-            bound = bound_of([call.args[argument] for call in having])
+        bounds = {}
+        for argument in sorted({key for call in tool.calls for key in call.args}):
+            calls = [call for call in tool.calls if argument in call.args]
+            bound = bound_of([call.args[argument] for call in calls])
             if bound is not None:
-                found[argument] = bound.model_copy(update={"required": len(having) == len(tool.calls)})
-                found[argument] = parse(ArgConstraint, _set_only(found[argument]))
-                self._note_range(name, argument, bound, having)
-        return found
+                bounds[argument] = bound.model_copy(update={"required": len(calls) == len(tool.calls)})
+                bounds[argument] = parse(ArgConstraint, _set_fields(bounds[argument]))
+                self._note_range(name, argument, bound, calls)
+        return bounds
 
-    def _note_range(self, name: str, argument: str, bound: ArgConstraint, having: Sequence[SessionCall]) -> None:
+    def _note_range(self, name: str, argument: str, bound: ArgConstraint, calls: Sequence[SessionCall]) -> None:
         """Name the calls behind the ends of a range: one wrong call is enough to widen it."""
         if bound.min is None:
             return
-        least = min(having, key=lambda call: call.args[argument])
-        most = max(having, key=lambda call: call.args[argument])
-        note = f"{json.dumps(bound.min)} in {named_call(least)}, {json.dumps(bound.max)} in {named_call(most)}"
+        lowest = min(calls, key=lambda call: call.args[argument])
+        highest = max(calls, key=lambda call: call.args[argument])
+        note = f"{json.dumps(bound.min)} in {named_call(lowest)}, {json.dumps(bound.max)} in {named_call(highest)}"
         self.notes["permissions", name, argument] = [note]
 
-    def _unbounded(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> list[str]:
-        loose = sorted({one for call in tool.calls for one in call.args} - bounds.keys())
-        if loose:
-            self.unbounded[name] = loose
-        dotted = [one for one in self._not_given(tool) if "." in one]
-        notes = [f"NOT BOUNDED: {', '.join(loose)}; only the tool's own schema limits it"] if loose else []
-        if shapes := [one for one, bound in bounds.items() if bound.pattern is not None]:
+    def _limit_notes(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> list[str]:
+        unbounded = sorted({key for call in tool.calls for key in call.args} - bounds.keys())
+        if unbounded:
+            self.unbounded[name] = unbounded
+        names = [key for key in self._unused_arguments(tool) if "." in key]
+        notes = [f"NOT BOUNDED: {', '.join(unbounded)}; only the tool's own schema limits it"] if unbounded else []
+        if shapes := [key for key, bound in bounds.items() if bound.pattern is not None]:
             notes.append(f"ANY VALUE OF THE SHAPE: {', '.join(shapes)}; others than were seen fit")
-        return (
-            [*notes, f"NOT DENIED: {', '.join(dotted)}; no rule can name an argument with a dot"] if dotted else notes
-        )
+        return [*notes, f"NOT DENIED: {', '.join(names)}; no rule can name an argument with a dot"] if names else notes
 
-    def _not_given(self, tool: _Tool) -> list[str]:
-        known = tool.definition.input_schema.get("properties", {})
-        given = {one for call in tool.calls for one in call.args}
-        return sorted(one for one in known if one not in given)
+    def _unused_arguments(self, tool: _Tool) -> list[str]:
+        properties = tool.definition.input_schema.get("properties", {})
+        used = {key for call in tool.calls for key in call.args}
+        return sorted(key for key in properties if key not in used)
 
-    def _never_given(self, tool: _Tool) -> list[str]:
+    def _deniable_arguments(self, tool: _Tool) -> list[str]:
         """Return the arguments of the tool that no call had and that a rule can name."""
-        return [one for one in self._not_given(tool) if "." not in one]
+        return [key for key in self._unused_arguments(tool) if "." not in key]
 
-    def _automatic(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> dict[str, Any] | None:
+    def _automatic_limits(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> dict[str, Any] | None:
         """Return the limits within which nobody is asked about a reversible write; None if a person is always asked."""
-        loose = {one for call in tool.calls for one in call.args} - bounds.keys()
+        unbounded = {key for call in tool.calls for key in call.args} - bounds.keys()
         limits = {
-            one: {key: value for key, value in bound.to_json().items() if key in ("min", "max", "enum")}
-            for one, bound in bounds.items()
+            argument: {key: value for key, value in bound.to_json().items() if key in ("min", "max", "enum")}
+            for argument, bound in bounds.items()
             if bound.required and (bound.min is not None or bound.enum is not None)
         }
         if tool.definition.risk_level != REVERSIBLE:
-            why = "it cannot be undone"
-        elif loose or all(_is_only_default(tool.definition, one, limit) for one, limit in limits.items()):
-            why = "no range and no list of values bounds it"
+            reason = "it cannot be undone"
+        elif unbounded or all(_is_only_default(tool.definition, argument, limit) for argument, limit in limits.items()):
+            reason = "no range and no list of values bounds it"
         else:
             return limits
-        self.notes["permissions", name].append(f"a person is asked about each call: {why}")
+        self.notes["permissions", name].append(f"a person is asked about each call: {reason}")
         return None
 
 
@@ -258,7 +256,7 @@ def _is_only_default(definition: CapabilityDefinition, argument: str, limit: Map
     return all(is_default(definition.input_schema, argument, value) for value in values)
 
 
-def _set_only(bound: ArgConstraint) -> dict[str, Any]:
+def _set_fields(bound: ArgConstraint) -> dict[str, Any]:
     return {name: value for name, value in bound.to_json().items() if value is not None and value is not False} | {
         "required": bool(bound.required)
     }
@@ -266,8 +264,8 @@ def _set_only(bound: ArgConstraint) -> dict[str, Any]:
 
 def origin_of(calls: Sequence[SessionCall]) -> str:
     """Return how many calls an entry came from, and the first of them."""
-    named = ", ".join(named_call(call) for call in calls[:MAX_ORIGINS])
-    return f"{len(calls)} calls: {named}{', …' if len(calls) > MAX_ORIGINS else ''}"
+    names = ", ".join(named_call(call) for call in calls[:MAX_ORIGINS])
+    return f"{len(calls)} calls: {names}{', …' if len(calls) > MAX_ORIGINS else ''}"
 
 
 def named_call(call: SessionCall) -> str:

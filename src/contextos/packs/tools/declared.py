@@ -83,17 +83,17 @@ class Tool(Generic[Parameters, Returned]):
 
         def answer(returned: Any) -> dict[str, Any] | AdapterReply:
             """Return the value as JSON. The function has run, so a wrong type is not a reason to call it again."""
-            why, place = f"it returned a `{type(returned).__name__}` that does not fit its return type", ""
+            reason, place = f"it returned a `{type(returned).__name__}` that does not fit its return type", ""
             # The validators of its type can raise anything.
             with suppress(Exception):
                 try:
                     return output_of(signature, returned)
                 except MalformedJson as error:
-                    why, place = error.problems[0].detail, error.problems[0].pointer
-            return withheld_answer(why, place, self.definition)
+                    reason, place = error.problems[0].detail, error.problems[0].pointer
+            return withheld_answer(reason, place, self.definition)
 
         def called_with(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-            return {**_converted(signature, args), **_supplied(signature.dependencies, context)}
+            return {**_convert_arguments(signature, args), **_inject_values(signature.dependencies, context)}
 
         if inspect.iscoroutinefunction(function):
 
@@ -114,21 +114,21 @@ class Tool(Generic[Parameters, Returned]):
         lookup, signature = self.lookup, self.signature
         if lookup is None:
             return None
-        asked = {name: hint for name, hint in resolved_hints(lookup, self.name).items() if name != "return"}
+        hints = {name: hint for name, hint in resolved_hints(lookup, self.name).items() if name != "return"}
 
         if inspect.iscoroutinefunction(lookup):
 
             @functools.wraps(lookup)
             async def look_up_async(key: str, context: CallContext) -> dict[str, Any] | None:
-                found = await lookup(**_supplied(asked, context, key))
-                return None if found is None else output_of(signature, found)
+                outcome = await lookup(**_inject_values(hints, context, key))
+                return None if outcome is None else output_of(signature, outcome)
 
             return look_up_async
 
         @functools.wraps(lookup)
         def look_up(key: str, context: CallContext) -> dict[str, Any] | None:
-            found = lookup(**_supplied(asked, context, key))
-            return None if found is None else output_of(signature, found)
+            outcome = lookup(**_inject_values(hints, context, key))
+            return None if outcome is None else output_of(signature, outcome)
 
         return look_up
 
@@ -160,13 +160,13 @@ def read(
     _refuse_bare("read", bare)
 
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
-        told = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "idempotency": {"strategy": "none"}}
-        told |= provenance_of(name or getattr(function, "__name__", "function"), integrity, destinations)
+        base = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "idempotency": {"strategy": "none"}}
+        base |= provenance_of(name or getattr(function, "__name__", "function"), integrity, destinations)
         if volatile:
-            told["volatile"] = {
-                place if place.startswith("/") else f"/{place}": most for place, most in volatile.items()
+            base["volatile"] = {
+                place if place.startswith("/") else f"/{place}": limit for place, limit in volatile.items()
             }
-        return _declared(function, name, None, told, produces, timeout_s, cost_cents, scopes)
+        return _make_tool(function, name, None, base, produces, timeout_s, cost_cents, scopes)
 
     return declare
 
@@ -199,27 +199,27 @@ def write(
     _refuse_bare("write", bare)
 
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
-        shown = name or getattr(function, "__name__", "function")
+        label = name or getattr(function, "__name__", "function")
         if risk not in get_args(Risk):
             remedy = 'write `risk="reversible"` or `risk="irreversible"`'
-            refuse_tool(shown, "no_risk", (), "a write says whether its effect can be undone", remedy)
+            refuse_tool(label, "no_risk", (), "a write says whether its effect can be undone", remedy)
         if idempotency not in get_args(Strategy) and not isinstance(idempotency, Idempotency):
             remedy = 'write `idempotency="keyed"`, `"lookup"` or `"none"`'
-            refuse_tool(shown, "no_idempotency", (), "a write says what can be done after a lost reply", remedy)
-        keyed = idempotency.to_json() if isinstance(idempotency, Idempotency) else {"strategy": idempotency}
-        told = {"kind": "write", "risk_level": f"write_{risk}", "approval_mode": "destructive", "idempotency": keyed}
-        told |= provenance_of(shown, integrity, destinations)
-        return _declared(function, name, lookup, told, produces, timeout_s, cost_cents, scopes)
+            refuse_tool(label, "no_idempotency", (), "a write says what can be done after a lost reply", remedy)
+        policy = idempotency.to_json() if isinstance(idempotency, Idempotency) else {"strategy": idempotency}
+        fields = {"kind": "write", "risk_level": f"write_{risk}", "approval_mode": "destructive", "idempotency": policy}
+        fields |= provenance_of(label, integrity, destinations)
+        return _make_tool(function, name, lookup, fields, produces, timeout_s, cost_cents, scopes)
 
     return declare
 
 
-def _refuse_bare(decorator: str, given: Collection[Any]) -> None:
-    for function in given:
-        shown = getattr(function, "__name__", type(function).__name__)
+def _refuse_bare(decorator: str, functions: Collection[Any]) -> None:
+    for function in functions:
+        label = getattr(function, "__name__", type(function).__name__)
         detail = f"`@contextos.{decorator}` needs brackets, and takes its settings by name"
         settings = 'risk="irreversible", idempotency="none"' if decorator == "write" else 'integrity="trusted"'
-        refuse_tool(shown, "bare_decorator", (), detail, f"write `@contextos.{decorator}({settings})`")
+        refuse_tool(label, "bare_decorator", (), detail, f"write `@contextos.{decorator}({settings})`")
 
 
 def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
@@ -230,14 +230,14 @@ def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
         Exception: the value does not have the annotated type, or code of the type raised.
     """
     value = signature.returned.validate_python(returned, strict=True)
-    written = orjson.loads(canonical(signature.returned.dump_python(value, mode="json", warnings="error")))
+    output = orjson.loads(canonical(signature.returned.dump_python(value, mode="json", warnings="error")))
     if not signature.wrapped:
-        assert isinstance(written, dict), "the schema of the output is an object"
-        return written
-    return {RESULT: written} if signature.output_schema["properties"] else {}
+        assert isinstance(output, dict), "the schema of the output is an object"
+        return output
+    return {RESULT: output} if signature.output_schema["properties"] else {}
 
 
-def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_arguments(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments in their annotated types. A failure is a refusal: the function has not run.
 
     The runtime filled in the defaults before it judged the call. A default that is missing here would be used unseen.
@@ -256,9 +256,9 @@ def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, A
     return values
 
 
-def _supplied(dependencies: Mapping[str, Any], context: CallContext, key: str | None = None) -> dict[str, Any]:
-    held = context.idempotency_key if key is None else key
-    return {name: context if kind is CallContext else Key(held or "") for name, kind in dependencies.items()}
+def _inject_values(dependencies: Mapping[str, Any], context: CallContext, key: str | None = None) -> dict[str, Any]:
+    key_value = context.idempotency_key if key is None else key
+    return {name: context if kind is CallContext else Key(key_value or "") for name, kind in dependencies.items()}
 
 
 def provenance_of(name: str, integrity: str | None, destinations: Collection[str] | None) -> dict[str, Any]:
@@ -266,40 +266,40 @@ def provenance_of(name: str, integrity: str | None, destinations: Collection[str
     if integrity is not None and integrity not in get_args(IntegrityLevel):
         remedy = 'write `integrity="trusted"` or `"untrusted"`'
         refuse_tool(name, "no_integrity", (), f"`{str(integrity)[:40]}` is not an integrity", remedy)
-    told: dict[str, Any] = {} if integrity is None else {"output_integrity": integrity}
-    return told | ({} if destinations is None else {"destinations": list(destinations)})
+    fields: dict[str, Any] = {} if integrity is None else {"output_integrity": integrity}
+    return fields | ({} if destinations is None else {"destinations": list(destinations)})
 
 
-def _declared(
+def _make_tool(
     function: Function,
     name: str,
     lookup: Function | None,
-    told: dict[str, Any],
+    fields: dict[str, Any],
     produces: str | Collection[str],
     timeout_s: int,
     cost_cents: float,
     scopes: Collection[str],
 ) -> Tool[Any, Any]:
-    shown = name or getattr(function, "__name__", type(function).__name__)
+    label = name or getattr(function, "__name__", type(function).__name__)
     if (
         not inspect.isfunction(function)
         or inspect.isgeneratorfunction(function)
         or inspect.isasyncgenfunction(function)
     ):
         remedy = "decorate a plain `def` or `async def`, nearest to the function"
-        refuse_tool(shown, "no_function", (), "it is not a plain function or method", remedy)
-    signature = read_signature(function, shown)
-    _check_dependencies(shown, signature, told)
-    _check_lookup(shown, function, lookup, told["idempotency"]["strategy"])
-    secrets = [argument for argument, one in signature.arguments.items() if one.secret]
-    declared = {
+        refuse_tool(label, "no_function", (), "it is not a plain function or method", remedy)
+    signature = read_signature(function, label)
+    _check_dependencies(label, signature, fields)
+    _check_lookup(label, function, lookup, fields["idempotency"]["strategy"])
+    secrets = [name for name, argument in signature.arguments.items() if argument.secret]
+    settings = {
         **({"secrets": secrets} if secrets else {}),
         "timeout_s": timeout_s,
         "cost_cents": cost_cents,
         "produces": [produces] if isinstance(produces, str) else list(produces),
         "required_scopes": list(scopes),
     }
-    return tool_of(function, shown, inspect.getdoc(function) or "", signature, {**declared, **told}, lookup)
+    return tool_of(function, label, inspect.getdoc(function) or "", signature, {**settings, **fields}, lookup)
 
 
 def tool_of(
@@ -317,21 +317,21 @@ def tool_of(
     Raises:
         InvalidTool: a field is invalid, or the description is missing or unsafe.
     """
-    declared = {
+    base = {
         "name": name,
         "description": _first_paragraph(description, name),
         "input_schema": signature.input_schema,
         "output_schema": signature.output_schema,
     }
     try:
-        definition = CapabilityDefinition.model_validate({**declared, **told})
+        definition = CapabilityDefinition.model_validate({**base, **told})
         adapter = AdapterDefinition(adapter_id="tool", type="function", version="1", capabilities=(definition,))
         Registry().register((adapter,))
     except ValidationError as error:
-        [first, *_] = problems_of(error, {**declared, **told}, CapabilityDefinition)
-        where = first.pointer.removeprefix("/").replace("/", ".") or "it"
-        detail, remedy = f"`{where}` is invalid: {first.detail}", f"correct it: {first.remedy}"
-        refuse_tool(name, "misfit", (where,), detail, remedy)
+        [first, *_] = problems_of(error, {**base, **told}, CapabilityDefinition)
+        place = first.pointer.removeprefix("/").replace("/", ".") or "it"
+        detail, remedy = f"`{place}` is invalid: {first.detail}", f"correct it: {first.remedy}"
+        refuse_tool(name, "misfit", (place,), detail, remedy)
     except InvalidArtifact as error:
         raise InvalidTool(*error.problems) from None
     return Tool(function, definition, signature, lookup)
@@ -351,11 +351,11 @@ def _first_paragraph(text: str, name: str) -> str:
     return " ".join(paragraph.split())
 
 
-def _check_dependencies(name: str, signature: ToolSignature, told: Mapping[str, Any]) -> None:
+def _check_dependencies(name: str, signature: ToolSignature, fields: Mapping[str, Any]) -> None:
     takes_key = any(kind in (Key, CallContext) for kind in signature.dependencies.values())
-    if told["kind"] == "read" and Key in signature.dependencies.values():
+    if fields["kind"] == "read" and Key in signature.dependencies.values():
         refuse_tool(name, "key_of_a_read", (), "a read has no idempotency key", "remove the parameter, or use `write`")
-    if told["idempotency"]["strategy"] == "keyed" and not takes_key:
+    if fields["idempotency"]["strategy"] == "keyed" and not takes_key:
         remedy = 'take `key: contextos.Key` and pass it on, or declare `idempotency="none"`'
         refuse_tool(name, "no_key", (), "it is `keyed` and does not take its key", remedy)
 
@@ -369,8 +369,8 @@ def _check_lookup(name: str, function: Function, lookup: Function | None, strate
     if not inspect.isfunction(lookup):
         refuse_tool(name, "no_function", ("lookup",), "its lookup is not a plain function", "give a plain function")
     hints = resolved_hints(lookup, name)
-    parameters = [one for one in inspect.signature(lookup).parameters if one != "self"]
-    if any(hints.get(one) not in (Key, CallContext) for one in parameters) or Key not in hints.values():
+    parameters = [param for param in inspect.signature(lookup).parameters if param != "self"]
+    if any(hints.get(param) not in (Key, CallContext) for param in parameters) or Key not in hints.values():
         remedy = "take `key: contextos.Key`, and at most a `contextos.CallContext` beside it"
         refuse_tool(name, "lookup_arguments", ("lookup",), "its lookup is asked with the key alone", remedy)
     if hints.get("return") != (resolved_hints(function, name)["return"] | None):

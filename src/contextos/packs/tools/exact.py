@@ -31,8 +31,8 @@ from contextos.packs.tools.schemas import refuse_tool
 CHANGED: Final = "arguments_changed"
 """The code of a call that was not made because the tool reads another value than the recorded one."""
 
-_EXACT: Final = ("any", "bool", "date", "datetime", "enum", "float", "int", "literal", "none", "time", "uuid")
-_INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
+_EXACT_TYPES: Final = ("any", "bool", "date", "datetime", "enum", "float", "int", "literal", "none", "time", "uuid")
+_INNER_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "definitions": ("schema", "definitions"),
     "dict": ("keys_schema", "values_schema"),
     "json-or-python": ("json_schema",),
@@ -55,15 +55,15 @@ _INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "str": (),
     "definition-ref": (),
     "function-after": ("schema",),
-    **dict.fromkeys(_EXACT, ()),
+    **dict.fromkeys(_EXACT_TYPES, ()),
 }
 """The types of pydantic's core that keep a value, each with the keys under which its inner types are."""
 
-_FORMS: Final = frozenset({"str", "date", "datetime", "time", "uuid"})
+_TEXT_TYPES: Final = frozenset({"str", "date", "datetime", "time", "uuid"})
 """Types that are texts in JSON. If a union has two of them, nobody can say which type a text has."""
 
 _IN_PLACE: Final = ("chain", "default", "function-after", "json-or-python", "lax-or-strict", "nullable", "union")
-_KEYS: Final = frozenset({"any", "str", "literal", "enum"})
+_KEY_TYPES: Final = frozenset({"any", "str", "literal", "enum"})
 _REMEDIES: Final[Mapping[str, str]] = {
     "bytes": "use `str`, and encode it in the function",
     "decimal": "use `int` for the smallest unit, such as cents, or `str`",
@@ -75,7 +75,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
 }
 _PLAIN_REMEDY: Final = "use `str` or another JSON type, and convert or check it in the function"
 _TEXT_CHANGES: Final = ("strip_whitespace", "to_lower", "to_upper")
-_CHECKS: Final = ("pydantic._internal._validators", "pydantic._internal._known_annotated_metadata")
+_CHECK_MODULES: Final = ("pydantic._internal._validators", "pydantic._internal._known_annotated_metadata")
 """The modules of pydantic's constraints, which check a value and return it unchanged."""
 
 
@@ -85,49 +85,49 @@ def refuse_inexact(adapter: TypeAdapter[Any], name: str, at: tuple[str, ...]) ->
     Raises:
         InvalidTool: says which part of the type changes the value, and what to write.
     """
-    seen: list[tuple[Any, tuple[str, ...]]] = [(adapter.core_schema, at)]
-    for node, where in seen:  # grows while it is walked
+    queue: list[tuple[Any, tuple[str, ...]]] = [(adapter.core_schema, at)]
+    for node, path in queue:  # grows while it is walked
         if fault := _fault(node):
             detail, remedy = fault
-            refuse_tool(name, "changes_value", where, f"the type of `{'.'.join(where)}` {detail}", remedy)
-        seen += [(one, (*where, *step)) for one, step in _below(node)]
+            refuse_tool(name, "changes_value", path, f"the type of `{'.'.join(path)}` {detail}", remedy)
+        queue += [(inner, (*path, *step)) for inner, step in _inner_types(node)]
 
 
-def _below(node: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[str, ...]]]:
-    for member in _INSIDE[node["type"]]:
-        inside = node.get(member)
-        if isinstance(inside, Mapping) and "type" not in inside:
-            yield from ((one, (name,) if member == "fields" else ()) for name, one in inside.items())
-        elif isinstance(inside, Mapping):
-            yield inside, ()
+def _inner_types(node: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[str, ...]]]:
+    for member in _INNER_KEYS[node["type"]]:
+        value = node.get(member)
+        if isinstance(value, Mapping) and "type" not in value:
+            yield from ((field, (name,) if member == "fields" else ()) for name, field in value.items())
+        elif isinstance(value, Mapping):
+            yield value, ()
         else:
-            for one in inside or ():
+            for item in value or ():
                 # A choice of a union can have a label; fields of a dataclass have names of their own.
-                one = one[0] if isinstance(one, tuple) else one
-                yield one, (one["name"],) if member == "fields" else ()
+                item = item[0] if isinstance(item, tuple) else item
+                yield item, (item["name"],) if member == "fields" else ()
 
 
 def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return how a part of a type changes a value, and the remedy; None if it keeps the value."""
     kind = node["type"]
-    if kind.startswith("function-") and not (kind == "function-after" and _keeps(node)):
-        what = getattr(node["function"]["function"], "__qualname__", "a function")
-        return f"has a validator (`{what[:80]}`), which can change the value after it was judged", _PLAIN_REMEDY
-    if kind not in _INSIDE:
+    if kind.startswith("function-") and not (kind == "function-after" and _keeps_value(node)):
+        validator = getattr(node["function"]["function"], "__qualname__", "a function")
+        return f"has a validator (`{validator[:80]}`), which can change the value after it was judged", _PLAIN_REMEDY
+    if kind not in _INNER_KEYS:
         return f"is a `{kind}`, which can be another value than the JSON", _REMEDIES.get(kind, _PLAIN_REMEDY)
     config = node.get("config") or {}
     if any(node.get(change) or config.get(f"str_{change}") for change in _TEXT_CHANGES):
         remedy = "remove that, and state a `pattern`, or do it in the function"
         return "strips a text or changes its case, after it was judged", remedy
-    if kind == "dict" and node.get("keys_schema", {"type": "str"})["type"] not in _KEYS:
+    if kind == "dict" and node.get("keys_schema", {"type": "str"})["type"] not in _KEY_TYPES:
         return "has keys that are not texts, and JSON has others", "use `dict[str, ...]`"
     if kind == "default":
         return _default_fault(node)
     if node.get("tz_constraint") == "naive":
         return "takes no time zone, and a time in JSON has one", "use `datetime`, and remove its zone in the function"
-    if kind == "union" and len(_texts(node)) > 1:
+    if kind == "union" and len(_text_types(node)) > 1:
         return "has alternatives that the same text fits", "use `str`, and read it in the function"
-    if kind == "literal" and any(isinstance(one, Enum) and not isinstance(one, str | int) for one in node["expected"]):
+    if kind == "literal" and any(isinstance(val, Enum) and not isinstance(val, str | int) for val in node["expected"]):
         return "is a literal of an enumeration, which no JSON is", "write its value, such as `Literal['red']`"
     if node.get("custom_init") or node.get("post_init"):
         made_by = "`__init__`, `__post_init__`, `model_post_init` or private attribute"
@@ -141,11 +141,11 @@ def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _texts(node: Mapping[str, Any]) -> frozenset[str]:
-    """Return the types of `_FORMS` that a value in the place of `node` can be."""
+def _text_types(node: Mapping[str, Any]) -> frozenset[str]:
+    """Return the types of `_TEXT_TYPES` that a value in the place of `node` can be."""
     if node["type"] in _IN_PLACE:
-        return frozenset().union(*(_texts(one) for one, _ in _below(node)))
-    return _FORMS & {node["type"]}
+        return frozenset().union(*(_text_types(inner) for inner, _ in _inner_types(node)))
+    return _TEXT_TYPES & {node["type"]}
 
 
 def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -159,13 +159,13 @@ def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _keeps(node: Mapping[str, Any]) -> bool:
+def _keeps_value(node: Mapping[str, Any]) -> bool:
     """Return whether the function at the end of a type returns its input as JSON: a check, or an enumeration."""
     function = node["function"]["function"]
     if isinstance(function, attrgetter):
         return bool(node["schema"]["type"] == "enum") and function.__reduce__()[1] == ("value",)
     plain = function.func if isinstance(function, functools.partial) else function
-    return getattr(plain, "__module__", None) in _CHECKS
+    return getattr(plain, "__module__", None) in _CHECK_MODULES
 
 
 def refuse_unseen_parameters(
@@ -177,17 +177,17 @@ def refuse_unseen_parameters(
     Raises:
         InvalidTool: names the parameter.
     """
-    stated = with_defaults(schema, {}).keys() | schema.get("required", ())
-    for one in inspect.signature(function).parameters.values():
-        if one.name in supplied or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+    known_names = with_defaults(schema, {}).keys() | schema.get("required", ())
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in supplied or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if one.name not in schema.get("properties", {}):
+        if parameter.name not in schema.get("properties", {}):
             detail, remedy = "is not in the schema of its arguments", "name it there, or remove it from the function"
-        elif one.default is not one.empty and one.name not in stated:
+        elif parameter.default is not parameter.empty and parameter.name not in known_names:
             detail, remedy = "has a default that its schema does not have", "state the same `default` in the schema"
         else:
             continue
-        refuse_tool(name, "unseen_parameter", (one.name,), f"the parameter `{one.name}` {detail}", remedy)
+        refuse_tool(name, "unseen_parameter", (parameter.name,), f"the parameter `{parameter.name}` {detail}", remedy)
 
 
 def exactly(
@@ -201,9 +201,9 @@ def exactly(
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def called(*args: Any, **named: Any) -> Any:
+    def called(*args: Any, **kwargs: Any) -> Any:
         try:
-            bound = signature.bind(*args, **named)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise BusinessError("invalid_arguments", str(error)) from None
         bound.apply_defaults()
@@ -215,7 +215,7 @@ def exactly(
             elif name not in supplied and (value or kind is not inspect.Parameter.VAR_POSITIONAL):
                 received[name] = value
         refuse_changed(given, received)
-        return function(*args, **named)
+        return function(*args, **kwargs)
 
     return called
 
@@ -226,11 +226,11 @@ def refuse_changed(given: Mapping[str, Any], received: Any) -> None:
     Raises:
         BusinessError: the function has not run; names the argument.
     """
-    read = as_json(received)
-    names = sorted(given.keys() | read.keys()) if isinstance(read, dict) else ["arguments"]
+    actual = as_json(received)
+    names = sorted(given.keys() | actual.keys()) if isinstance(actual, dict) else ["arguments"]
     for name in names:
         try:
-            same = same_json(given.get(name, MISSING), read.get(name, MISSING)) if isinstance(read, dict) else False
+            same = same_json(given.get(name, MISSING), actual.get(name, MISSING)) if isinstance(actual, dict) else False
         except MalformedJson:
             same = False
         if not same:
@@ -254,12 +254,12 @@ def as_json(value: Any) -> Any:
         return as_json(value.root)
     if isinstance(value, BaseModel):
         fields = type(value).model_fields.items()
-        made = {str(field.validation_alias or name): as_json(getattr(value, name)) for name, field in fields}
-        return made | {name: as_json(one) for name, one in (value.model_extra or {}).items()}
+        result = {str(field.validation_alias or name): as_json(getattr(value, name)) for name, field in fields}
+        return result | {name: as_json(extra) for name, extra in (value.model_extra or {}).items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {as_json(name): as_json(one) for name, one in value.items()}
+        return {as_json(name): as_json(item) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [as_json(one) for one in value]
+        return [as_json(item) for item in value]
     return value

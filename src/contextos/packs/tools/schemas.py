@@ -54,8 +54,8 @@ A time has no fraction or a fraction of six digits, and `Z` if it has no offset.
 and Python does not, does not match.
 """
 
-_APPLIED: Final = ("anyOf", "oneOf", "allOf")
-_TYPED: Final = frozenset({"type", "enum", "const", *_APPLIED})
+_APPLICATORS: Final = ("anyOf", "oneOf", "allOf")
+_TYPE_KEYWORDS: Final = frozenset({"type", "enum", "const", *_APPLICATORS})
 _UNBOUNDED_FORMATS: Final = {"binary": "a text", "base64url": "a text", "password": "a text"}
 
 
@@ -80,8 +80,10 @@ def schema_of(
     try:
         raw = adapter.json_schema(mode=mode)
     except (PydanticUserError, PydanticOmit) as error:
-        why = str(error).partition("\n")[0][:200]
-        refuse_tool(tool, "no_json_form", at, f"{at[-1]} has no JSON form: {why}", "use JSON types, or a model of them")
+        reason = str(error).partition("\n")[0][:200]
+        refuse_tool(
+            tool, "no_json_form", at, f"{at[-1]} has no JSON form: {reason}", "use JSON types, or a model of them"
+        )
     return closed_schema(raw, bounds, tool=tool, at=at)
 
 
@@ -116,24 +118,24 @@ class _SchemaReader:
             return self.closed(node, at, (*inside, name))
         node.pop("title", None)
         discriminator = node.pop("discriminator", None)
-        if not node.keys() & _TYPED:
+        if not node.keys() & _TYPE_KEYWORDS:
             self.refuse("any_value", at, "it accepts any value", "give it a type other than `Any` and `object`")
         if unsafe := scan_unsafe(node.get("description", ""), declared_text=True):
             self.refuse("unsafe_text", at, f"its description has {unsafe[0].detail}", "remove it from the description")
-        for keyword in _APPLIED:
+        for keyword in _APPLICATORS:
             if keyword in node:
                 node[keyword] = [
-                    self.closed(one, (*at, keyword, index), inside) for index, one in enumerate(node[keyword])
+                    self.closed(branch, (*at, keyword, index), inside) for index, branch in enumerate(node[keyword])
                 ]
         if isinstance(discriminator, Mapping):
             # The closed objects in `oneOf` repeat everything else that this schema says.
-            for one in node.get("oneOf", ()):
-                _require(one, discriminator.get("propertyName"))
+            for branch in node.get("oneOf", ()):
+                _require_member(branch, discriminator.get("propertyName"))
         if "enum" not in node and "const" not in node:
-            node = self._bounded(node, at, inside)
+            node = self._bound_node(node, at, inside)
         return node
 
-    def _bounded(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> dict[str, Any]:
+    def _bound_node(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> dict[str, Any]:
         kind = node.get("type")
         if kind == "string":
             if node.get("format") in _UNBOUNDED_FORMATS:
@@ -148,24 +150,24 @@ class _SchemaReader:
             node.setdefault("maxLength", self.bounds.max_text_chars)
         elif kind in ("integer", "number"):
             # A bound beyond the exact integers would allow values that no call can have.
-            for least in [one for one in ("minimum", "exclusiveMinimum") if node.get(one, 0) < -MAX_COUNT]:
-                del node[least]
-            for most in [one for one in ("maximum", "exclusiveMaximum") if node.get(one, 0) > MAX_COUNT]:
-                del node[most]
+            for lower in [key for key in ("minimum", "exclusiveMinimum") if node.get(key, 0) < -MAX_COUNT]:
+                del node[lower]
+            for upper in [key for key in ("maximum", "exclusiveMaximum") if node.get(key, 0) > MAX_COUNT]:
+                del node[upper]
             if "minimum" not in node and "exclusiveMinimum" not in node:
                 node["minimum"] = -MAX_COUNT
             if "maximum" not in node and "exclusiveMaximum" not in node:
                 node["maximum"] = MAX_COUNT
         elif kind == "array":
-            self._list(node, at, inside)
+            self._close_list(node, at, inside)
         elif kind == "object":
-            self._object(node, at, inside)
+            self._close_object(node, at, inside)
         return node
 
-    def _list(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> None:
+    def _close_list(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> None:
         if "prefixItems" in node:
             node["prefixItems"] = [
-                self.closed(one, (*at, index), inside) for index, one in enumerate(node["prefixItems"])
+                self.closed(item, (*at, index), inside) for index, item in enumerate(node["prefixItems"])
             ]
         if "items" in node:
             node["items"] = self.closed(node["items"], (*at, "items"), inside)
@@ -175,18 +177,18 @@ class _SchemaReader:
             self.refuse("no_order", at, "a set has no order, so equal results would differ", "return a list or a tuple")
         node.setdefault("maxItems", self.bounds.max_items)
 
-    def _object(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> None:
-        named = node.get("properties", {})
-        if named:
-            node["properties"] = {name: self.closed(one, (*at, name), inside) for name, one in named.items()}
-        for pattern, one in node.get("patternProperties", {}).items():
-            node["patternProperties"] = {**node["patternProperties"], pattern: self.closed(one, (*at, pattern), inside)}
-        others = node.get("additionalProperties", False)
-        if others is True or others == {}:
+    def _close_object(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> None:
+        properties = node.get("properties", {})
+        if properties:
+            node["properties"] = {name: self.closed(sub, (*at, name), inside) for name, sub in properties.items()}
+        for pattern, sub in node.get("patternProperties", {}).items():
+            node["patternProperties"] = {**node["patternProperties"], pattern: self.closed(sub, (*at, pattern), inside)}
+        extra = node.get("additionalProperties", False)
+        if extra is True or extra == {}:
             remedy = "name its values, such as `dict[str, int]`, or set `extra` to `forbid`"
             self.refuse("open_object", at, "an object of anything", remedy)
-        node["additionalProperties"] = others and self.closed(others, (*at, "*"), inside)
-        if others or "patternProperties" in node:
+        node["additionalProperties"] = extra and self.closed(extra, (*at, "*"), inside)
+        if extra or "patternProperties" in node:
             node.setdefault("maxProperties", self.bounds.max_keys)
             if "$ref" in node.get("propertyNames", ()):
                 node["propertyNames"] = self.closed(node["propertyNames"], (*at, "*"), inside)
@@ -196,9 +198,9 @@ class _SchemaReader:
         refuse_tool(self.tool, code, at, f"{'.'.join(map(str, at))}: {detail}", remedy)
 
 
-def _require(alternative: dict[str, Any], name: Any) -> None:
+def _require_member(alternative: dict[str, Any], name: Any) -> None:
     """Require the member by which one of several alternatives is chosen: a type never fills in its default."""
     if name in alternative.get("properties", {}):
-        chosen = {keyword: one for keyword, one in alternative["properties"][name].items() if keyword != "default"}
-        alternative["properties"] = {**alternative["properties"], name: chosen}
+        prop = {keyword: value for keyword, value in alternative["properties"][name].items() if keyword != "default"}
+        alternative["properties"] = {**alternative["properties"], name: prop}
         alternative["required"] = [*alternative.get("required", ()), *({name} - set(alternative.get("required", ())))]

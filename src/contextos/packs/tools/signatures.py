@@ -1,7 +1,7 @@
 """Reads the signature of a function: its arguments, the dependencies that the runtime supplies, and what it returns.
 
-A parameter that is annotated with exactly `Key` or `CallContext` is a dependency; it never reaches a schema. One of the
-type `SecretStr` is a secret argument.
+A parameter that is annotated with exactly `Key` or `CallContext` is a dependency; it never reaches a schema. A
+parameter of the type `SecretStr` is a secret argument.
 Refuses `*args`, positional-only parameters, missing hints, mutable defaults and a missing return type.
 """
 
@@ -28,7 +28,7 @@ from contextos.errors import MalformedJson, Problem
 from contextos.packs.tools.exact import as_json, refuse_inexact
 from contextos.packs.tools.schemas import ARGUMENT_BOUNDS, OUTPUT_BOUNDS, refuse_tool, schema_of
 
-_NAMED: Final = "name each argument, such as `count: int`; for several of one kind take `rows: list[str]`"
+_NAME_EACH: Final = "name each argument, such as `count: int`; for several of one kind take `rows: list[str]`"
 RESULT: Final = "result"
 """The property that holds a returned value that is not an object."""
 
@@ -77,8 +77,8 @@ class ToolSignature:
         return {
             "type": "object",
             "additionalProperties": False,
-            "required": [name for name, one in self.arguments.items() if one.required],
-            "properties": {name: one.schema for name, one in self.arguments.items()},
+            "required": [name for name, argument in self.arguments.items() if argument.required],
+            "properties": {name: argument.schema for name, argument in self.arguments.items()},
         }
 
 
@@ -94,21 +94,21 @@ def read_signature(function: Callable[..., Any], name: str) -> ToolSignature:
     arguments: dict[str, Argument] = {}
     dependencies: dict[str, type] = {}
     for parameter in parameters[takes_self:]:
-        at = f"argument `{parameter.name}`"
+        label = f"argument `{parameter.name}`"
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            refuse_tool(name, "open_arguments", (parameter.name,), f"{at} takes anything", _NAMED)
+            refuse_tool(name, "open_arguments", (parameter.name,), f"{label} takes anything", _NAME_EACH)
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            refuse_tool(name, "positional", (parameter.name,), f"{at} has no name in a call", "remove the `/`")
+            refuse_tool(name, "positional", (parameter.name,), f"{label} has no name in a call", "remove the `/`")
         if parameter.name not in hints:
             remedy = f"write one, such as `{parameter.name}: str`"
-            refuse_tool(name, "no_hint", (parameter.name,), f"{at} has no type hint", remedy)
+            refuse_tool(name, "no_hint", (parameter.name,), f"{label} has no type hint", remedy)
         hint = hints[parameter.name]
         if hint in _DEPENDENCIES:
             dependencies[parameter.name] = hint
         else:
-            arguments[parameter.name] = _argument(parameter, hint, name)
-    returned, schema, wrapped = read_return(hints, name)
-    return ToolSignature(arguments, dependencies, returned, schema, wrapped, takes_self)
+            arguments[parameter.name] = _read_argument(parameter, hint, name)
+    return_type, schema, wrapped = read_return(hints, name)
+    return ToolSignature(arguments, dependencies, return_type, schema, wrapped, takes_self)
 
 
 def resolved_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -130,48 +130,48 @@ def adapted(hint: Any, name: str, at: str) -> TypeAdapter[Any]:
         remedy = "define every type that it uses at the top of the module, above the function"
         refuse_tool(name, "unresolved_hint", place, f"the type of {at} names a type that is not known yet", remedy)
     except PydanticUserError as error:
-        why = str(error).partition("\n")[0].partition(". Set `arbitrary")[0][:200]
+        reason = str(error).partition("\n")[0].partition(". Set `arbitrary")[0][:200]
         remedy = "use JSON types, a pydantic model, a dataclass or a TypedDict"
         if hint == Key | None or hint == CallContext | None:
             remedy = "annotate it with exactly `contextos.Key` or `contextos.CallContext`"
-        refuse_tool(name, "no_schema", place, f"the type of {at} is not known here: {why}", remedy)
+        refuse_tool(name, "no_schema", place, f"the type of {at} is not known here: {reason}", remedy)
 
 
-def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
-    at = f"argument `{parameter.name}`"
+def _read_argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
+    label = f"argument `{parameter.name}`"
     if parameter.name == "idempotency_key":
         remedy = "take `key: contextos.Key`, which the runtime supplies"
-        refuse_tool(name, "reserved", (parameter.name,), f"{at} has a reserved name", remedy)
-    adapter = adapted(hint, name, at)
+        refuse_tool(name, "reserved", (parameter.name,), f"{label} has a reserved name", remedy)
+    adapter = adapted(hint, name, label)
     default, secret = parameter.default, _is_secret(hint)
     # The type of a secret only hides its value; in JSON it is a text with the same bounds.
-    in_json = adapted(_of_text(hint), name, at) if secret else adapter
-    schema = schema_of(in_json, "validation", ARGUMENT_BOUNDS, tool=name, at=("arguments", parameter.name))
-    refuse_inexact(in_json, name, (parameter.name,))
+    json_adapter = adapted(_text_type(hint), name, label) if secret else adapter
+    schema = schema_of(json_adapter, "validation", ARGUMENT_BOUNDS, tool=name, at=("arguments", parameter.name))
+    refuse_inexact(json_adapter, name, (parameter.name,))
     if default is inspect.Parameter.empty:
         return Argument(adapter, schema, required=True, secret=secret)
     if secret:
         refuse_tool(
-            name, "secret_default", (parameter.name,), f"{at} is secret and has a default", "remove the default"
+            name, "secret_default", (parameter.name,), f"{label} is secret and has a default", "remove the default"
         )
     if isinstance(default, FieldInfo):
         remedy = f"write `{parameter.name}: Annotated[..., Field(...)] = ` and the default itself"
-        refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is a `Field`", remedy)
+        refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {label} is a `Field`", remedy)
     if not _is_immutable(default):
         remedy = "use None or a tuple, or freeze the model or dataclass; or make the value in the function"
-        refuse_tool(name, "mutable_default", (parameter.name,), f"the default of {at} can change", remedy)
+        refuse_tool(name, "mutable_default", (parameter.name,), f"the default of {label} can change", remedy)
     try:
-        written = own_copy(as_json(default))
-        read = adapter.validate_json(canonical(written), strict=True)
-        if not same_json(as_json(read), written):
+        default_json = own_copy(as_json(default))
+        parsed = adapter.validate_json(canonical(default_json), strict=True)
+        if not same_json(as_json(parsed), default_json):
             raise MalformedJson(Problem("", "changed", "it is read as another value", "state that one"))
     except (ValidationError, MalformedJson, PydanticUserError):
         kind = inspect.formatannotation(hint)
         remedy = f"correct the default: give one of the type `{kind}`, or another type"
         if default is None:
             remedy = f"write `{parameter.name}: {kind} | None = None`, or leave the default out"
-        refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is not of its type", remedy)
-    return Argument(adapter, {**schema, "default": written}, required=False)
+        refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {label} is not of its type", remedy)
+    return Argument(adapter, {**schema, "default": default_json}, required=False)
 
 
 def _is_secret(hint: Any) -> bool:
@@ -179,7 +179,7 @@ def _is_secret(hint: Any) -> bool:
     return hint is SecretStr or (typing.get_origin(hint) is typing.Annotated and hint.__origin__ is SecretStr)
 
 
-def _of_text(hint: Any) -> Any:
+def _text_type(hint: Any) -> Any:
     return str if hint is SecretStr else typing.Annotated[str, *hint.__metadata__]
 
 
@@ -189,7 +189,7 @@ def _is_immutable(value: Any) -> bool:
     if isinstance(value, BaseModel) and value.model_config.get("frozen"):
         return all(map(_is_immutable, vars(value).values()))
     if dataclasses.is_dataclass(value) and getattr(value, "__dataclass_params__").frozen:  # noqa: B009 - mypy
-        return all(_is_immutable(getattr(value, one.name)) for one in dataclasses.fields(value))
+        return all(_is_immutable(getattr(value, field.name)) for field in dataclasses.fields(value))
     return isinstance(value, _IMMUTABLE)
 
 

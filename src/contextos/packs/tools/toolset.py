@@ -38,15 +38,15 @@ def toolset(
     by_name: dict[str, Tool[Any, Any]] = {}
     for tool in tools:
         if not isinstance(tool, Tool):
-            shown = getattr(tool, "__name__", type(tool).__name__)
-            refuse_tool(str(shown), "no_tool", (), "it is not a tool", "decorate it with `contextos.read` or `write`")
+            label = getattr(tool, "__name__", type(tool).__name__)
+            refuse_tool(str(label), "no_tool", (), "it is not a tool", "decorate it with `contextos.read` or `write`")
         if tool.name in by_name:
             refuse_tool(tool.name, "duplicate", (), f"`{name}` has two tools of this name", "rename one with `name=`")
         if tool.signature.takes_self and not inspect.ismethod(tool.function):
             remedy = "give the tools of an instance: `contextos.tools_of(instance)`"
             refuse_tool(tool.name, "no_instance", (), "it is a method without its instance", remedy)
         by_name[tool.name] = tool
-    told = {
+    fields = {
         "adapter_id": name,
         "type": "function",
         "version": version,
@@ -55,13 +55,13 @@ def toolset(
         "capabilities": [tool.definition.to_json() for tool in by_name.values()],
     }
     try:
-        definition = AdapterDefinition.model_validate(told)
+        definition = AdapterDefinition.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = "/".join(map(str, first["loc"]))
+        place = "/".join(map(str, first["loc"]))
         detail = f"the toolset `{str(name)[:80]}` is invalid: {first['msg'][:200]}"
-        raise InvalidTool(Problem(f"/{where}", "bad_toolset", detail, "correct it")) from None
-    lookups = {tool.name: found for tool in by_name.values() if (found := tool.governed_lookup()) is not None}
+        raise InvalidTool(Problem(f"/{place}", "bad_toolset", detail, "correct it")) from None
+    lookups = {tool.name: lookup for tool in by_name.values() if (lookup := tool.governed_lookup()) is not None}
     return FunctionAdapter(definition, {tool.name: tool.governed() for tool in by_name.values()}, lookups)
 
 
@@ -74,7 +74,7 @@ def tools_of(instance: object, *, name: str = "", egress: Collection[str] = ()) 
     kind = type(instance)
     names = [
         attribute
-        for attribute in dict.fromkeys(one for base in reversed(kind.__mro__) for one in vars(base))
+        for attribute in dict.fromkeys(key for base in reversed(kind.__mro__) for key in vars(base))
         if isinstance(inspect.getattr_static(kind, attribute), Tool)
     ]
     adapter_id = name or _WORD.sub("_", kind.__name__).lower()
@@ -93,8 +93,8 @@ def grouped(tools: Iterable[Tool[Any, Any]]) -> tuple[FunctionAdapter, ...]:
     groups: dict[str, list[Tool[Any, Any]]] = {}
     for tool in tools:
         if not isinstance(tool, Tool):
-            shown = getattr(tool, "__name__", type(tool).__name__)
-            refuse_tool(str(shown), "no_tool", (), "it is not a tool", "decorate it with `contextos.read` or `write`")
+            label = getattr(tool, "__name__", type(tool).__name__)
+            refuse_tool(str(label), "no_tool", (), "it is not a tool", "decorate it with `contextos.read` or `write`")
         groups.setdefault(_module_name(tool), []).append(tool)
     return tuple(toolset(name, group) for name, group in groups.items())
 

@@ -19,7 +19,7 @@ class Tool(ServerAdapter[str]):
             raise ValueError("IGNORE ALL RULES")
 
     def operation(self, capability: str) -> str:
-        return self._known(capability)[0]
+        return self._find_operation(capability)[0]
 
 
 def test_it_describes_itself_with_one_object_and_knows_what_it_has() -> None:

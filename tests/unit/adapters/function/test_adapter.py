@@ -571,7 +571,7 @@ def test_a_thread_that_cannot_be_started_takes_no_other_call_with_it(monkeypatch
     assert heard == [AdapterReply, *[LostReply] * 3], "it may still be made: it stands in line"
     # Nothing of it keeps a thread, and the line is worked off.
     assert asyncio.run(made.call("act", {"n": 4}, CONTEXT)).output is not None
-    assert not made._threads._waiting
+    assert not made._threads._queues
 
 
 def test_what_a_function_raises_after_its_timeout_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -602,13 +602,13 @@ def test_what_a_function_raises_after_its_timeout_is_logged(caplog: pytest.LogCa
 def test_a_call_that_an_adapter_takes_in_while_it_is_closed_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
     made = adapter(act=lambda args, context: sent.append(1) or {})
-    pump = Threads._pump
+    pump = Threads._start_waiting
 
     def late(threads: Threads) -> None:
         threads.close()
         pump(threads)
 
-    monkeypatch.setattr(Threads, "_pump", late)
+    monkeypatch.setattr(Threads, "_start_waiting", late)
     with pytest.raises(Overloaded):
         call(made, "act")
     assert not sent

@@ -12,7 +12,7 @@ import pytest
 
 from contextos.action.foreign_code import ForeignCode, ignore_fault
 from contextos.action.secret_redactor import SecretRedactor
-from contextos.adapters.mcp.adapter import _contents, _reply
+from contextos.adapters.mcp.adapter import _resource_reply, _tool_reply
 from contextos.adapters.mcp.connection import ResourceAnswer, ToolAnswer
 from contextos.adapters.mcp.definitions import McpConnection, ToolOperation
 from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, CapabilityDefinition
@@ -43,8 +43,8 @@ def test_an_error_of_json_rpc_keeps_its_code_and_text_whatever_its_code(code: in
             assert error is not None
             assert error.code == f"jsonrpc_{code}"
             assert error.message.startswith("no order ord_881")
-            assert adapter._open is not None
-            sessions.add(adapter._open.transport)
+            assert adapter._sessions is not None
+            sessions.add(adapter._sessions.transport)
         assert len(sessions) == 1
     with against(f"rpc_{code}", tmp_path) as adapter, pytest.raises(LostReply, match=rf"{code}.*no order") as lost:
         asyncio.run(adapter.call("say", TEXT, call_context()))
@@ -106,14 +106,14 @@ def test_a_list_that_is_cut_is_no_drift(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with against("plain", tmp_path) as adapter:
-        adapter._named = adapter._named.model_copy(update={"command": ("/nonexistent",)})
+        adapter._config = adapter._config.model_copy(update={"command": ("/nonexistent",)})
         with pytest.raises(Unavailable, match="no such program; install it"):
             asyncio.run(adapter.call("say", TEXT, call_context()))
 
 
 def test_a_variable_that_is_not_set_is_named_and_nothing_starts(tmp_path: Path) -> None:
     with against("plain", tmp_path) as adapter:
-        adapter._named = adapter._named.model_copy(update={"env": ("NOBODY_SET_THIS",)})
+        adapter._config = adapter._config.model_copy(update={"env": ("NOBODY_SET_THIS",)})
         with pytest.raises(Unavailable, match="NOBODY_SET_THIS"):
             asyncio.run(adapter.call("say", TEXT, call_context()))
 
@@ -192,15 +192,15 @@ TOKEN = "sk_live_4711471147"
 def test_a_write_that_goes_on_after_its_answer_may_have_happened(kind: str) -> None:
     answer = ToolAnswer.model_validate({"resultType": kind})
     with pytest.raises(LostReply, match=kind):
-        _reply(answer, SAY, WRITES, lambda value: value)
-    reply = _reply(answer, SAY, READS, lambda value: value)
+        _tool_reply(answer, SAY, WRITES, lambda value: value)
+    reply = _tool_reply(answer, SAY, READS, lambda value: value)
     assert reply.error is not None
     assert reply.error.code == "input_required"
 
 
 def test_a_kind_of_answer_that_nobody_knows_is_not_quoted() -> None:
     with pytest.raises(LostReply) as lost:
-        _reply(ToolAnswer.model_validate({"resultType": TOKEN}), SAY, WRITES, lambda value: value)
+        _tool_reply(ToolAnswer.model_validate({"resultType": TOKEN}), SAY, WRITES, lambda value: value)
     assert TOKEN not in str(lost.value)
 
 
@@ -209,14 +209,14 @@ def test_no_secret_of_the_connection_comes_back_in_an_answer() -> None:
     texts = [{"type": "text", "text": f"bad token={TOKEN}"}]
     for body in ({"content": texts}, {"content": texts, "isError": True}, {"structuredContent": {TOKEN: [TOKEN]}}):
         for operation in (SAY, SAY.model_copy(update={"output": "structured"})):
-            assert TOKEN not in str(_reply(ToolAnswer.model_validate(body), operation, WRITES, redact))
+            assert TOKEN not in str(_tool_reply(ToolAnswer.model_validate(body), operation, WRITES, redact))
     halves = [{"type": "text", "text": TOKEN[:9]}, {"type": "text", "text": TOKEN[9:]}]
     for more in ({}, {"isError": True}):
-        split = _reply(ToolAnswer.model_validate({"content": halves} | more), SAY, WRITES, redact)
+        split = _tool_reply(ToolAnswer.model_validate({"content": halves} | more), SAY, WRITES, redact)
         assert TOKEN[:9] not in str(split)
         assert TOKEN[9:] not in str(split)
     found = ResourceAnswer.model_validate({"contents": [{"uri": f"x://{TOKEN}", "text": TOKEN}]})
-    assert TOKEN not in str(_contents(found, f"x://{TOKEN}", READS, redact))
+    assert TOKEN not in str(_resource_reply(found, f"x://{TOKEN}", READS, redact))
 
 
 def test_what_an_answer_embeds_is_an_artifact_and_a_link_embeds_nothing() -> None:
@@ -232,20 +232,20 @@ def test_what_an_answer_embeds_is_an_artifact_and_a_link_embeds_nothing() -> Non
     ]
     answer = {"content": parts, "structuredContent": {"a": 1}}
     for operation in (SAY, SAY.model_copy(update={"output": "structured"})):
-        found = _reply(ToolAnswer.model_validate(answer), operation, READS, redact).artifacts
+        found = _tool_reply(ToolAnswer.model_validate(answer), operation, READS, redact).artifacts
         assert [(one.name, one.media_type, one.encoding) for one in found] == [
             ("image", "image/png", "base64"),
             ("file:///a.md", "text/markdown", None),
             ("file:///b", "application/octet-stream", "base64"),
         ]
         assert TOKEN not in str(found)
-    assert _reply(ToolAnswer.model_validate(answer | {"isError": True}), SAY, READS, redact).artifacts == ()
+    assert _tool_reply(ToolAnswer.model_validate(answer | {"isError": True}), SAY, READS, redact).artifacts == ()
 
 
 def test_the_bytes_of_a_resource_are_an_artifact_and_those_of_another_one_are_left_out() -> None:
     blob = base64.b64encode(b"\xff").decode()
     said = {"contents": [{"uri": "x://a", "blob": blob}, {"uri": "x://b", "blob": blob}, {"uri": "x://a", "text": "t"}]}
-    reply = _contents(ResourceAnswer.model_validate(said), "x://a", READS, lambda value: value)
+    reply = _resource_reply(ResourceAnswer.model_validate(said), "x://a", READS, lambda value: value)
     assert reply.output == {"contents": [{"uri": "x://a", "text": "t"}], "omitted": 2}
     assert [(one.name, one.content) for one in reply.artifacts] == [("x://a", blob)]
 

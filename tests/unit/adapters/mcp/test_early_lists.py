@@ -141,9 +141,9 @@ def test_to_expect_a_call_connects_nothing(tmp_path: Path) -> None:
 def test_a_call_with_a_token_of_its_own_lists_in_its_own_session(tmp_path: Path) -> None:
     with against("flag", tmp_path, draft="plain") as adapter:
         assert asyncio.run(adapter.call("say", TEXT, called("tool_1"))).error is None
-        assert adapter._open is not None
-        adapter._open._named = adapter._named.model_copy(update={"audience": "desk"})
+        assert adapter._sessions is not None
+        adapter._sessions._config = adapter._config.model_copy(update={"audience": "desk"})
         adapter.expect_call("say", "tool_2")
         assert adapter._thread is not None
         adapter._thread.submit(asyncio.sleep(0)).result()
-        assert adapter._open.early._begun == {}
+        assert adapter._sessions.early._listings == {}

@@ -122,9 +122,9 @@ def test_a_fault_after_the_call_was_sent_is_a_lost_reply_and_says_nothing_of_the
     with against(server, tmp_path) as adapter:
         with pytest.raises(LostReply) as error:
             call(adapter)
-        assert adapter._open is not None
-        assert adapter._open.transport is not None
-        assert adapter._open.transport.received_bytes < 2 * MAX_MCP_BYTES
+        assert adapter._sessions is not None
+        assert adapter._sessions.transport is not None
+        assert adapter._sessions.transport.received_bytes < 2 * MAX_MCP_BYTES
     assert server.asked.count(("POST", "tools/call")) == 1
     assert SECRET not in caplog.text + str(error.value)
 
@@ -140,12 +140,12 @@ def test_a_fault_of_the_list_sends_nothing(fault: Respond, tmp_path: Path) -> No
 def test_a_server_that_is_away_is_unavailable_and_asked_again_when_it_is_back(tmp_path: Path) -> None:
     server = Server()
     with against(server, tmp_path) as adapter:
-        named = adapter._named
-        adapter._named = named.model_copy(update={"url": "http://127.0.0.1:9/mcp"})
+        named = adapter._config
+        adapter._config = named.model_copy(update={"url": "http://127.0.0.1:9/mcp"})
         with pytest.raises(Unavailable):
             call(adapter)
         adapter.close()
-        adapter._named = named
+        adapter._config = named
         assert call(adapter).error is None
 
 

@@ -107,6 +107,15 @@ def test_json_goes_before_a_form_and_a_form_before_a_text() -> None:
     assert media_of("text/plain") == "text/plain"
 
 
+def test_a_range_of_applications_is_json() -> None:
+    body = {"content": {"application/*": {"schema": {"type": "object", "properties": {"a": TEXT}}}}}
+    answer = {"200": {"description": "", "content": {"application/*": {"schema": {"type": "integer"}}}}}
+    one = usable(document({"/send": {"post": {"requestBody": body, "responses": answer}}}))
+    assert one.call.body is not None
+    assert one.call.body.media_type == "application/json"
+    assert one.capability.output_schema["properties"]["body"] == {"type": "integer"}
+
+
 def test_each_status_has_its_own_body() -> None:
     responses = {
         "200": {"content": {"application/json": {"schema": {"type": "integer"}}}},

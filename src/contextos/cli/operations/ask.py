@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _STATED: Final = ("at_us", "observed_at_us")
 """The fields for the time of a statement. `ask` fills them in with the present time."""
+_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
 
 def ask_command(
@@ -152,23 +153,28 @@ def _value(field: str, text: str, model: type[Model]) -> Any:
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an answer as lines: each item of a list, or the answer itself, with its first field as the heading."""
+    """Yield an answer as lines: each of its fields. The items of a list come first, each under its first field as the
+    heading, and a list leaves empty fields out.
+    """
     items = document.get("items")
-    for item in items if isinstance(items, list) else [document]:
+    if not isinstance(items, list):
+        for name, value in document.items():
+            yield from folded("", f"{displayed(name)}: {_said(value)}")
+        return
+    for item in items:
         (_, head), *rest = item.items()
         yield from folded("", _said(head))
         for name, value in rest:
-            if value not in (None, "", [], {}):
+            if value not in _EMPTY:
                 yield from folded("  ", f"{displayed(name)}: {_said(value)}")
-    if isinstance(items, list):
-        if not items:
-            yield "there is nothing"
-        for name, value in document.items():
-            if name not in ("items", "cursor") and value not in (None, "", [], {}):
-                yield from folded("", f"{displayed(name)}: {_said(value)}")
-        if document.get("cursor"):
-            yield f"more: cursor={displayed(document['cursor'])}"
+    if not items:
+        yield "there is nothing"
+    for name, value in document.items():
+        if name not in ("items", "cursor") and value not in _EMPTY:
+            yield from folded("", f"{displayed(name)}: {_said(value)}")
+    if document.get("cursor"):
+        yield f"more: cursor={displayed(document['cursor'])}"
 
 
 def _said(value: Any) -> str:
-    return displayed(value) if isinstance(value, str) else displayed_json(value)
+    return displayed(value) if isinstance(value, str) and value else displayed_json(value)

@@ -104,6 +104,13 @@ def test_what_an_answer_says_besides_its_list_is_said_too(shop: Any) -> None:
     assert f"version: {version}" in shop.say("ask", "pins.list").out
 
 
+def test_an_answer_that_is_not_a_list_is_said_field_by_field(shop: Any) -> None:
+    document = shop.say("ask", "runs.replay", "req_large", "--json").json
+    said = shop.say("ask", "runs.replay", "req_large").out.splitlines()
+    assert [line.partition(":")[0] for line in said if not line.startswith(" ")] == list(document)
+    assert f"run_id: {document['run_id']}" in said
+
+
 def test_an_option_that_would_do_nothing_is_refused(shop: Any) -> None:
     listed = shop.path / "runs.json"
     listed.write_text('["req_large"]', "utf-8")

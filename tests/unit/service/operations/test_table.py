@@ -4,6 +4,7 @@ statement step. `tests/attacks/test_f48_http_control.py` asks each without a rol
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,15 +15,9 @@ from contextos.server.operations import SIGNED_INPUTS, STATEMENT, operation_bodi
 from contextos.service.operations.facts import FactPage, list_facts
 from contextos.service.operations.operation import OF_RUN, Operation, Paged, Signed
 from contextos.service.operations.table import OPERATION_TABLE
-from contextos.trust.approvals.acts import (
-    ACT_ROLES,
-    AUDITOR_ROLE,
-    OWN_RUN_ACTS,
-    POLICY_ADMIN_ROLE,
-    PUBLISHER_ROLE,
-    SLOT_ANSWER,
-)
+from contextos.trust.approvals.acts import ACT_ROLES, AUDITOR_ROLE, OWN_RUN_ACTS, POLICY_ADMIN_ROLE, PUBLISHER_ROLE
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
+from tests.attacks.test_g54_acts_follow_from_what_was_sent import SENT
 from tests.http_face import OPERATOR, HttpFace
 
 NAMED = pytest.mark.parametrize("operation", OPERATION_TABLE, ids=[one.name for one in OPERATION_TABLE])
@@ -60,39 +55,34 @@ def test_an_operation_is_in_the_openapi_document_with_its_input_and_answer(
         assert queried == set(operation.input.model_fields)
 
 
-ACT_OF = {
-    "runs.retry": "run.retried",
-    "runs.erase": "entry.erased",
-    "exports.make": "runs.exported",
-    "packs.withdraw": "artifact.withdrawn",
-    "pins.set": "packs.pinned",
-    "pins.withdraw": "packs.withdrawn",
-    "policies.activate": "policies.activated",
-    "facts.set": "graph.written",
-    "facts.replace": "graph.written",
-    "facts.retract": "graph.withdrawn",
-    "facts.load": "graph.written",
-    "memories.review": "memory.reviewed",
-    "models.check": "model.checked",
-}
-"""The act that each governed operation with a role signs."""
-OF_WHO_SEES_THE_RUN = {"runs.cancel": "run.cancelled", "runs.reask": "approval.reasked", "slots.select": SLOT_ANSWER}
-"""The act that the others sign, which needs no role on an own run. A settlement is signed as what it is."""
+PARAMETER = re.compile(r"\{\w+\}")
+SIGNED = [one for one in OPERATION_TABLE if one.signs]
 SEE_PACKS = {PUBLISHER_ROLE, POLICY_ADMIN_ROLE}
 
 
-def test_a_governed_operation_is_for_the_role_of_its_act() -> None:
-    governed = {one.name: one.roles for one in OPERATION_TABLE if one.signs}
-    wanted = {name: (ACT_ROLES[act],) for name, act in ACT_OF.items()}
-    assert governed == wanted | dict.fromkeys((*OF_WHO_SEES_THE_RUN, "runs.settle"), ())
-    assert set(OF_WHO_SEES_THE_RUN.values()) == OWN_RUN_ACTS
+def acts_signed(operation: Operation) -> set[str]:
+    """The kinds of acts that an operation signs. A settlement is signed as what it is, and is of none."""
+    route = operation.address[1].removeprefix("/")
+    return {"runs.exported"} if route == "exports" else {one["kind"] for one in SENT[route][1] if "kind" in one}
 
 
-@pytest.mark.parametrize("name", sorted(ACT_OF.keys() | OF_WHO_SEES_THE_RUN.keys()))
-def test_the_act_of_an_operation_is_one_that_its_signer_makes_anew(name: str) -> None:
-    """Else `ApiClient.act` could not compare what it is given to sign."""
-    [address] = [one.address[1] for one in OPERATION_TABLE if one.name == name]
-    assert address == "/exports" or address.removeprefix("/") in ACT_ROUTES
+def test_the_acts_of_an_operation_are_those_that_its_signer_makes_anew() -> None:
+    """Else `ApiClient.act` could not compare what it is given to sign. Who exports, and who publishes, signs by a
+    command.
+    """
+    routes = {one.address[1].removeprefix("/") for one in SIGNED}
+    assert routes - {"exports"} == ACT_ROUTES.keys() - {"packs"}
+
+
+@pytest.mark.parametrize("operation", SIGNED, ids=[one.name for one in SIGNED])
+def test_a_governed_operation_is_for_the_role_of_its_acts(operation: Operation) -> None:
+    """An act on a run that the signer may see needs none."""
+    acts = acts_signed(operation)
+    assert set(operation.roles) == (set() if acts <= OWN_RUN_ACTS else {ACT_ROLES[act] for act in acts})
+
+
+def test_every_act_without_a_role_is_signed_by_an_operation() -> None:
+    assert set().union(*map(acts_signed, SIGNED)) >= OWN_RUN_ACTS
 
 
 @NAMED
@@ -127,6 +117,16 @@ def test_every_operation_has_its_routes_and_no_other_is_there() -> None:
     wanted |= {(one.address[0], one.address[1] + STATEMENT) for one in OPERATION_TABLE if one.signs}
     there = {(method, route.path) for route in operation_routes().routes for method in route.methods}  # type: ignore[attr-defined]
     assert there == wanted
+
+
+@NAMED
+def test_no_other_route_answers_the_address_of_an_operation(face: HttpFace, operation: Operation) -> None:
+    """`GET /runs/oldest` would read the run `oldest`, because of `GET /runs/{run}`."""
+    method, path = operation.address
+    paths = {name: one for name, one in face.api.openapi()["paths"].items() if method.lower() in one}
+    for address in (path, path + STATEMENT)[: 1 + bool(operation.signs)]:
+        sent = PARAMETER.sub("x", f"/v1{address}")
+        assert [one for one in paths if re.fullmatch(PARAMETER.sub("[^/]+", one), sent)] == [f"/v1{address}"]
 
 
 @pytest.mark.parametrize("path", [one.address[1] for one in OPERATION_TABLE if one.is_paged])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import copy
 from dataclasses import fields, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import contextos
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.setting_types import SettingTable, settings_of
 from contextos.errors import InvalidSettings, Problem
@@ -18,6 +20,8 @@ from contextos.workspace import open_app
 from contextos.workspace.settings import SETTINGS_FILE, UNSAFE_SETTINGS, Settings, check_settings
 from contextos.workspace.settings.calls import AdapterSetting
 from contextos.workspace.settings.reading import check_value, read_table
+
+SRC = Path(contextos.__file__).parent
 
 
 def read(path: Path, text: str) -> Settings:
@@ -159,7 +163,29 @@ def test_the_defaults_are_accepted_and_lists_become_tuples() -> None:
     assert check_settings(Settings(Path(), packs=["a"])).packs == ("a",)  # type: ignore[arg-type]
 
 
-TABLES = SettingTable.__subclasses__()
+TABLES = [one for one in SettingTable.__subclasses__() if one.__module__.startswith("contextos.")]
+BY_GETATTR = {"bundle_url", "bundle_file"}
+"""The settings that `workspace/logins/issuers.py` reads by a name that it makes."""
+
+
+def attributes_read(source: str) -> set[str]:
+    """The attributes that a module reads, but not in the functions that look for faults of settings."""
+    nodes = list(ast.walk(ast.parse(source)))
+    checks = [one for one in nodes if isinstance(one, ast.FunctionDef) and one.name.endswith("faults")]
+    of_checks = {node for check in checks for node in ast.walk(check)}
+    reads = [one for one in nodes if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load)]
+    return {one.attr for one in reads if one not in of_checks}
+
+
+def test_a_setting_that_nothing_reads_is_not_accepted() -> None:
+    """By its name alone, so a setting that is named as another attribute passes."""
+    read = set().union(*(attributes_read(one.read_text("utf-8")) for one in SRC.rglob("*.py"))) | BY_GETATTR
+    settings = {one.name: table.__name__ for table in TABLES for one in fields(table)}  # type: ignore[arg-type]
+    assert {name: table for name, table in settings.items() if name not in read} == {}
+    planted = "class A:\n def faults(self): yield self.unread\n def use(self): self.stored = self.read"
+    assert attributes_read(planted) == {"read"}
+
+
 ODD = (
     True,
     7,
@@ -181,7 +207,7 @@ ODD = (
 )
 
 
-@pytest.mark.parametrize("table", [one for one in TABLES if one.__module__.startswith("contextos.")])
+@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("of_file", [True, False])
 def test_no_value_of_a_setting_ends_in_a_traceback_or_is_quoted(table: Any, of_file: bool, tmp_path: Path) -> None:
     class Answer:

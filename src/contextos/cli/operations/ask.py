@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _STATED: Final = ("at_us", "observed_at_us")
 """The fields for the time of a statement. `ask` fills them in with the present time."""
-_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
 
 def ask_command(
@@ -153,26 +152,21 @@ def _value(field: str, text: str, model: type[Model]) -> Any:
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an answer as lines: each of its fields. The items of a list come first, each under its first field as the
-    heading, and a list leaves empty fields out.
-    """
-    items = document.get("items")
-    if not isinstance(items, list):
-        for name, value in document.items():
-            yield from folded("", f"{displayed(name)}: {_said(value)}")
-        return
-    for item in items:
+    """Yield an answer as lines: each item of a list under its first field as the heading, and each other field."""
+    items: Any = document.get("items")
+    is_list = isinstance(items, list)
+    for item in items if is_list else ():
         (_, head), *rest = item.items()
         yield from folded("", _said(head))
         for name, value in rest:
-            if value not in _EMPTY:
+            if value not in (None, "", [], {}):
                 yield from folded("  ", f"{displayed(name)}: {_said(value)}")
-    if not items:
+    if is_list and not items:
         yield "there is nothing"
     for name, value in document.items():
-        if name not in ("items", "cursor") and value not in _EMPTY:
+        if not is_list or (name not in ("items", "cursor") and value not in (None, "", [], {})):
             yield from folded("", f"{displayed(name)}: {_said(value)}")
-    if document.get("cursor"):
+    if is_list and document.get("cursor"):
         yield f"more: cursor={displayed(document['cursor'])}"
 
 

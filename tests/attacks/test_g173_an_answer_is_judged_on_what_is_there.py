@@ -118,7 +118,7 @@ def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
         yield made
 
 
-def test_a_run_tells_who_may_not_answer_it_nothing_whatever_became_of_it(face: HttpFace) -> None:
+def test_who_may_not_answer_a_run_learns_nothing_of_it(face: HttpFace) -> None:
     waiting, answered, altered = face.waiting_run(), face.waiting_run(), face.waiting_run()
     never_asked = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
     body = face.signed_answer(answered)

@@ -125,7 +125,7 @@ def test_a_hostile_text_is_text_on_every_page(face: HttpFace, hostile: str) -> N
     assert is_harmless(face.anonymous("GET", "/console/login", params={"to": hostile[:900]}).text)
 
 
-def test_what_is_shown_can_be_told_from_what_it_looks_like(face: HttpFace) -> None:
+def test_hidden_characters_are_written_out(face: HttpFace) -> None:
     sent = face.request()
     sent["input"]["message"] = "pay\u202e0001"
     run = face.send("POST", "/v1/runs", json=sent).json()["run_id"]

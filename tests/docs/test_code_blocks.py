@@ -31,7 +31,7 @@ MAKE = re.compile(r"make (?P<targets>[a-z ]+)")
 TARGET = re.compile(r"^(?P<name>[a-z]+):", re.MULTILINE)
 UNCHECKED = {"text", "mermaid"}
 
-WITHOUT_BLOCKS = {"concepts.md", "controls.md"}
+WITHOUT_BLOCKS = {"concepts.md", "console.md", "controls.md"}
 """Pages that explain terms or list."""
 ELSEWHERE = {"first-decision.md", "integrate.md", "service.md"}
 """Pages that begin in an empty directory: `tests/e2e/test_first_decision.py`, `test_integrate_page.py` and

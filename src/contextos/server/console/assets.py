@@ -13,7 +13,7 @@ from contextos.server.problems import not_found
 
 asset_routes: Final = APIRouter(include_in_schema=False)
 
-MEDIA_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
+ASSET_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
 _KEPT: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
@@ -35,5 +35,5 @@ async def get_asset(digest: str, name: str) -> Response:
     content, known = _assets().get(name, (b"", ""))
     if not known or digest != known:
         raise not_found()
-    media_type = MEDIA_TYPES[name.rpartition(".")[2]]
+    media_type = ASSET_TYPES[name.rpartition(".")[2]]
     return Response(content, headers=_KEPT, media_type=media_type)

@@ -10,11 +10,11 @@ from fastapi.responses import RedirectResponse
 from contextos.server.console.assets import asset_routes
 from contextos.server.console.inbox import inbox_routes
 from contextos.server.console.login import login_routes
-from contextos.server.console.reading import ROOT
+from contextos.server.console.reading import CONSOLE
 from contextos.server.console.runs import run_page_routes
 from contextos.server.console.tables import table_routes
 
-console_routes: Final = APIRouter(prefix=ROOT, include_in_schema=False)
+console_routes: Final = APIRouter(prefix=CONSOLE, include_in_schema=False)
 
 for _routes in (asset_routes, login_routes, inbox_routes, run_page_routes, table_routes):
     console_routes.include_router(_routes)
@@ -23,4 +23,4 @@ for _routes in (asset_routes, login_routes, inbox_routes, run_page_routes, table
 @console_routes.get("")
 async def get_console() -> RedirectResponse:
     """Send a browser to the first page."""
-    return RedirectResponse(f"{ROOT}/inbox", 303)
+    return RedirectResponse(f"{CONSOLE}/inbox", 303)

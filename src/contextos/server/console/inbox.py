@@ -11,35 +11,37 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Response
 
 from contextos.server.access import RunName, askable_question, is_own, reads_every_run
-from contextos.server.console.reading import PageRoute, ReaderHere, render_for
+from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.rates import ListsHere
 
 inbox_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-PAGE_ITEMS: Final = 100
-TOPICS: Final = ("gate", "fact", "policy")
+MAX_QUESTIONS: Final = 100
+QUESTION_TOPICS: Final = ("gate", "fact", "policy")
 """The topics of the reasons for a question, in the order of the page."""
 
 
 @inbox_routes.get("/inbox")
 async def get_inbox(
-    reader: ReaderHere, lists: ListsHere, cursor: Annotated[str, Query(max_length=64)] = ""
+    reader: ConsoleReaderHere, lists: ListsHere, cursor: Annotated[str, Query(max_length=64)] = ""
 ) -> Response:
     """List the open questions to the roles of the reader."""
     with lists.place(reader.tenant_id):
-        page = await reader.app.approvals.waiting(reader.tenant_id, roles=reader.roles, limit=PAGE_ITEMS, cursor=cursor)
+        page = await reader.app.approvals.waiting(
+            reader.tenant_id, roles=reader.roles, limit=MAX_QUESTIONS, cursor=cursor
+        )
     questions = sorted(page.items, key=lambda question: question.deadline_us)
     unverified = page.unverified if reads_every_run(reader.roles) else ()
     return render_for(reader, "inbox.html", questions=questions, unverified=unverified, cursor=page.cursor)
 
 
 @inbox_routes.get("/inbox/{run}")
-async def get_question(reader: ReaderHere, name: RunName) -> Response:
+async def get_question_page(reader: ConsoleReaderHere, name: RunName) -> Response:
     """Show one question: why it is asked, what would be done, what it rests on and who asks."""
     question = await askable_question(reader.app, reader.caller, reader.roles, name)
     run = await reader.app.runs.get(reader.tenant_id, question.run_id)
     explained = await reader.app.runs.why(run, tool=question.capability_id)
-    texts = {reason.text: reason for topic in TOPICS for reason in explained.reasons if reason.topic == topic}
+    texts = {reason.text: reason for topic in QUESTION_TOPICS for reason in explained.reasons if reason.topic == topic}
     content = question.content
     return render_for(
         reader,

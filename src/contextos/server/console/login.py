@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid
-from contextos.server.console.reading import LOGIN, ROOT, PageRoute, ReaderHere, logins_of
+from contextos.server.console.reading import CONSOLE, LOGIN, ConsoleReaderHere, PageRoute, logins_of
 from contextos.server.console.rendering import render
 from contextos.server.cookies import SESSION_COOKIE, cookie_of, set_cookie
 from contextos.server.problems import HttpProblem
@@ -22,24 +22,24 @@ To = Annotated[str, Query(max_length=1_024)]
 
 
 @login_routes.get("/login")
-async def get_login(request: Request, to: To = ROOT) -> Response:
+async def get_login_page(request: Request, to: To = CONSOLE) -> Response:
     """Send a browser to the issuer, or ask for a token of development."""
-    to = to if LOCAL_PATH.fullmatch(to) else ROOT
+    to = to if LOCAL_PATH.fullmatch(to) else CONSOLE
     if isinstance(logins_of(request), BrowserLogins):
         return RedirectResponse(f"/login?to={quote(to, safe='')}", 303)
     return render("login.html", to=to, refused=False)
 
 
 @login_routes.post("/login")
-async def post_login(request: Request) -> Response:
-    """Begin a session of development. The form is that of `get_login`, sent from a page of this service."""
+async def post_login_form(request: Request) -> Response:
+    """Begin a session of development. The form is that of `get_login_page`, sent from a page of this service."""
     logins = logins_of(request)
     origin = logins.origin(request.headers.get("host", ""))
     if isinstance(logins, BrowserLogins) or not origin or request.headers.get("origin", "") != origin:
         raise HttpProblem(403, "cross_site", "a login counts only from the page of this service")
     sent = await _form(request)
     token, to = sent.get("token", "").strip(), sent.get("to", "")
-    to = to if LOCAL_PATH.fullmatch(to) else ROOT
+    to = to if LOCAL_PATH.fullmatch(to) else CONSOLE
     try:
         if len(token) > MAX_COOKIE_CHARS:
             raise SignatureInvalid("it is not a token of development")
@@ -52,7 +52,7 @@ async def post_login(request: Request) -> Response:
 
 
 @login_routes.post("/logout")
-async def post_logout(request: Request, reader: ReaderHere) -> Response:
+async def post_logout_form(request: Request, reader: ConsoleReaderHere) -> Response:
     """End the session."""
     logins = logins_of(request)
     sent = (await _form(request)).get("csrf", "")
@@ -66,7 +66,7 @@ async def post_logout(request: Request, reader: ReaderHere) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form. Raises `HttpProblem` (413, 415) if it is none or too large."""
+    """Return the fields of a form. Raises `HttpProblem` (413, 415) if it is not a form, or is too large."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
         raise HttpProblem(415, "unsupported_media_type", "send the form of the page")
     raw = b""

@@ -27,8 +27,8 @@ from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
 from contextos.workspace.logins.browser_logins import csrf_token_of
 
-ROOT: Final = "/console"
-LOGIN: Final = f"{ROOT}/login"
+CONSOLE: Final = "/console"
+LOGIN: Final = f"{CONSOLE}/login"
 
 
 class LogInFirst(Exception):
@@ -36,7 +36,7 @@ class LogInFirst(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ConsoleReader:
     """Who reads a page: the caller of the session, with the roles that the directory gives to them now."""
 
     app: App
@@ -49,7 +49,7 @@ class Reader:
         return self.caller.tenant_id
 
 
-async def reader_of(request: Request) -> Reader:
+async def reader_of(request: Request) -> ConsoleReader:
     """Return who reads a page, and count the request.
 
     Raises:
@@ -72,10 +72,10 @@ async def reader_of(request: Request) -> Reader:
     rates: RequestRates = request.app.state.rates
     rates.count(caller)
     app = await opened_app(request)
-    return Reader(app, caller, await held_roles(app, caller), csrf_token_of(cookie))
+    return ConsoleReader(app, caller, await held_roles(app, caller), csrf_token_of(cookie))
 
 
-ReaderHere = Annotated[Reader, Depends(reader_of)]
+ConsoleReaderHere = Annotated[ConsoleReader, Depends(reader_of)]
 
 
 def logins_of(request: Request) -> Logins:
@@ -86,7 +86,7 @@ def logins_of(request: Request) -> Logins:
     return logins
 
 
-def render_for(reader: Reader, template: str, **values: Any) -> Response:
+def render_for(reader: ConsoleReader, template: str, **values: Any) -> Response:
     """Return a page for somebody who is logged in."""
     return render(template, reader=reader, **values)
 

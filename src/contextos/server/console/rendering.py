@@ -40,7 +40,7 @@ def render(
     return HTMLResponse(html, status, {**PAGE_HEADERS, **(headers or {})})
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as one line of text, with hidden characters escaped; nothing for None."""
     if value is None or value == "":
         return ""
@@ -77,7 +77,7 @@ def lasted(duration_us: int | None) -> str:
 
 
 def coded(text: str) -> str:
-    """Return an escaped text of the runtime with what stands in backticks as code.
+    """Return a text of the runtime, escaped, with the parts in backticks as code.
 
     >>> str(coded("`a.b` was < 3"))
     '<code>a.b</code> was &lt; 3'
@@ -88,7 +88,7 @@ def coded(text: str) -> str:
     )
 
 
-def text_of(name: str) -> str:
+def package_text(name: str) -> str:
     """Return a file of this package as text."""
     return files("contextos.server.console").joinpath(name).read_text("utf-8")
 
@@ -100,5 +100,5 @@ _TEMPLATES: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.filters |= {"shown": shown, "instant": instant, "lasted": lasted, "coded": coded}
-_TEMPLATES.globals |= {"t": tomllib.loads(text_of("strings.toml")), "asset": asset_address}
+_TEMPLATES.filters |= {"shown": value_text, "instant": instant, "lasted": lasted, "coded": coded}
+_TEMPLATES.globals |= {"t": tomllib.loads(package_text("strings.toml")), "asset": asset_address}

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from contextos.errors import ApprovalRefused
 from contextos.server.access import RunName, askable_question, readable_run, reads_every_run
-from contextos.server.console.reading import PageRoute, Reader, ReaderHere, render_for
+from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.routes.search import SearchHere
@@ -17,10 +17,10 @@ from contextos.service.runs import STATES
 
 run_page_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-PAGE_ITEMS: Final = 50
-TOPICS: Final = ("authority", "shown", "policy", "gate", "fact", "model", "call")
+MAX_RUNS: Final = 50
+RUN_TOPICS: Final = ("authority", "shown", "policy", "gate", "fact", "model", "call")
 """The topics of reasons, in the order of the page."""
-LIMITS: Final = (
+RUN_LIMITS: Final = (
     ("total_tokens", "tokens"),
     ("max_tool_calls", "tool_calls"),
     ("max_cost_cents", "cost_cents"),
@@ -30,9 +30,9 @@ LIMITS: Final = (
 
 
 @run_page_routes.get("/runs")
-async def get_runs(
+async def get_runs_page(
     request: Request,
-    reader: ReaderHere,
+    reader: ConsoleReaderHere,
     search: SearchHere,
     lists: ListsHere,
     state: Annotated[str, Query(max_length=64)] = "",
@@ -47,7 +47,7 @@ async def get_runs(
             user_id=None if every or caller.kind == "workload" else caller.subject,
             agent_ids=None if every else caller.agent_ids,
             search=search,
-            limit=PAGE_ITEMS,
+            limit=MAX_RUNS,
             cursor=cursor,
         )
     query = {name: value for name, value in request.query_params.items() if name != "cursor" and value}
@@ -57,16 +57,16 @@ async def get_runs(
 
 
 @run_page_routes.get("/runs/{run}")
-async def get_run(reader: ReaderHere, name: RunName) -> Response:
+async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
     """Show one run: where it is, its story, why it did what it did, what it used, and its record."""
     runs = reader.app.runs
     run = await readable_run(reader.app, reader.caller, reader.roles, name)
     timeline, explained, budget = await runs.timeline(run), await runs.why(run), await runs.budget(run)
-    reasons = {topic: [one for one in explained.reasons if one.topic == topic] for topic in TOPICS}
+    reasons = {topic: [one for one in explained.reasons if one.topic == topic] for topic in RUN_TOPICS}
     used = budget.atomic_usage if budget is not None else None
     limits = [
         (limit, getattr(budget, limit), getattr(used, usage), budget.limited_by.get(limit, ""))
-        for limit, usage in LIMITS
+        for limit, usage in RUN_LIMITS
         if budget is not None and used is not None
     ]
     return render_for(
@@ -82,7 +82,7 @@ async def get_run(reader: ReaderHere, name: RunName) -> Response:
     )
 
 
-async def _may_answer(reader: Reader, run_id: str) -> bool:
+async def _may_answer(reader: ConsoleReader, run_id: str) -> bool:
     with suppress(HttpProblem, ApprovalRefused):
         await askable_question(reader.app, reader.caller, reader.roles, run_id, answering=True)
         return True

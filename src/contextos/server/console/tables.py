@@ -10,11 +10,12 @@ from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
+from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.model import Model
 from contextos.errors import InvalidInput, MalformedJson, NotFound, Problem
 from contextos.server.access import readable_run, require_role
-from contextos.server.console.reading import PageRoute, Reader, ReaderHere, render_for
+from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.operate.work import WorkHere
 from contextos.server.problems import not_found
 from contextos.service.acts import signer_elsewhere
@@ -25,7 +26,7 @@ table_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "govern": ("packs", "pins", "policies", "facts", "memories", "models", "slots"),
-    "operate": ("dead-letters", "breakers"),
+    "operate": ("dead-letters", BREAKERS.name),
     "audit": ("exports",),
 }
 """The groups of operations by section. A group that no section lists is under `more`."""
@@ -65,7 +66,7 @@ def _has_page(operation: Operation) -> bool:
 
 
 @table_routes.get("/sections/{section}")
-async def get_section(reader: ReaderHere, section: str) -> Response:
+async def get_section(reader: ConsoleReaderHere, section: str) -> Response:
     """List the pages of a section."""
     if section not in (*SECTIONS, MORE):
         raise not_found()
@@ -73,7 +74,7 @@ async def get_section(reader: ReaderHere, section: str) -> Response:
 
 
 @table_routes.get("/ask/{name}")
-async def get_answer(request: Request, reader: ReaderHere, name: str, work: WorkHere) -> Response:
+async def get_answer(request: Request, reader: ConsoleReaderHere, name: str, work: WorkHere) -> Response:
     """Ask a read operation and show its answer: a list as a table, and everything else by its fields."""
     try:
         operation = named_operation(name)
@@ -107,7 +108,7 @@ async def get_answer(request: Request, reader: ReaderHere, name: str, work: Work
     )
 
 
-async def _run_id(request: Request, reader: Reader, operation: Operation) -> str:
+async def _run_id(request: Request, reader: ConsoleReader, operation: Operation) -> str:
     if operation.about is not OF_RUN:
         return ""
     run = await readable_run(reader.app, reader.caller, reader.roles, request.query_params.get("run", ""))

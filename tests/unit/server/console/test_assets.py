@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.server.console.assets import MEDIA_TYPES, asset_address
+from contextos.server.console.assets import ASSET_TYPES, asset_address
 from tests.http_face import HttpFace
 
 STATIC = Path(__file__).resolve().parents[4] / "src/contextos/server/console/static"
@@ -19,7 +19,7 @@ def test_a_file_is_served_and_kept(face: HttpFace, name: str) -> None:
     answer = face.anonymous("GET", asset_address(name))
     assert (answer.status_code, answer.content) == (200, (STATIC / name).read_bytes())
     assert "immutable" in answer.headers["cache-control"]
-    assert answer.headers["content-type"].startswith(MEDIA_TYPES[name.rpartition(".")[2]])
+    assert answer.headers["content-type"].startswith(ASSET_TYPES[name.rpartition(".")[2]])
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from jinja2 import UndefinedError
 
-from contextos.server.console.rendering import coded, instant, lasted, render, shown, text_of
+from contextos.server.console.rendering import coded, instant, lasted, value_text, package_text, render
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from contextos.server.console.rendering import coded, instant, lasted, render, s
     ],
 )
 def test_a_value_is_one_line_with_hidden_characters_visible(value: object, expected: str) -> None:
-    assert shown(value) == expected
+    assert value_text(value) == expected
 
 
 def test_text_in_backticks_is_code_and_markup_is_text() -> None:
@@ -61,5 +61,5 @@ def test_a_template_without_a_value_is_a_defect_and_not_an_empty_place() -> None
 
 
 def test_every_text_of_the_catalogue_is_a_text() -> None:
-    for table in tomllib.loads(text_of("strings.toml")).values():
+    for table in tomllib.loads(package_text("strings.toml")).values():
         assert all(isinstance(text, str) and text.strip() for text in table.values())

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from jinja2 import UndefinedError
 
-from contextos.server.console.rendering import coded, instant, lasted, value_text, package_text, render
+from contextos.server.console.rendering import coded, instant, lasted, package_text, render, value_text
 
 
 @pytest.mark.parametrize(

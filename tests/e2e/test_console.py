@@ -154,6 +154,39 @@ def test_another_key_signs_nothing(face: HttpFace, log_in: LogIn, tmp_path: Path
     assert face.send("GET", f"/v1/runs/{run}", by=OPERATOR).json()["waits_for"] == "approval"
 
 
+def test_a_search_is_a_form_and_then_a_link(face: HttpFace, log_in: LogIn) -> None:
+    run, ended = face.waiting_run(), face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    page = log_in(OPERATOR, "/runs")
+    page.select_option("select[name=state]", "waiting")
+    page.get_by_role("button", name="Search").click()
+    expect(page).to_have_url(re.compile(r"/console/runs\?state=waiting$"))
+    expect(page.locator("main")).to_contain_text("waiting")
+    links = page.locator("tbody th a").evaluate_all("links => links.map(link => link.getAttribute('href'))")
+    assert (f"/console/runs/{run}" in links, f"/console/runs/{ended}" in links) == (True, False)
+
+
+def test_a_page_that_is_followed_stays_when_the_server_answers_an_error(face: HttpFace, log_in: LogIn) -> None:
+    run = face.waiting_run()
+    page = log_in(OPERATOR, f"/runs/{run}", expected=(503,))
+    page.locator("summary").click()
+    page.route("**/console/runs/*", lambda route: route.fulfill(status=503, body="no"))
+    expect(page.locator("#stale")).to_be_visible(timeout=15_000)
+    expect(page.locator("h1")).to_contain_text("waiting")
+    page.unroute("**/console/runs/*")
+    expect(page.locator("#stale")).to_be_hidden(timeout=15_000)
+    assert page.locator("details").get_attribute("open") is not None, "what was opened stays open"
+
+
+def test_enter_in_the_reason_sends_nothing_and_keeps_the_page(face: HttpFace, log_in: LogIn) -> None:
+    run = face.waiting_run()
+    page = log_in(LEAD, f"/inbox/{run}")
+    page.fill("#reason", "because")
+    page.press("#reason", "Enter")
+    expect(page).to_have_url(re.compile(f"/console/inbox/{run}$"))
+    page.click("[data-verdict=approved]")
+    expect(page.locator(".result")).to_contain_text("Choose the file with your key first")
+
+
 def test_all_of_it_is_reached_by_keys(face: HttpFace, log_in: LogIn) -> None:
     run = face.waiting_run()
     page = log_in(OPERATOR, "/inbox")

@@ -13,10 +13,12 @@ from fastapi import APIRouter, Query, Response
 from contextos.server.access import RunName, askable_question, is_own, reads_every_run
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.rates import ListsHere
+from contextos.service.pages import MAX_PAGE_ITEMS
 
 inbox_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MAX_QUESTIONS: Final = 100
+"""The most questions on a page: those that are due first, of all that were read."""
 QUESTION_TOPICS: Final = ("gate", "fact", "policy")
 """The topics of the reasons for a question, in the order of the page."""
 
@@ -28,11 +30,19 @@ async def get_inbox(
     """List the open questions to the roles of the reader."""
     with lists.place(reader.tenant_id):
         page = await reader.app.approvals.waiting(
-            reader.tenant_id, roles=reader.roles, limit=MAX_QUESTIONS, cursor=cursor
+            reader.tenant_id, roles=reader.roles, limit=MAX_PAGE_ITEMS, cursor=cursor
         )
     questions = sorted(page.items, key=lambda question: question.deadline_us)
     unverified = page.unverified if reads_every_run(reader.roles) else ()
-    return render_for(reader, "inbox.html", questions=questions, unverified=unverified, cursor=page.cursor)
+    return render_for(
+        reader,
+        "inbox.html",
+        questions=questions[:MAX_QUESTIONS],
+        more=max(0, len(questions) - MAX_QUESTIONS),
+        unverified=unverified,
+        cursor=page.cursor,
+        begins=not cursor,
+    )
 
 
 @inbox_routes.get("/inbox/{run}")
@@ -41,7 +51,12 @@ async def get_question_page(reader: ConsoleReaderHere, name: RunName) -> Respons
     question = await askable_question(reader.app, reader.caller, reader.roles, name)
     run = await reader.app.runs.get(reader.tenant_id, question.run_id)
     explained = await reader.app.runs.why(run, tool=question.capability_id)
-    texts = {reason.text: reason for topic in QUESTION_TOPICS for reason in explained.reasons if reason.topic == topic}
+    texts = {
+        reason.text: reason
+        for topic in QUESTION_TOPICS
+        for reason in explained.reasons
+        if reason.topic == topic and reason.tool == question.capability_id
+    }
     content = question.content
     return render_for(
         reader,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
@@ -54,11 +54,13 @@ async def reader_of(request: Request) -> ConsoleReader:
 
     Raises:
         LogInFirst: nobody is logged in.
-        HttpProblem: another site sent the request (403).
+        HttpProblem: another site sent the request, or the host is a name that leads here by chance (403).
         Overloaded: the caller or their tenant sent too many requests (429).
         Unavailable: the store or the issuer does not answer.
     """
     logins = logins_of(request)
+    if not logins.origin(request.headers.get("host", "")):
+        raise HttpProblem(403, "cross_site", "open the console at `localhost`, `127.0.0.1` or `[::1]`")
     cookie = cookie_of(request, logins, SESSION_COOKIE)
     if cookie is None:
         raise LogInFirst
@@ -99,10 +101,19 @@ class PageRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
+            # A form without scripts sends its empty fields too, and a search is a link without them.
+            sent = request.query_params.multi_items()
+            stated = [(name, value) for name, value in sent if value]
+            if request.method == "GET" and len(stated) != len(sent):
+                return RedirectResponse(f"{request.url.path}?{urlencode(stated)}" if stated else request.url.path, 303)
             try:
                 return await handler(request)
             except LogInFirst:
-                to = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                if "hx-request" in request.headers:
+                    # The page itself is read again. A redirect would begin a login for each look at a list.
+                    return Response(status_code=401, headers={"HX-Refresh": "true"})
+                query = f"?{request.url.query}" if request.url.query else ""
+                to = request.url.path + query if request.method == "GET" else CONSOLE
                 return RedirectResponse(f"{LOGIN}?to={quote(to, safe='')}", 303)
             except Exception as error:
                 if (answer := await answer_to(request, error)) is None:

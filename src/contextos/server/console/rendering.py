@@ -44,7 +44,7 @@ def value_text(value: Any) -> str:
     """Return a value as one line of text, with hidden characters escaped; nothing for None."""
     if value is None or value == "":
         return ""
-    return displayed(value) if isinstance(value, str) else displayed_json(value)
+    return displayed(value) if isinstance(value, str) else displayed_json(value, None)
 
 
 def instant(at_us: int | None) -> str:

@@ -52,7 +52,14 @@ async def get_runs_page(
         )
     query = {name: value for name, value in request.query_params.items() if name != "cursor" and value}
     return render_for(
-        reader, "runs.html", runs=page.items, cursor=page.cursor, query=query, states=sorted(STATES), state=state
+        reader,
+        "runs.html",
+        runs=page.items,
+        cursor=page.cursor,
+        query=query,
+        states=sorted(STATES),
+        state=state,
+        begins=not cursor,
     )
 
 

@@ -52,3 +52,23 @@ def test_an_error_is_a_page_that_says_what_is_wrong(face: HttpFace) -> None:
 
 def test_no_cache_keeps_a_page(face: HttpFace) -> None:
     assert face.page("/inbox").headers["cache-control"] == "no-store"
+
+
+def test_an_empty_field_of_a_form_is_not_a_part_of_the_link(face: HttpFace) -> None:
+    answer = face.page("/runs?state=waiting&subject=&rule=&approver=")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/runs?state=waiting")
+    assert face.page("/runs?state=").headers["location"] == "/console/runs"
+
+
+def test_who_follows_a_list_after_the_session_ended_reads_the_page_again(face: HttpFace) -> None:
+    answer = face.anonymous("GET", "/console/inbox", headers={**HOST, "HX-Request": "true"})
+    assert (answer.status_code, answer.headers["hx-refresh"], "location" in answer.headers) == (401, "true", False)
+
+
+def test_a_name_that_leads_here_by_chance_shows_nothing(face: HttpFace) -> None:
+    assert face.page("/inbox", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_a_logout_after_the_session_ended_leads_to_the_first_page(face: HttpFace) -> None:
+    answer = face.anonymous("POST", "/console/logout", headers=HOST)
+    assert answer.headers["location"] == "/console/login?to=%2Fconsole"

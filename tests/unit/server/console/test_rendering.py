@@ -25,6 +25,10 @@ def test_a_value_is_one_line_with_hidden_characters_visible(value: object, expec
     assert value_text(value) == expected
 
 
+def test_a_long_value_is_not_cut() -> None:
+    assert value_text({"note": "x" * 500}) == '{"note": "' + "x" * 500 + '"}'
+
+
 def test_text_in_backticks_is_code_and_markup_is_text() -> None:
     assert str(coded("`<b>` is <i> and `open")) == "<code>&lt;b&gt;</code> is &lt;i&gt; and `open"
 

@@ -41,11 +41,11 @@ def test_a_run_shows_its_story_its_reasons_its_budget_and_its_record(face: HttpF
     assert f"{used['tool_calls']} of {record['run_budget']['max_tool_calls']}" in page
     assert record["record"]["record_id"] in page
     assert record["record"]["effects"][0]["tool_call_id"] in page
-    assert "every 2s" not in page, "an ended run does not change"
+    assert "data-follow" not in page, "an ended run does not change"
 
 
 def test_a_run_that_goes_on_is_followed(face: HttpFace) -> None:
-    assert "every 2s" in face.page(f"/runs/{face.waiting_run()}").text
+    assert "data-follow" in face.page(f"/runs/{face.waiting_run()}").text
 
 
 @pytest.mark.parametrize("name", ["run_nothing", "..%2f", "x" * 200, "%00"])

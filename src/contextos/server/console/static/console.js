@@ -66,29 +66,36 @@ function keys() {
 const base64url = (bytes) => btoa(String.fromCharCode(...new Uint8Array(bytes))).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 const hexBytes = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
 
-async function post(path, body) {
+// Send a request, and return its answer. An error has the status of the answer; without one, nobody knows what became
+// of the request.
+async function send(path, body) {
   const csrf = document.querySelector("main").dataset.csrf;
   const headers = { "Content-Type": "application/json", "X-CSRF-Token": csrf };
-  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+  const sent = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
+  let answer;
+  try {
+    answer = await fetch(path, sent);
+  } catch {
+    throw Object.assign(new Error(""), { unknown: body !== undefined });
+  }
   const said = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(said.detail), { status: answer.status });
+  if (!answer.ok) throw Object.assign(new Error(said.detail), { status: answer.status, unknown: answer.status >= 500 });
   return said;
 }
 
-async function keyOf(file) {
+// Return a private key with its id: `kid_` and the first 16 hex digits of the SHA-256 of the public key.
+async function keyOf(file, texts) {
   const hex = (await file.text()).trim();
-  if (!/^[0-9a-f]{64}$/i.test(hex)) throw new Error("This file is not a key as `contextos key new` makes it, or it is encrypted.");
-  return crypto.subtle.importKey("pkcs8", hexBytes(PKCS8_ED25519 + hex), "Ed25519", true, ["sign"]);
+  if (!/^[0-9a-f]{64}$/i.test(hex)) throw new Error(texts.badKey);
+  const key = await crypto.subtle.importKey("pkcs8", hexBytes(PKCS8_ED25519 + hex), "Ed25519", true, ["sign"]);
+  const { x } = await crypto.subtle.exportKey("jwk", key);
+  const raw = Uint8Array.from(atob(x.replaceAll("-", "+").replaceAll("_", "/")), (one) => one.charCodeAt(0));
+  const hash = [...new Uint8Array(await crypto.subtle.digest("SHA-256", raw))];
+  return { key, kid: `kid_${hash.map((one) => one.toString(16).padStart(2, "0")).join("").slice(0, 16)}` };
 }
 
-// The key id is the RFC 7638 thumbprint where the directory says so, so the id whose public key fits is looked for.
-async function signedWith(key, inputs) {
-  const kids = Object.keys(inputs);
-  if (!kids.length) throw new Error("The directory has no key of yours.");
-  const { x } = await crypto.subtle.exportKey("jwk", key);
-  const thumbprint = base64url(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(`{"crv":"Ed25519","kty":"OKP","x":"${x}"}`)));
-  const kid = kids.find((one) => one === thumbprint) ?? (kids.length === 1 ? kids[0] : undefined);
-  if (!kid) throw new Error("This is not a key that the directory has of you.");
+async function signedWith({ key, kid }, inputs, texts) {
+  if (!(kid in inputs)) throw new Error(texts.otherKey);
   const signature = await crypto.subtle.sign("Ed25519", key, new TextEncoder().encode(inputs[kid]));
   return `${inputs[kid]}.${base64url(signature)}`;
 }
@@ -98,30 +105,41 @@ function answers() {
   if (!place) return;
   const [form, statement, result] = [".answer form", ".statement", ".result"].map((one) => document.querySelector(one));
   const path = `/v1/approvals/${place.dataset.run}`;
+  const texts = result.dataset;
   let draft, shown;
   form.hidden = false;
+  form.addEventListener("submit", (event) => event.preventDefault());
 
-  const failed = (error) => {
-    result.className = "result fault";
-    result.textContent = error.status === 409 || error.status === 404 ? result.dataset.changed : `${result.dataset.failed} ${error.message}`;
+  const say = (text, isFault) => {
+    result.className = isFault ? "result fault" : "result";
+    result.textContent = text;
   };
+  const failed = (error) => {
+    if (error.unknown) say(texts.unknown, true);
+    else if (error.status === 409 || error.status === 404) say(texts.changed, true);
+    else say(`${texts.failed} ${error.message}`, true);
+  };
+  const changed = () => Object.assign(new Error(""), { status: 409 });
   for (const button of form.querySelectorAll("[data-verdict]")) {
     button.addEventListener("click", async () => {
       try {
-        const question = await (await fetch(path)).json();
-        const isVoid = question.void && button.dataset.verdict === "approved";
-        if (isVoid || question.binding_digest !== place.dataset.binding) throw Object.assign(new Error(""), { status: 409 });
+        const question = await send(path);
         draft = { verdict: button.dataset.verdict, reason: form.reason.value };
-        shown = await post(`${path}/statement`, draft);
+        if (question.void && draft.verdict === "approved") throw changed();
+        shown = await send(`${path}/statement`, draft);
+        // What is signed is the question of this page, and not the next one of the run.
+        if (shown.statements[0].statement.binding_digest !== place.dataset.binding) throw changed();
+        const hasPasskey = location.origin in shown.passkeys;
+        if (!form.key.files.length && !hasPasskey) throw new Error(texts.noKey);
         statement.querySelector("pre").textContent = shown.text;
         statement.querySelector('[data-sign="key"]').hidden = !form.key.files.length;
-        statement.querySelector('[data-sign="passkey"]').hidden = !shown.passkeys[location.origin];
-        result.textContent = form.key.files.length || shown.passkeys[location.origin] ? "" : form.querySelector("#key-help").textContent;
+        statement.querySelector('[data-sign="passkey"]').hidden = !hasPasskey;
+        say("", false);
         statement.hidden = false;
         form.hidden = true;
         statement.querySelector("button:not([hidden])").focus();
       } catch (error) {
-        failed(error);
+        failed({ ...error, message: error.message, unknown: false });
       }
     });
   }
@@ -135,14 +153,14 @@ function answers() {
       try {
         let proof;
         if (button.dataset.sign === "key") {
-          proof = { tokens: [await signedWith(await keyOf(form.key.files[0]), shown.statements[0].signing_inputs)] };
+          const key = await keyOf(form.key.files[0], texts);
+          proof = { tokens: [await signedWith(key, shown.statements[0].signing_inputs, texts)] };
         } else {
           const options = PublicKeyCredential.parseRequestOptionsFromJSON(shown.passkeys[location.origin]);
           proof = { passkey: (await navigator.credentials.get({ publicKey: options })).toJSON() };
         }
-        await post(`${path}/answer`, { ...draft, ...proof });
-        result.className = "result";
-        result.textContent = result.dataset.sent;
+        await send(`${path}/answer`, { ...draft, ...proof });
+        say(texts.sent, false);
         statement.hidden = true;
         document.querySelector(".result-link").hidden = false;
         document.querySelector(".result-link a").focus();
@@ -153,13 +171,32 @@ function answers() {
   }
 }
 
+// Lists and runs are read again while somebody can see them. An answer that is an error leaves what is there.
+function follow() {
+  let next = 0;
+  setInterval(() => {
+    const place = document.querySelector("[data-follow]");
+    if (!place || document.visibilityState !== "visible") return;
+    if (!next) next = Date.now() + 1000 * Number(place.dataset.follow);
+    if (Date.now() < next) return;
+    next = Date.now() + 1000 * Number(place.dataset.follow);
+    htmx.trigger(place, "follow");
+  }, 500);
+  const stale = document.querySelector("#stale");
+  for (const name of ["htmx:response:error", "htmx:error"]) document.addEventListener(name, () => (stale.hidden = false));
+  document.addEventListener("htmx:after:swap", (event) => {
+    // An answer that is an error swaps nothing, and ends with this event too.
+    if (event.detail.ctx.response.status >= 400) return;
+    stale.hidden = true;
+    showTimes(document);
+    tick();
+  });
+}
+
 showTimes(document);
 themes();
 keys();
 answers();
 tick();
 setInterval(tick, 1000);
-document.addEventListener("htmx:after:swap", () => {
-  showTimes(document);
-  tick();
-});
+follow();

@@ -168,10 +168,10 @@ class RunDriver:
             clock_behind_us = await behind_us(self._deployment.ports, tenant_id)
             suspended.journal.goes_on_unread(clock_behind_us)
         else:
-            run = await self._read_run(tenant_id, run_id, new_run, suspended)
-            if not isinstance(run, SuspendedRun):
-                return run
-            suspended = run
+            read = await self._read_run(tenant_id, run_id, new_run, suspended)
+            if not isinstance(read, SuspendedRun):
+                return read
+            suspended = read
             message = None if message and _is_recorded(message, suspended.journal) else message
         journal, wake_at_us = suspended.journal, None
         journal.deliver(message)

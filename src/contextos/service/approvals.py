@@ -160,7 +160,7 @@ class Question:
         if stated.get("binding_digest") != self.binding_digest:
             detail = f"the token answers another question than that of `{self.run_id}`; have the person sign this one"
             raise ApprovalRefused("other_binding", detail)
-        await self._record(stated, lambda _statement: {"kind": "jws", "token": token})
+        await self._record(stated, lambda _statement: {"kind": "jws", "token": token}, self._asked)
 
     async def answer_with_login(self, token: str, statement: ApprovalStatement) -> None:
         """Record the answer in `statement`, proved by an OIDC token of a login for it: its nonce is `statement.nonce`.
@@ -185,7 +185,8 @@ class Question:
             raise ApprovalRefused("assertion_invalid", str(error)) from None
         now_us = await recorded_now_us(ports, self.tenant_id)
         trusted: dict[str, Any] = {"now_us": now_us, "max_auth_age_s": logins.max_auth_age_s}
-        await self._record(stated, partial(login_assertion, token, logins.issuer, jwks, **trusted))
+        # The issuer can have taken seconds, in which the question can have been erased. So its run is read again.
+        await self._record(stated, partial(login_assertion, token, logins.issuer, jwks, **trusted), None)
 
     async def passkey_options(self, statement: ApprovalStatement, *, origin: str) -> dict[str, JsonValue]:
         """Return the options with which a page of `origin` asks a browser for the answer in `statement`
@@ -211,10 +212,13 @@ class Question:
             Integrity, Conflict: as `answer`.
         """
         stated, assertion = statement._statement, passkey_assertion(response)
-        await self._record(stated, lambda _statement: assertion)
+        await self._record(stated, lambda _statement: assertion, self._asked)
 
-    async def _record(self, stated: Mapping[str, Any], vouch: SignAnswer) -> None:
-        """Record the answer in a statement, proved by the assertion that `vouch` returns for it."""
+    async def _record(self, stated: Mapping[str, Any], vouch: SignAnswer, asked: OpenQuestion | None) -> None:
+        """Record the answer in a statement, proved by the assertion that `vouch` returns for it.
+
+        `asked` is the question as it was read. If it is None, the question is read now.
+        """
         answer = partial(
             answer_approval,
             self._deployment,
@@ -226,10 +230,10 @@ class Question:
             binding_digest=stated["binding_digest"],
             vouch=vouch,
         )
-        if self._asked is not None:
+        if asked is not None:
             # If the run went on since it was read, the answer is judged on what is there now.
             with suppress(Conflict):
-                return await answer(asked=self._asked)
+                return await answer(asked=asked)
         await answer()
 
 

@@ -69,8 +69,8 @@ def canonical(value: Any) -> bytes:
 
 
 def canonical_of_texts(value: Any) -> bytes:
-    """Return what `canonical` returns, sooner if `value` has long texts and few other parts: its parts are looked at,
-    and not its bytes. Raises as `canonical`.
+    """Return what `canonical` returns of a JSON value, sooner if it has long texts and few other parts: its parts are
+    looked at, and not its bytes. Raises as `canonical`, also for an enumeration or a UUID.
 
     >>> canonical_of_texts({"b": 1.0, "a": "long"})
     b'{"a":"long","b":1}'

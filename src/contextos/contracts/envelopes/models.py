@@ -167,14 +167,14 @@ class ModelPrices(Model):
 
     def price(self, kind: TokenKind) -> int | None:
         """Return the price of one token or request of a kind in 10^-15 US dollars; None where there is none."""
-        price = self.prices.get(kind)
-        if price is None and kind == "reasoning":
-            price = self.prices.get("output")
-        if price is None and kind == "requests":
-            price = "0"
-        if price is None:
+        stated = self.prices.get(kind)
+        if stated is None and kind == "reasoning":
+            stated = self.prices.get("output")
+        if stated is None and kind == "requests":
+            stated = "0"
+        if stated is None:
             return None
-        return billionths(price) * (1_000_000 if kind in ("requests", "tool_requests") else 1)
+        return billionths(stated) * (1_000_000 if kind in ("requests", "tool_requests") else 1)
 
 
 class ModelProfile(Model):

@@ -29,15 +29,15 @@ from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.policy.policy_set import PolicySet
 
 PURPOSES: Final[tuple[tuple[Any, str, str], ...]] = (
-    (Deployment, "invoke", "request, lease and view"),
+    (Deployment, "invoke_parsed", "request, lease and view"),
     (Deployment, "advance", "request, lease and view"),
     (driver, "invoke_agent", "loop"),
     (loop, "admit", "identity and pins"),
     (loop, "retrieve_evidence", "evidence and memory"),
     (one_plan, "compile_context", "compile"),
     (one_plan, "_verify", "policy and Critic"),
-    (PolicySet, "_decide", "policy and Critic"),
-    (Gateway, "_clear", "guards and envelopes"),
+    (PolicySet, "decide", "policy and Critic"),
+    (Gateway, "_check", "guards and envelopes"),
     (Dispatcher, "deliver", "tool calls"),
     (RunJournal, "_append", "entries and hashes"),
     (RunJournal, "commit", "commit"),

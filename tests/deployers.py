@@ -67,7 +67,7 @@ class InStore(InMemory):
         app = await Opening.__aenter__(self)
         async with AsyncExitStack() as on_failure:
             on_failure.push_async_exit(self.__aexit__)
-            await self._begin(app)
+            await self._initialise(app)
             on_failure.pop_all()
         return app
 

@@ -53,7 +53,7 @@ def compiled_anew(patched: Patched) -> None:
 def resolved_anew(patched: Patched) -> None:
     """The arguments of a step are resolved for what is announced, for the Critic and for the call, each time anew."""
     patched.setattr(bindings, "_is_same", lambda *_: False)
-    patched.setattr(bindings, "_GIVEN_BY_STEPS", frozenset(bindings._SOURCES))
+    patched.setattr(bindings, "_STEP_SOURCES", frozenset(bindings._SOURCES))
 
 
 def looked_anew(patched: Patched) -> None:

@@ -29,7 +29,7 @@ from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.policy.policy_set import PolicySet
 
 PURPOSES: Final[tuple[tuple[Any, str, str], ...]] = (
-    (Deployment, "invoke_parsed", "request, lease and view"),
+    (Deployment, "invoke", "request, lease and view"),
     (Deployment, "advance", "request, lease and view"),
     (driver, "invoke_agent", "loop"),
     (loop, "admit", "identity and pins"),

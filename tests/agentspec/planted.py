@@ -202,7 +202,7 @@ PLANTED = (
         (("put", DEPENDENCY, "latest-ish!"),),
     ),
     Planted("the version of the selection agent is a tag", "not_a_range", DEPENDENCY, (("put", DEPENDENCY, "latest"),)),
-    Planted("the version of the selection agent is no text", "not_a_range", DEPENDENCY, (("put", DEPENDENCY, 1),)),
+    Planted("the version of the selection agent is not a text", "not_a_range", DEPENDENCY, (("put", DEPENDENCY, 1),)),
     Planted(
         "a slot has no number as its limit", "int_type", f"{SLOTS}/0/maxItems", (("put", f"{SLOTS}/0/maxItems", None),)
     ),

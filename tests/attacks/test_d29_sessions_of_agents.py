@@ -53,7 +53,7 @@ ARGUMENTS: dict[str, Any] = {
     "no object": ["ord_881"],
     "nothing": None,
     "a number that is none": {"order_id": float("nan")},
-    "a key that is no text": {1: "ord_881"},
+    "a key that is not a text": {1: "ord_881"},
     "an object of Python": {"order_id": object()},
     "half a character": {"order_id": "\ud800"},
     "too large": {"order_id": "x" * 300_000},

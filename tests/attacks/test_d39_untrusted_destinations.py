@@ -112,7 +112,7 @@ DISGUISES: dict[str, tuple[Callable[[str], str], Callable[[str], str]]] = {
         lambda it: "\n".join(textwrap.wrap(base64.b64encode(in_words(it * 3).encode()).decode(), 76)),
         lambda it: it,
     ),
-    "base64 with a byte that is no text": (
+    "base64 with a byte that is not a text": (
         lambda it: base64.b64encode(b"\x00\xff" + it.encode() + b"\xfe").decode(),
         lambda it: it,
     ),

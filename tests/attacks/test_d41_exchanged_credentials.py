@@ -133,7 +133,7 @@ LIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a broader scope": ({"scope": "orders:read admin"}, {}),
     "another scope": ({"scope": "admin"}, {}),
     "no scope at all": ({"scope": ""}, {}),
-    "a scope that is no text": ({"scope": ["orders:read"]}, {}),
+    "a scope that is not a text": ({"scope": ["orders:read"]}, {}),
     "a longer life": ({"expires_in": 86_400}, {}),
     "no end": ({"expires_in": None}, {}),
     "an end that was": ({"expires_in": 0}, {}),
@@ -152,7 +152,7 @@ LIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a token that says more": ({}, {"scope": "orders:read admin"}),
     "a token that says an object": ({}, {"scope": {"a": 1}}),
     "a token that lives longer than its answer": ({}, {"exp": 4_102_444_800}),
-    "a token whose end is no number": ({}, {"exp": "never"}),
+    "a token whose end is not a number": ({}, {"exp": "never"}),
 }
 
 

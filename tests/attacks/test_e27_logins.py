@@ -13,7 +13,7 @@ from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
 from contextos.contracts.statements.questions import approval_statement
-from contextos.deployment.operator import answer_approval
+from contextos.deployment.operator import answer_approval, erase_entry
 from contextos.deployment.ports import ApprovalLogins
 from contextos.errors import ApprovalRefused, ChainBroken, Unavailable
 from contextos.service.approvals import ApprovalQuestions, ApprovalStatement, Question
@@ -286,5 +286,32 @@ def test_an_issuer_that_does_not_answer_leaves_the_question_open(tmp_path: Path)
             logins = ApprovalLogins(TRUSTED, again.with_key, MAX_AGE_S, lambda: False)
             world.deployment.ports = replace(world.deployment.ports, approval_logins=logins)
             await question.answer_with_login(login(world, statement), statement)
+
+    run(act())
+
+
+@pytest.mark.parametrize("stores", ["memory", "sqlite"])
+def test_a_question_that_is_erased_while_the_issuer_answers_takes_no_answer(tmp_path: Path, stores: str) -> None:
+    async def act() -> None:
+        erased: list[str] = []
+
+        async def slowly(_kid: str) -> Any:
+            for entry in await world.stores.tenant(TENANT).read(question.run_id):
+                if entry.kind == "approval.asked" and not erased:
+                    by = world.actor()
+                    await erase_entry(world.deployment, TENANT, question.run_id, entry.seq, by=by, reason="private")
+                    erased.append(entry.kind)
+            return jwks()
+
+        world = await with_logins(tmp_path, stores, keys=slowly)
+        await world.invoke(request(4200, "req_1"))
+        question = await ApprovalQuestions(world.deployment).get(TENANT, "req_1", answering=True)
+        statement = question.statement(APPROVER, "denied")
+        before = await world.stores.tenant(TENANT).length(question.run_id)
+        with pytest.raises(ApprovalRefused) as refused:
+            await question.answer_with_login(login(world, statement), statement)
+        assert (refused.value.reason, erased) == ("not_waiting", ["approval.asked"])
+        assert await world.stores.tenant(TENANT).length(question.run_id) == before
+        await world.aclose()
 
     run(act())

@@ -50,7 +50,7 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "the id of another key of the issuer": lambda: token("ec-1", header={"kid": "ec-2"}),
     "the id of a key of another type": lambda: token("ec-1", header={"kid": "rsa-1"}),
     "an id that is a path": lambda: token("ec-1", header={"kid": "../../dev/null"}),
-    "an id that is no text": lambda: token("ec-1", header={"kid": None}),
+    "an id that is not a text": lambda: token("ec-1", header={"kid": None}),
     "a key for encryption": lambda: token("enc", "RS256"),
     "a key of 1024 bits": lambda: token("weak", "RS256"),
     "an algorithm that the key does not have": lambda: token("ec-1", header={"alg": "PS256"}),

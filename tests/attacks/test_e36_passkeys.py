@@ -135,7 +135,7 @@ ATTACKS: dict[str, Attack] = {
     "no answer": lambda _key, _shown: {},
     "a text": lambda _key, _shown: "approved",  # type: ignore[return-value,dict-item]
     "another type of credential": lambda key, shown: {**key.get(shown), "type": "password"},
-    "an id that is no text": lambda key, shown: {**key.get(shown), "id": 7},
+    "an id that is not a text": lambda key, shown: {**key.get(shown), "id": 7},
 }
 
 

@@ -133,7 +133,7 @@ def test_what_is_no_http_ends_the_connection(target: Target, sent: bytes) -> Non
 
 
 BROKEN_BODIES = {
-    "a size that is no number": b"zz\r\n{}\r\n0\r\n\r\n",
+    "a size that is not a number": b"zz\r\n{}\r\n0\r\n\r\n",
     "a negative size": b"-2\r\n{}\r\n0\r\n\r\n",
     "an endless size": b"f" * 60_000 + b"\r\n",
     "an endless extension": b"2;" + b"a" * 60_000,

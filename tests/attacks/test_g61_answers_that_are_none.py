@@ -1,4 +1,4 @@
-"""G61: what somebody appends to a run that waits is no answer unless it is one: the run says so and goes on or ends.
+"""G61: what somebody appends to a run that waits is not an answer unless it is one: the run says so.
 
 The attacker can append to the store and holds no key. Every kind of entry that a person's door appends is tried.
 """

@@ -16,11 +16,11 @@ from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from tests.e2e.test_verdicts import audited
 from tests.world import TENANT, TestWorld, open_world, request, run
 
-LOST = {"a key that is no text": {1: 2}, "no object": 7, "nothing": None, "a cost without bounds": (1e300,)}
+LOST = {"a key that is not a text": {1: 2}, "no object": 7, "nothing": None, "a cost without bounds": (1e300,)}
 TOLD = {
     "a long error": BusinessError("c" * 900, "m" * 400_000),
     "half a character": BusinessError("x", "\ud800"),
-    "a code that is no text": BusinessError(404, "gone"),
+    "a code that is not a text": BusinessError(404, "gone"),
     "a key within": {"a": {1: 2}},  # type: ignore[arg-type]
     "an object within": {"a": object()},
     "no number": {"a": float("nan")},

@@ -96,7 +96,8 @@ def profile(schema: Mapping[str, Any], name: str, *, answers: bool = False) -> N
             references.append((pointer(path), str(node["$ref"])))
     for place, reference in references:
         if not reference.startswith("#") or reference[1:] not in below:
-            refuse("schema_remote", (), f"refers to `{reference[:80]}`, which is no part of it", "inline what it means")
+            detail = f"refers to `{reference[:80]}`, which is not a part of it"
+            refuse("schema_remote", (), detail, "inline what it means")
         below[place].append(reference[1:])
     sizes: dict[str, int] = {}
     try:

@@ -141,12 +141,12 @@ def destination(url: str) -> Destination:
     """
     match = _URL.fullmatch(url) if len(url) <= MAX_URL_CHARS else None
     if match is None:
-        raise _refusal("bad_url", "the address is no plain URL", "write `https://host[:port]/path` in ASCII")
+        raise _refusal("bad_url", "the address is not a plain URL", "write `https://host[:port]/path` in ASCII")
     scheme, host, target = match["scheme"], match["host"], match["target"] or "/"
     port = int(match["port"] or _default_port(scheme))
     labels = host.split(".")
     if not all(map(_LABEL.fullmatch, labels)) or port > 65_535 or not EGRESS.fits(f"{host}:{port}"):
-        raise _refusal("bad_url", f"`{host}` is no host name", "write the name of the host in lower case")
+        raise _refusal("bad_url", f"`{host}` is not a host name", "write the name of the host in lower case")
     if _NUMBER.fullmatch(labels[-1]) and _ipv4(host) is None:
         detail = f"`{host}` is a number that some readers take for an address"
         raise _refusal("bad_url", detail, "write an IPv4 address as four decimal numbers")
@@ -197,7 +197,7 @@ def internal_address_fault(host: str, *, internal: bool) -> tuple[str, str] | No
     if not host.replace(".", "").isdigit() or is_public(host) or (internal and is_internal(host)):
         return None
     remedy = "state that it is `internal`, or name another" if is_internal(host) else "name another"
-    return f"`{host}` is no public address", remedy
+    return f"`{host}` is not a public address", remedy
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:

@@ -51,7 +51,7 @@ def read_entry(fields: Any, *, last: Entry | None, tenant_id: str) -> Entry:
         NotALine: the line has another form, or its hash is not the hash of this entry in this place.
     """
     if not (_matches(fields, _WHOLE) or _matches(fields, _ERASED)):
-        raise NotALine("is no journal entry as an export has it")
+        raise NotALine("is not a journal entry as an export has it")
     seq, prev_hash = (last.seq + 1, last.hash) if last else (1, genesis(tenant_id, fields["run"]))
     if (fields["run"], fields["seq"]) != (last.run if last else fields["run"], seq):
         raise NotALine(f"is missing; entry {fields['seq']} of `{fields['run'][:64]}` is in its place")
@@ -77,7 +77,7 @@ def head_line(run_id: str, head: SignedHead) -> bytes:
 def read_head_line(fields: Any, *, last: Entry) -> SignedHead:
     """Return the signed head of the run that ends with `last`. Raises `NotALine`."""
     if not _matches(fields, _HEAD) or fields["run"] != last.run:
-        raise NotALine("is no signed head of the run before it")
+        raise NotALine("is not a signed head of the run before it")
     return last.seq, last.hash, fields["kid"], fields["signature"]
 
 
@@ -94,7 +94,7 @@ def sealed_line(line: Entry) -> bytes:
 def read_control(fields: Any) -> Draft:
     """Return the fields of the entry of `control` in a line. Its seal is not verified. Raises `NotALine`."""
     if not _matches(fields, _CONTROL):
-        raise NotALine("is no line of `control`")
+        raise NotALine("is not a line of `control`")
     body = canonical(fields["body"])
     return Draft(fields["kind"], fields["key"], fields["at_us"], fields["by"], body, _read_salt(fields["salt"]))
 
@@ -127,7 +127,7 @@ def read_artifact_line(fields: Any, keys: Keys) -> StoredArtifact:
         InvalidInput: the line does not hold an artifact.
     """
     if not _matches(fields, _ENVELOPE) or not all(_matches(item, _SIGNATURE) for item in fields["signatures"]):
-        raise NotALine("is no artifact")
+        raise NotALine("is not an artifact")
     payload = _decode_exact(fields["payload"])
     stored = read_artifact(fields["payloadType"], payload)
     if content_address(loads(payload)) != stored.digest:
@@ -154,9 +154,9 @@ def read_export_line(row: bytes) -> tuple[str, Any]:
     try:
         line = read_canonical(row)
     except MalformedJson as error:
-        raise NotALine(f"is no line of an export: {error}") from None
+        raise NotALine(f"is not a line of an export: {error}") from None
     if not isinstance(line, dict) or len(line) != 1 or next(iter(line)) not in LINE_KINDS:
-        raise NotALine("is no line of an export")
+        raise NotALine("is not a line of an export")
     [(kind, fields)] = line.items()
     return kind, fields
 

@@ -418,7 +418,7 @@ def _read_manifest(row: bytes, keys: Keys, *, at_us: int | None = None) -> Expor
         payload = open_sealed(sealed, keys, "export", {EXPORT_TYPE}, at_us=at_us)
         manifest = parse(ExportManifest, payload, max_bytes=MAX_LINE_BYTES, max_nodes=2 * MAX_EXPORT_LINES)
     except InvalidInput as error:
-        raise ChainBroken("export", 1, f"is signed, but is no manifest: {error}") from None
+        raise ChainBroken("export", 1, f"is signed, but is not a manifest: {error}") from None
     if manifest.v != EXPORT_FORMAT or canonical(manifest.to_json()) != payload:
-        raise ChainBroken("export", 1, f"is signed, but is no manifest of the format {EXPORT_FORMAT}")
+        raise ChainBroken("export", 1, f"is signed, but is not a manifest of the format {EXPORT_FORMAT}")
     return manifest

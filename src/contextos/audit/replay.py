@@ -199,5 +199,5 @@ def _parse_envelope(contract: type[ModelT], seq: int, kind: str, body: Any) -> M
     except ValidationError as error:
         first_error = error.errors(include_url=False, include_input=False)[0]
         place = pointer(first_error["loc"])
-        detail = f"it is no valid `{contract.__name__}`: `{place}`: {first_error['msg']}"
+        detail = f"it is not a valid `{contract.__name__}`: `{place}`: {first_error['msg']}"
         raise ReplayMismatch(seq, kind, detail) from None

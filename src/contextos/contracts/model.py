@@ -69,8 +69,8 @@ def changed(value: ValueT, /, **others: Any) -> ValueT:
     """
     kind: Any = type(value)
     names, values_of = _fields_of(kind)
-    copy: ValueT = kind(**(dict(zip(names, values_of(value), strict=True)) | others))
-    return copy
+    instance: ValueT = kind(**(dict(zip(names, values_of(value), strict=True)) | others))
+    return instance
 
 
 @cache
@@ -260,7 +260,7 @@ def _deep_copy(value: Any) -> Any:
     if kind is tuple:
         return value if _LEAVES.issuperset(map(type, value)) else tuple(map(_deep_copy, value))
     if kind is dict:
-        return {name: _deep_copy(one) for name, one in value.items()}
+        return {name: _deep_copy(member) for name, member in value.items()}
     return value.model_copy(deep=True) if isinstance(value, Model) else copy.deepcopy(value)
 
 

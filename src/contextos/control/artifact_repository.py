@@ -292,7 +292,8 @@ class ArtifactRepository:
             try:
                 cached = self._definitions.keep(digest, AdapterDefinition.model_validate(value))
             except ValidationError:
-                raise Integrity(f"`{name}` with the digest `{digest}` is no adapter definition; restore it") from None
+                detail = f"`{name}` with the digest `{digest}` is not an adapter definition"
+                raise Integrity(f"{detail}; restore it") from None
         return cached
 
     def address(self, definition: AdapterDefinition) -> str:

@@ -206,11 +206,11 @@ def _credential_fault(answer: Any, request: CredentialRequest, now_us: int) -> s
     if not isinstance(answer.token, str) or len(answer.token) < MIN_SECRET_CHARS:
         return "its token is too short to be kept out of answers"
     if not isinstance(answer.scopes, tuple) or not all(isinstance(scope, str) for scope in answer.scopes):
-        return "its scopes are no texts"
+        return "its scopes are not texts"
     if set(answer.scopes) != set(request.scopes):
         return "its scopes are not those that the tool requires"
     if type(answer.expires_at_us) is not int:
-        return "its end is no number"
+        return "its end is not a number"
     if not now_us < answer.expires_at_us <= now_us + request.ttl_s * 1_000_000:
         return f"it counts for no time, or for longer than {request.ttl_s} s"
     if not isinstance(answer.reference, str) or not AUTH_REF.fits(answer.reference, sealed=True):

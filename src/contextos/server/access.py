@@ -15,6 +15,8 @@ from contextos.server.callers import AppHere, CallerHere
 from contextos.server.problems import HttpProblem, not_found
 from contextos.service.approvals import Question
 from contextos.service.operations.operation import READER_ROLES
+from contextos.service.pages import Page
+from contextos.service.run_search import RunSearch
 from contextos.service.runs import Run
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
@@ -55,6 +57,22 @@ def reads_every_run(roles: frozenset[str]) -> bool:
 def is_own(caller: Caller, run: Run) -> bool:
     """Return whether a run is the caller's own. A run whose request was erased belongs to nobody."""
     return run.user_id is not None and run.agent_id is not None and caller.is_behind(run.user_id, run.agent_id)
+
+
+async def visible_runs(
+    app: App, caller: Caller, roles: frozenset[str], *, state: str | None, search: RunSearch, limit: int, cursor: str
+) -> Page[Run]:
+    """Return a page of the runs that the caller may see, newest first, as `Runs.list` returns and raises."""
+    every = reads_every_run(roles)
+    return await app.runs.list(
+        caller.tenant_id,
+        state=state,
+        user_id=None if every or caller.kind == "workload" else caller.subject,
+        agent_ids=None if every else caller.agent_ids,
+        search=search,
+        limit=limit,
+        cursor=cursor,
+    )
 
 
 async def readable_run(app: App, caller: Caller, roles: frozenset[str], name: str) -> Run:

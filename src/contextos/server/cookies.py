@@ -62,9 +62,9 @@ def check_same_origin(request: Request, logins: Logins, cookie: str) -> None:
     site, origin = (",".join(request.headers.getlist(name)) for name in ("sec-fetch-site", "origin"))
     changes = request.method not in _CHANGES_NOTHING
     own = logins.origin(request.headers.get("host", ""))
-    ours = bool(own) and (site == "same-origin" or origin == own)
+    ours = site == "same-origin" or origin == own
     # `none`: the person typed the address, or opened it from a bookmark.
-    fits = site in ("", "same-origin", *(() if changes else ("none",))) and origin in ("", own) and own
+    fits = site in ("", "same-origin", *(() if changes else ("none",))) and origin in ("", own) and own != ""
     if not fits or (changes and not ours):
         raise HttpProblem(403, "cross_site", "with a cookie a request counts only from a page of this service")
     if changes:

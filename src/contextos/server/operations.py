@@ -82,6 +82,21 @@ def operation_routes() -> APIRouter:
     return routes
 
 
+async def asked_by(operation: Operation, app: App, caller: Caller, roles: frozenset[str], name: str) -> Asked:
+    """Return what a caller asks an operation about.
+
+    Raises:
+        HttpProblem: the caller may not see the run (404, before their role is checked), or lacks the role (403).
+    """
+    verified = None
+    if operation.about is OF_RUN:
+        run = await readable_run(app, caller, roles, name)
+        name, verified = run.run_id, run.verified
+    if operation.roles:
+        require_role(roles, *operation.roles)
+    return Asked(app, caller.tenant_id, signer_elsewhere(caller.subject), name, verified)
+
+
 def json_body(model: type[Model]) -> Any:
     """Return the annotation of a parameter that is the JSON body of the request."""
     return Annotated[model, json_of(model)]
@@ -114,14 +129,7 @@ def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
     async def endpoint(
         app: App, caller: Caller, roles: frozenset[str], sent: Any, name: str = "", work: Work | None = None
     ) -> Any:
-        verified = None
-        # A run that the caller may not see gets 404 before their role is checked.
-        if operation.about is OF_RUN:
-            run = await readable_run(app, caller, roles, name)
-            name, verified = run.run_id, run.verified
-        if operation.roles:
-            require_role(roles, *operation.roles)
-        asked = Asked(app, caller.tenant_id, signer_elsewhere(caller.subject), name, verified)
+        asked = await asked_by(operation, app, caller, roles, name)
         made = await (answer(asked, sent) if work is None else work.do(caller.tenant_id, lambda _: answer(asked, sent)))
         return Response(made, media_type=operation.media_type) if isinstance(made, bytes) else made
 

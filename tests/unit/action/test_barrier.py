@@ -82,7 +82,7 @@ def test_lines_of_control_are_found_by_key_and_looked_for_again_together() -> No
 
 @pytest.mark.parametrize("meanwhile", [Barrier.forget, lambda barrier: barrier.expect(prefixes=[("denials", "a/", 1)])])
 def test_what_was_looked_at_before_time_passed_or_more_was_sought_is_not_kept(meanwhile: Any) -> None:
-    """A question is looked at while its run goes on: what the one found is no answer to what the other asks."""
+    """A question is looked at while its run goes on: what the one found is not an answer to what the other asks."""
 
     class Slow(Counted):
         async def look(self, places: Any, **more: Any) -> Any:

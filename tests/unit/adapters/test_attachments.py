@@ -36,7 +36,7 @@ def test_any_other_answer_is_no_file(status: int) -> None:
 
 
 def test_a_place_at_a_private_address_needs_a_statement() -> None:
-    with pytest.raises(InvalidInput, match=r"`10[.]0[.]0[.]1` is no public address; state that it is `internal`"):
+    with pytest.raises(InvalidInput, match=r"`10[.]0[.]0[.]1` is not a public address; state that it is `internal`"):
         HttpAttachments({"acme": ["https://10.0.0.1/a/"]})
     HttpAttachments({"acme": ["https://10.0.0.1/a/"]}, internal=True)
     with serving(lambda _: (200, b"", {})) as url:
@@ -48,5 +48,5 @@ def test_a_place_at_a_private_address_needs_a_statement() -> None:
 
 @pytest.mark.parametrize("internal", [True, False])
 def test_a_place_from_which_nothing_is_ever_fetched_is_refused_at_the_start(*, internal: bool) -> None:
-    with pytest.raises(InvalidInput, match=r"`169[.]254[.]169[.]254` is no public address; name another"):
+    with pytest.raises(InvalidInput, match=r"`169[.]254[.]169[.]254` is not a public address; name another"):
         HttpAttachments({"acme": ["https://169.254.169.254/"]}, internal=internal)

@@ -156,7 +156,7 @@ class Proxy:
 
 
 class Named(dict[str, Any]):
-    """A mapping that is no plain object."""
+    """A mapping that is not a plain object."""
 
 
 def of_program(value: Any) -> Any:

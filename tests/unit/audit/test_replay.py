@@ -48,7 +48,7 @@ def test_an_envelope_that_breaks_its_contract_does_not_replay(
     world = run(open_world(tmp_path))
     view = run(world.invoke(request(900, "req_surplus")))
     assert view.state == "completed"
-    with pytest.raises(ReplayMismatch, match=f"it is no valid `{contract}`: `/surplus`"):
+    with pytest.raises(ReplayMismatch, match=f"it is not a valid `{contract}`: `/surplus`"):
         run(replay(world.deployment, TENANT, view.run_id))
 
 

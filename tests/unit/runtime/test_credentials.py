@@ -363,7 +363,7 @@ def _raises(error: Exception) -> Callable[[Credential], Any]:
         lambda it: replace(it, expires_at_us="soon"),
         lambda it: replace(it, scopes=None),
     ],
-    ids=["ValueError", "LostReply", "an end that is no number", "no scopes"],
+    ids=["ValueError", "LostReply", "an end that is not a number", "no scopes"],
 )
 def test_whatever_an_issuer_of_anybodys_does_the_call_ends_typed(change: Any, tmp_path: Path) -> None:
     async def go() -> None:

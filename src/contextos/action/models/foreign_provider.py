@@ -153,13 +153,13 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, r
         outcome,
         text,
         calls,
-        model,
-        reply_id,
-        usage,
-        reply.billed is not False,
-        min(max(retry, 0), MAX_RETRY_MS),
-        detail,
-        vectors,
+        model=model,
+        reply_id=reply_id,
+        usage=usage,
+        billed=reply.billed is not False,
+        retry_after_ms=min(max(retry, 0), MAX_RETRY_MS),
+        detail=detail,
+        vectors=vectors,
     )
 
 

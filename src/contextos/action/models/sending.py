@@ -83,15 +83,15 @@ class ModelSender:
 
         A profile with the default tokenizer is in neither.
         """
-        of = {one.pin: one.tokenizer for one in profiles if one.tokenizer != DEFAULT_TOKENIZER}
+        tokenizers = {one.pin: one.tokenizer for one in profiles if one.tokenizer != DEFAULT_TOKENIZER}
         counts = dict[str, list[int]]()
-        for tokenizer in dict.fromkeys(of.values()):
+        for tokenizer in dict.fromkeys(tokenizers.values()):
             found = [await self._count_tokens(tokenizer, one) if self._count_tokens else None for one in texts]
             known = [one for one in found if one is not None]
             if len(known) == len(texts):
                 counts[tokenizer] = known
-        tokens = {pin: counts[tokenizer] for pin, tokenizer in of.items() if tokenizer in counts}
-        return tokens, [pin for pin in of if pin not in tokens]
+        tokens = {pin: counts[tokenizer] for pin, tokenizer in tokenizers.items() if tokenizer in counts}
+        return tokens, [pin for pin in tokenizers if pin not in tokens]
 
     async def send(
         self, tenant: str, call: ModelCall, not_before_us: int = 0, on_text: OnText | None = None

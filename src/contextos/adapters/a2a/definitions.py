@@ -126,7 +126,8 @@ def skill_misfit(operation: SkillOperation, capability: CapabilityDefinition) ->
     if capability.idempotency.honours_not_after:
         return "A2A sends no time after which a call is void", "set `honours_not_after` to false"
     if operation.stated_read == writes:
-        return "nobody stated that it only reads, or it is no read", "a read has `stated_read` true, and a write false"
+        remedy = "a read has `stated_read` true, and a write false"
+        return "nobody stated that it only reads, or it is not a read", remedy
     if strategy != "none" and not writes:
         return "a read has no key, and is not looked up", "use the strategy `none`"
     if operation.stated_idempotent != (strategy == "keyed"):

@@ -165,7 +165,7 @@ def _check_security(connection: A2aConnection, card: Mapping[str, Any], requirem
         return
     schemes = card.get("securitySchemes")
     if not any(all(_is_bearer(_member(schemes, name)) for name in names) for names in alternatives):
-        raise _unusable_skill("it asks for credentials that are no bearer token")
+        raise _unusable_skill("it asks for credentials that are not a bearer token")
     if connection.token_env is None:
         raise _unusable_skill("it asks for a bearer token; name its variable with `--token-env`")
 

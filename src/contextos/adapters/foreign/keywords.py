@@ -105,7 +105,7 @@ class Keywords:
         if isinstance(schema, bool):
             return {} if schema else dict(NOTHING)
         if not isinstance(schema, dict):
-            raise Inconvertible("a schema is no object")
+            raise Inconvertible("a schema is not an object")
         for keyword in _NOT_CONVERTED:
             if keyword in schema:
                 raise Inconvertible(f"`{keyword}` is not supported")
@@ -218,7 +218,7 @@ class Keywords:
             # Drafts before 4 wrote `required` at the property.
             del result["required"]
             if side != "output":
-                raise Inconvertible("`required` is no list")
+                raise Inconvertible("`required` is not a list")
         if "required" in result:
             result["required"] = list(dict.fromkeys(map(str, result["required"])))
         for keyword, sign in _BOUNDS.items():
@@ -240,7 +240,7 @@ class Keywords:
                     plain = "maximum" if sign > 0 else "minimum"
                     result[plain] = sign * min(sign * result.get(plain, bound), MAX_INT)
             elif bound is not None:
-                raise Inconvertible(f"`{keyword}` is no number")
+                raise Inconvertible(f"`{keyword}` is not a number")
         # An exclusive bound that was `true` became a number above. It replaces the plain bound, which is there too.
         for plain in ("maximum", "minimum"):
             if schema.get(exclusive := f"exclusive{plain.capitalize()}") is True and exclusive in result:
@@ -248,7 +248,7 @@ class Keywords:
         if "enum" in schema or "const" in schema:
             enum = schema["enum"] if "enum" in schema else [schema["const"]]
             if not isinstance(enum, list):
-                raise Inconvertible("`enum` is no list")
+                raise Inconvertible("`enum` is not a list")
             values = [value for value in enum if not (_is_number(value) and abs(value) > MAX_INT)]
             if len(values) < len(enum):
                 self._refuse_inexact()
@@ -296,7 +296,7 @@ class Keywords:
             if hidden and "required" in result and not self._exact:
                 result["required"] = [name for name in result["required"] if name not in hidden]
         elif properties is not None:
-            raise Inconvertible("`properties` is no object")
+            raise Inconvertible("`properties` is not an object")
         patterns = schema.get("patternProperties")
         if isinstance(patterns, dict):
             if fault := next(filter(None, map(self._patterns.fault, patterns)), None):
@@ -318,7 +318,7 @@ class Keywords:
     def _convert_branches(self, schema: Mapping[str, Any], keyword: str, side: Side) -> list[dict[str, Any]]:
         branches = schema[keyword]
         if not isinstance(branches, list) or not branches:
-            raise Inconvertible(f"`{keyword}` is no list of schemas")
+            raise Inconvertible(f"`{keyword}` is not a list of schemas")
         results = [self.converted(branch, side) for branch in branches]
         discriminator = schema.get("discriminator")
         name = discriminator.get("propertyName") if isinstance(discriminator, dict) else None

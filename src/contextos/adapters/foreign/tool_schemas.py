@@ -36,7 +36,7 @@ def tool_arguments(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
         extra.clear()
         converted = convert(root, "open")
         if "object" not in (types := converted.get("type", "object")) or (isinstance(types, str) and types != "object"):
-            raise Inconvertible("the arguments are no object")
+            raise Inconvertible("the arguments are not an object")
         return _close_root(converted, [*in_place(root, schemas.look_up)], extra)
 
     result = _make_schema(schemas, "closed", root, build)
@@ -55,7 +55,7 @@ def tool_answer(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
     def build(convert: Convert) -> dict[str, Any]:
         answer = convert(root, "output")
         if answer.setdefault("type", "object") != "object":
-            raise Inconvertible("the answer is no object")
+            raise Inconvertible("the answer is not an object")
         # A closed schema would refuse answers of calls that were made.
         is_stated = {"additionalProperties", "unevaluatedProperties"} & answer.keys()
         return answer if is_stated else {**answer, "additionalProperties": True}
@@ -72,7 +72,7 @@ def _make_schema(schemas: Schemas, side: Side, root: Any, build: Build) -> MadeS
 
 def _read_root(schema: Any, patterns: Patterns | None) -> tuple[dict[str, Any], Schemas]:
     if not isinstance(schema, dict):
-        raise _unusable("a schema is no object")
+        raise _unusable("a schema is not an object")
     root = {name: value for name, value in schema.items() if name not in _ABOUT_THE_ROOT}
     return root, Schemas(SchemaDocument(schema), patterns)
 

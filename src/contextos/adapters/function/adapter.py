@@ -2,7 +2,7 @@
 
 A function is called with the arguments and the `CallContext`. It returns an `AdapterReply` or a plain dict (its output;
 the declared cost is charged). It refuses with `BusinessError`, reports that nothing happened with `Unavailable`, and
-that something may have happened with `LostReply`. Any other exception, a return value that is no reply and a timeout
+that something may have happened with `LostReply`. Any other exception, a return value that is not a reply and a timeout
 are faults in foreign code. A fault in a write is a `LostReply`, because nobody knows whether it happened. A fault in a
 read is `Unavailable`, because a read changes nothing; an exception that only wrong code raises is the error
 `tool_defect`, and the read is not tried again. Each exception is logged by class and frames, also after the timeout.

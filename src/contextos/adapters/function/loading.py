@@ -85,7 +85,7 @@ def load_function_adapters(
             adapters = ()
     if not adapters:
         remedy = "make it an adapter, or a function of the workspace that returns adapters"
-        _refuse(path, "no_adapter", f"`{attribute}` is no adapter and makes none", remedy)
+        _refuse(path, "no_adapter", f"`{attribute}` is not an adapter and makes none", remedy)
     return LoadedAdapters(adapters, _code_digest(module, sources), by_function, packages)
 
 
@@ -125,7 +125,7 @@ def _read_files(path: str, module: str, digest: str | None, files: Mapping[str, 
         file = _source_path(path, name if name.endswith(".py") else f"{name}.py", root)
         if not name.endswith(".py") or not file.is_relative_to(entry.parent):
             remedy = "move it beside the entry, or into a folder there"
-            _refuse(path, "not_beside", f"`{name[:80]}` is no `.py` file in the folder of the entry", remedy)
+            _refuse(path, "not_beside", f"`{name[:80]}` is not a `.py` file in the folder of the entry", remedy)
         parts = file.relative_to(entry.parent).with_suffix("").parts
         helper = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if not helper or helper in code:

@@ -178,10 +178,11 @@ def misfit(
         )
     if isinstance(operation, ResourceOperation):
         if capability.kind != "read" or not isinstance(properties.get("uri", {}).get("enum"), list):
-            return "it is no read of listed resources", "make it a read whose argument `uri` has an `enum`"
+            return "it is not a read of listed resources", "make it a read whose argument `uri` has an `enum`"
         return output_misfit(capability, "contents", "omitted")
     if operation.stated_read != (capability.kind == "read"):
-        return "nobody stated that it only reads, or it is no read", "a read has `stated_read` true, and a write false"
+        remedy = "a read has `stated_read` true, and a write false"
+        return "nobody stated that it only reads, or it is not a read", remedy
     if operation.definition_max_age_s is not None and (own_sessions or not operation.stated_read):
         scope = "each call with a token of its own" if own_sessions else "each write"
         return f"the server is asked for its tools before {scope}", "remove `definition_max_age_s`"

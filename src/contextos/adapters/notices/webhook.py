@@ -98,7 +98,7 @@ def _parse_secret(text: str) -> bytes:
     except (binascii.Error, ValueError):
         raw = b""
     if not text.startswith(PREFIX) or len(raw) not in SECRET_BYTES:
-        raise _bad_secret("a secret of a webhook is no `whsec_` with the Base64 of 24 to 64 bytes")
+        raise _bad_secret("a secret of a webhook is not a `whsec_` with the Base64 of 24 to 64 bytes")
     return raw
 
 

@@ -69,7 +69,7 @@ def issued_credential(body: bytes, request: CredentialRequest, now_us: int) -> C
     """
     answer = _read_answer(body)
     if answer.issued_token_type != ACCESS_TOKEN or answer.token_type.lower() != "bearer":
-        raise _refusal("another_token_type", "it is no bearer access token", "have the issuer issue one")
+        raise _refusal("another_token_type", "it is not a bearer access token", "have the issuer issue one")
     if not _TOKEN.fullmatch(answer.access_token):
         raise _refusal("bad_token", "its token is short, or no header can carry it", "have it issue longer ones")
     if answer.expires_in > request.ttl_s:

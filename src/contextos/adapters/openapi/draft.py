@@ -132,7 +132,7 @@ def _notes(entry: ReadOperation) -> tuple[str, ...]:
 
 def _capability(name: str, entry: ReadOperation, *, is_read: bool) -> dict[str, Any]:
     if is_read and entry.call.method not in ("GET", "HEAD"):
-        detail = f"`{entry.name[:100]}` is sent by {entry.call.method}, so it is no read"
+        detail = f"`{entry.name[:100]}` is sent by {entry.call.method}, so it is not a read"
         raise InvalidInput(Problem("", "no_read", detail, "leave it out of `--read`"))
     return drafted_capability(
         name,

@@ -152,7 +152,7 @@ class Operations:
         parameters: dict[tuple[Any, str], Mapping[str, Any]] = {}
         for group in (source.item.get("parameters", ()), source.stated.get("parameters", ())):
             if not isinstance(group, list | tuple):
-                raise Inconvertible("`parameters` is no list")
+                raise Inconvertible("`parameters` is not a list")
             for entry in group:
                 parameter = self._document.whole(entry)
                 place, name = parameter.get("in"), parameter.get("name")
@@ -260,11 +260,11 @@ class Operations:
         components = self._document.root.get("components")
         schemes = components.get("securitySchemes", {}) if isinstance(components, dict) else {}
         if not isinstance(security, list) or not isinstance(schemes, dict):
-            raise Inconvertible("`security` is no list")
+            raise Inconvertible("`security` is not a list")
         reason = ""
         for alternative in sorted(security, key=lambda entry: not entry):
             if not isinstance(alternative, dict):
-                raise Inconvertible("`security` is no list of objects")
+                raise Inconvertible("`security` is not a list of objects")
             try:
                 if missing := sorted(alternative.keys() - schemes.keys()):
                     detail = f"`{plain_text(missing[0], 80)}` is described nowhere; name a token with `--bearer-env`"

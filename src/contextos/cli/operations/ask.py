@@ -135,20 +135,13 @@ def _sent(operation: Operation, words: Sequence[str]) -> tuple[str, dict[str, An
 
 def _value(field: str, text: str, model: type[Model]) -> Any:
     from contextos.contracts.encoding.codec import loads
+    from contextos.service.operations.operation import field_value
 
     if text.startswith("@"):
         path = Path(text[1:])
         with about(path):
             return loads(read_file(path), max_bytes=MAX_FILE_BYTES)
-    stated = model.model_json_schema()["properties"][field]
-    if {one.get("type") for one in stated.get("anyOf", [stated])} <= {"string", "null"}:
-        return text
-    try:
-        return loads(text)
-    except InvalidInput as error:
-        detail = f"`{displayed(text)[:80]}` is not a JSON value: {error.problems[0].detail}"
-        remedy = "write a text in quotes and a list in brackets, or name a file: FIELD=@FILE"
-        raise InvalidInput(Problem(f"/{field}", "no_json", detail, remedy)) from None
+    return field_value(model, field, text)
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -84,7 +84,7 @@ def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
     types = _SHARED_BODIES.get(stream)
     row = KINDS.get(kind) if types is None else None
     if kind not in (KINDS if types is None else types):
-        return f"`{kind}` is no kind of the stream `{stream}`"
+        return f"`{kind}` is not a kind of the stream `{stream}`"
     try:
         body = orjson.loads(raw)
         if row and row.appended and not is_canonical(raw):

@@ -333,6 +333,10 @@ class RoutingRule(Model):
     max_attempts: int = Field(default=3, ge=1, le=8)
     """The most calls of providers for one question, from 1 to 8."""
 
+    def profiles(self) -> tuple[str, ...]:
+        """Return the references of the profiles that the rule names, in order."""
+        return tuple(choice.profile for choice in (*self.candidates, *((self.canary,) if self.canary else ())))
+
 
 class RoutingRules(Model):
     """The routing rules of a workflow, published apart from its pack. The first rule that applies to a call decides."""
@@ -353,10 +357,7 @@ class RoutingRules(Model):
 
     def profiles(self) -> tuple[str, ...]:
         """Return the references of all profiles that the rules name, each once, in order."""
-        choices = (
-            choice for rule in self.rules for choice in (*rule.candidates, *((rule.canary,) if rule.canary else ()))
-        )
-        return tuple(dict.fromkeys(choice.profile for choice in choices))
+        return tuple(dict.fromkeys(profile for rule in self.rules for profile in rule.profiles()))
 
 
 RouteReason = Literal[

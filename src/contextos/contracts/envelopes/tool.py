@@ -191,14 +191,14 @@ class CapabilityDefinition(Model):
     def _refuse_destinations_of_nothing(self) -> Self:
         for argument in self.destinations or ():
             if argument not in self.input_schema.get("properties", {}):
-                raise ValueError(f"`destinations` names `{argument}`, which is no argument; correct it")
+                raise ValueError(f"`destinations` names `{argument}`, which is not an argument; correct it")
         return self
 
     @model_validator(mode="after")
     def _refuse_denials_by_nothing(self) -> Self:
         for argument in self.idempotency.denial_args or ():
             if argument not in self.input_schema.get("properties", {}) or argument in self.secrets:
-                raise ValueError(f"`denial_args` names `{argument}`, which is no argument to compare; correct it")
+                raise ValueError(f"`denial_args` names `{argument}`, which is not an argument to compare; correct it")
         return self
 
     @model_validator(mode="after")
@@ -214,7 +214,7 @@ class CapabilityDefinition(Model):
         for argument in self.secrets:
             schema = self.input_schema.get("properties", {}).get(argument)
             if not isinstance(schema, dict) or schema.get("type") != "string":
-                raise ValueError(f"`secrets` names `{argument}`, which is no argument of type `string`; correct it")
+                raise ValueError(f"`secrets` names `{argument}`, which is not an argument of type `string`; correct it")
             if "default" in schema:
                 raise ValueError(f"`{argument}` is one of `secrets` and has a default, which anybody reads; remove it")
             if argument in (self.destinations or ()) or argument in self.output_repeats:
@@ -226,9 +226,10 @@ class CapabilityDefinition(Model):
         required, properties = self.input_schema.get("required", ()), self.output_schema.get("properties", {})
         for argument, pointer in self.output_repeats.items():
             if argument not in required:
-                raise ValueError(f"`output_repeats` names `{argument}`, which is no required argument; require it")
+                raise ValueError(f"`output_repeats` names `{argument}`, which is not a required argument; require it")
             if not pointer.startswith("/") or pointer.split("/")[1] not in properties:
-                raise ValueError(f"`output_repeats` names `{pointer}`, which is no property of the output; correct it")
+                detail = f"`output_repeats` names `{pointer}`, which is not a property of the output"
+                raise ValueError(f"{detail}; correct it")
         return self
 
 

@@ -107,8 +107,7 @@ def _without_calls(rules: RoutingRules, intent: str, profiles: Mapping[str, Mode
         if rule.operation != "judge.plan" or (rule.intents and intent not in rule.intents):
             continue
         applies = True
-        named = rules.model_copy(update={"rules": (rule,)}).profiles()
-        if all(pin in profiles and "tool_calls" not in profiles[pin].capabilities for pin in named):
+        if all(pin in profiles and "tool_calls" not in profiles[pin].capabilities for pin in rule.profiles()):
             return f"no profile of the rule `{rule.rule_id}` has `tool_calls`"
         if not rule.risk_classes and not rule.data_classes:
             break

@@ -276,7 +276,7 @@ class Gate(CallGate):
 
 
 def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
-    """Return the tools of a session as it was opened last; None if the run is no session or that entry was erased."""
+    """Return the tools of a session as it was opened last; None if it is not a session or the entry was erased."""
     opening = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
     return tuple(read_body(opening)["tools"]) if opening else None
 

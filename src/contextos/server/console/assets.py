@@ -20,8 +20,8 @@ _KEPT: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 @cache
 def _assets() -> dict[str, tuple[bytes, str]]:
     """Return each file by its name, with the first 16 characters of its SHA-256."""
-    found = {one.name: one.read_bytes() for one in files("contextos.server.console").joinpath("static").iterdir()}
-    return {name: (content, sha256(content).hexdigest()[:16]) for name, content in sorted(found.items())}
+    contents = {file.name: file.read_bytes() for file in files("contextos.server.console").joinpath("static").iterdir()}
+    return {name: (content, sha256(content).hexdigest()[:16]) for name, content in sorted(contents.items())}
 
 
 def asset_address(name: str) -> str:
@@ -32,8 +32,8 @@ def asset_address(name: str) -> str:
 @asset_routes.get("/static/{digest}/{name}")
 async def get_asset(digest: str, name: str) -> Response:
     """Return a file of the console. Nobody needs to be logged in for it."""
-    content, known = _assets().get(name, (b"", ""))
-    if not known or digest != known:
+    content, current = _assets().get(name, (b"", ""))
+    if not current or digest != current:
         raise not_found()
     media_type = ASSET_TYPES[name.rpartition(".")[2]]
     return Response(content, headers=_KEPT, media_type=media_type)

@@ -14,6 +14,7 @@ from contextos.server.console.reading import CONSOLE, LOGIN, ConsoleReaderHere, 
 from contextos.server.console.rendering import render
 from contextos.server.cookies import SESSION_COOKIE, cookie_of, set_cookie
 from contextos.server.problems import HttpProblem
+from contextos.trust.identity.development import MAX_DEVELOPMENT_TTL_S
 from contextos.workspace.logins.browser_logins import LOCAL_PATH, MAX_COOKIE_CHARS, BrowserLogins
 
 login_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -37,8 +38,8 @@ async def post_login_form(request: Request) -> Response:
     origin = logins.origin(request.headers.get("host", ""))
     if isinstance(logins, BrowserLogins) or not origin or request.headers.get("origin", "") != origin:
         raise HttpProblem(403, "cross_site", "a login counts only from the page of this service")
-    sent = await _form(request)
-    token, to = sent.get("token", "").strip(), sent.get("to", "")
+    form = await _form(request)
+    token, to = form.get("token", "").strip(), form.get("to", "")
     to = to if LOCAL_PATH.fullmatch(to) else CONSOLE
     try:
         if len(token) > MAX_COOKIE_CHARS:
@@ -47,7 +48,7 @@ async def post_login_form(request: Request) -> Response:
     except (SignatureInvalid, NotFound, InvalidInput):
         return render("login.html", status=403, to=to, refused=True)
     answer = RedirectResponse(to, 303)
-    set_cookie(answer, logins, SESSION_COOKIE, token, 43_200)
+    set_cookie(answer, logins, SESSION_COOKIE, token, MAX_DEVELOPMENT_TTL_S)
     return answer
 
 
@@ -55,8 +56,8 @@ async def post_login_form(request: Request) -> Response:
 async def post_logout_form(request: Request, reader: ConsoleReaderHere) -> Response:
     """End the session."""
     logins = logins_of(request)
-    sent = (await _form(request)).get("csrf", "")
-    if not hmac.compare_digest(sent.encode(), reader.csrf_token.encode()):
+    csrf_token = (await _form(request)).get("csrf", "")
+    if not hmac.compare_digest(csrf_token.encode(), reader.csrf_token.encode()):
         raise HttpProblem(403, "csrf_token", "open the page again, and log out there")
     await logins.end(cookie_of(request, logins, SESSION_COOKIE) or "")
     answer = RedirectResponse(LOGIN, 303)

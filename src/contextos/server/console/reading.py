@@ -102,10 +102,10 @@ class PageRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             # A form without scripts sends its empty fields too, and a search is a link without them.
-            sent = request.query_params.multi_items()
-            stated = [(name, value) for name, value in sent if value]
-            if request.method == "GET" and len(stated) != len(sent):
-                return RedirectResponse(f"{request.url.path}?{urlencode(stated)}" if stated else request.url.path, 303)
+            fields = request.query_params.multi_items()
+            filled = [(name, value) for name, value in fields if value]
+            if request.method == "GET" and len(filled) != len(fields):
+                return RedirectResponse(f"{request.url.path}?{urlencode(filled)}" if filled else request.url.path, 303)
             try:
                 return await handler(request)
             except LogInFirst:

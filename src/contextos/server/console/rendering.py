@@ -29,7 +29,7 @@ PAGE_HEADERS: Final = {
 `no-referrer` a browser would not say of a form that it is from here.
 """
 _CODE: Final = re.compile(r"`([^`]+)`")
-UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def render(
@@ -52,9 +52,9 @@ def instant(at_us: int | None) -> str:
     if at_us is None:
         return ""
     at = datetime.fromtimestamp(at_us / 1_000_000, UTC)
-    said = at.strftime("%Y-%m-%d %H:%M:%S")
+    text = at.strftime("%Y-%m-%d %H:%M:%S")
     return Markup('<time datetime="{}" title="{} UTC">{} UTC</time>').format(
-        at.isoformat(timespec="milliseconds"), said, said
+        at.isoformat(timespec="milliseconds"), text, text
     )
 
 
@@ -68,12 +68,12 @@ def lasted(duration_us: int | None) -> str:
         return ""
     if duration_us < 1_000_000:
         return f"{duration_us / 1_000:.3g} ms"
-    left, said = duration_us // 1_000_000, list[str]()
-    for unit, seconds in UNITS:
+    left, parts = duration_us // 1_000_000, list[str]()
+    for unit, seconds in _UNITS:
         if left >= seconds:
-            said.append(f"{left // seconds} {unit}")
+            parts.append(f"{left // seconds} {unit}")
             left %= seconds
-    return " ".join(said[:2])
+    return " ".join(parts[:2])
 
 
 def coded(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from contextos.errors import ApprovalRefused
-from contextos.server.access import RunName, askable_question, readable_run, reads_every_run
+from contextos.server.access import RunName, askable_question, readable_run, visible_runs
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
@@ -39,16 +39,9 @@ async def get_runs_page(
     cursor: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
     """List the runs that the reader may see, newest first."""
-    caller, every = reader.caller, reads_every_run(reader.roles)
     with lists.place(reader.tenant_id):
-        page = await reader.app.runs.list(
-            reader.tenant_id,
-            state=state or None,
-            user_id=None if every or caller.kind == "workload" else caller.subject,
-            agent_ids=None if every else caller.agent_ids,
-            search=search,
-            limit=MAX_RUNS,
-            cursor=cursor,
+        page = await visible_runs(
+            reader.app, reader.caller, reader.roles, state=state or None, search=search, limit=MAX_RUNS, cursor=cursor
         )
     query = {name: value for name, value in request.query_params.items() if name != "cursor" and value}
     return render_for(
@@ -69,7 +62,7 @@ async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
     runs = reader.app.runs
     run = await readable_run(reader.app, reader.caller, reader.roles, name)
     timeline, explained, budget = await runs.timeline(run), await runs.why(run), await runs.budget(run)
-    reasons = {topic: [one for one in explained.reasons if one.topic == topic] for topic in RUN_TOPICS}
+    reasons = {topic: [reason for reason in explained.reasons if reason.topic == topic] for topic in RUN_TOPICS}
     used = budget.atomic_usage if budget is not None else None
     limits = [
         (limit, getattr(budget, limit), getattr(used, usage), budget.limited_by.get(limit, ""))

@@ -6,20 +6,19 @@ So an operation that is added to the table has a page, in the section of its gro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
 from contextos.contracts.documents.operations import BREAKERS
-from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.model import Model
-from contextos.errors import InvalidInput, MalformedJson, NotFound, Problem
-from contextos.server.access import readable_run, require_role
-from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
+from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.operate.work import WorkHere
+from contextos.server.operations import asked_by
 from contextos.server.problems import not_found
-from contextos.service.acts import signer_elsewhere
-from contextos.service.operations.operation import OF_RUN, Asked, Operation
+from contextos.service.operations.operation import OF_RUN, Operation, field_value
 from contextos.service.operations.table import OPERATION_TABLE, named_operation
 
 table_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -80,19 +79,20 @@ async def get_answer(request: Request, reader: ConsoleReaderHere, name: str, wor
         operation = named_operation(name)
     except NotFound:
         raise not_found() from None
-    sent = {key: value for key, value in request.query_params.items() if value and key != "run"}
-    run_id = await _run_id(request, reader, operation)
     if operation.effect != "read" or not issubclass(operation.output, Model) or operation.about not in (None, OF_RUN):
         raise not_found()
-    if operation.roles:
-        require_role(reader.roles, *operation.roles)
-    fields, answer, problems = list(_fields(operation, sent)), None, tuple[Problem, ...]()
+    run_name = request.query_params.get("run", "") if operation.about is OF_RUN else ""
+    asked = await asked_by(operation, reader.app, reader.caller, reader.roles, run_name)
+    texts = {name: text for name, text in request.query_params.items() if name != "run"}
+    fields, answer, problems = list(_fields(operation, texts)), None, tuple[Problem, ...]()
     if all(field.value or not field.required for field in fields):
         try:
-            asked = Asked(reader.app, reader.tenant_id, signer_elsewhere(reader.caller.subject), run_id)
-            stated = parse(operation.input, dict(_values(operation, sent)))
-            made = operation.run(asked, stated)
-            answer = await (work.do(reader.tenant_id, lambda _: made) if operation.is_long else made)
+            values = {name: field_value(operation.input, name, text) for name, text in texts.items()}
+            question = parse(operation.input, values)
+            if operation.is_long:
+                answer = await work.do(reader.tenant_id, lambda _: operation.run(asked, question))
+            else:
+                answer = await operation.run(asked, question)
         except InvalidInput as error:
             problems = error.problems
     return render_for(
@@ -103,45 +103,17 @@ async def get_answer(request: Request, reader: ConsoleReaderHere, name: str, wor
         fields=fields,
         answer=answer.to_json() if answer is not None else None,
         problems=problems,
-        query=sent,
-        run_id=run_id,
+        query=texts,
+        run_id=asked.name,
     )
 
 
-async def _run_id(request: Request, reader: ConsoleReader, operation: Operation) -> str:
-    if operation.about is not OF_RUN:
-        return ""
-    run = await readable_run(reader.app, reader.caller, reader.roles, request.query_params.get("run", ""))
-    return run.run_id
-
-
-def _fields(operation: Operation, sent: Mapping[str, str]) -> Iterator[Field]:
+def _fields(operation: Operation, texts: Mapping[str, str]) -> Iterator[Field]:
     """Yield the fields of an operation but `cursor`, which the link to the next page has."""
     schema = operation.input.model_json_schema()
     required = schema.get("required", ())
     for name, member in schema.get("properties", {}).items():
         if name != "cursor":
             choices = tuple(map(str, member.get("enum", ())))
-            value = sent.get(name, str(member.get("default") or ""))
+            value = texts.get(name, str(member.get("default") or ""))
             yield Field(name, member.get("description", ""), choices, name in required, value)
-
-
-def _values(operation: Operation, sent: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields as the operation takes them: a text, or else the JSON value that was written.
-
-    Raises:
-        InvalidInput: there is no such field, or a value is not JSON.
-    """
-    members = operation.input.model_json_schema().get("properties", {})
-    for name, text in sent.items():
-        member = members.get(name, {})
-        kinds = {one.get("type") for one in member.get("anyOf", [member])}
-        if "string" in kinds:
-            yield name, text
-            continue
-        try:
-            yield name, loads(text)
-        except MalformedJson:
-            raise InvalidInput(
-                Problem(f"/{name}", "no_json", "it is not a number or a JSON value", "correct it")
-            ) from None

@@ -15,7 +15,7 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidInput, Problem
-from contextos.server.access import RolesHere, RunName, held_roles, readable_run, reads_every_run
+from contextos.server.access import RolesHere, RunName, held_roles, readable_run, visible_runs
 from contextos.server.bodies import body_of, read_object
 from contextos.server.callers import AppHere, CallerHere, TokensHere
 from contextos.server.problems import HttpProblem, not_found
@@ -100,19 +100,8 @@ async def get_runs(
 
     A page ends after `limit` runs, or after 1,000 that were looked at; it can be empty and not the last.
     """
-    every = reads_every_run(roles)
-    user_id = None if every or caller.kind == "workload" else caller.subject
-    agent_ids = None if every else caller.agent_ids
     with lists.place(caller.tenant_id):
-        page = await app.runs.list(
-            caller.tenant_id,
-            state=state,
-            user_id=user_id,
-            agent_ids=agent_ids,
-            search=search,
-            limit=limit,
-            cursor=cursor,
-        )
+        page = await visible_runs(app, caller, roles, state=state, search=search, limit=limit, cursor=cursor)
     return RunListDocument(items=[RunSummary.of_run(one) for one in page.items], cursor=page.cursor)
 
 

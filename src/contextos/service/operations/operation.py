@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 from pydantic import Field, Strict, create_model
 
 from contextos.contracts.acts import PackPin
-from contextos.contracts.encoding.display_escape import BIDI
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.display_escape import BIDI, displayed
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
 from contextos.contracts.envelopes.policy import Level
@@ -128,8 +129,8 @@ class Operation:
     roles it is an operation on a run, for each caller who may see the run. `run` takes an `Asked` and the input, and
     returns the answer. For a governed operation, `run` returns the `ActProposal` of an act whose result is the answer,
     and `signs` says what is signed. `status` is the HTTP status of a success, and `about` the thing that the path
-    names. `is_long`: its duration grows with the size of what it is about. `exit_code` returns the
-    exit code of a command that prints an answer. `media_type` is the type of an answer in bytes.
+    names. `is_long`: its duration grows with the size of what it is about. `exit_code` returns the exit
+    code of a command that prints an answer. `media_type` is the type of an answer in bytes.
     """
 
     name: str
@@ -177,6 +178,23 @@ class Operation:
         return create_model(
             f"Signed{self.input.__name__}", __base__=(self.input, Signed), __doc__=f"{getdoc(self.input)}\n\n{_PROOF}"
         )
+
+
+def field_value(model: type[Model], field: str, text: str) -> Any:
+    """Return the value of a field of an input that a person wrote as a text: the text, or the JSON in it if the field
+    takes another value. A field that the input lacks keeps its text, which the model refuses by name.
+
+    Raises:
+        InvalidInput: the text is not a JSON value (`no_json`).
+    """
+    schema = model.model_json_schema()["properties"].get(field, {"type": "string"})
+    if {kind.get("type") for kind in schema.get("anyOf", [schema])} <= {"string", "null"}:
+        return text
+    try:
+        return loads(text)
+    except InvalidInput as error:
+        detail = f"`{displayed(text)[:80]}` is not a JSON value: {error.problems[0].detail}"
+        raise InvalidInput(Problem(f"/{field}", "no_json", detail, "write a number, or a text in quotes")) from None
 
 
 _PROOF: Final = "`tokens` are the caller's signatures: a compact JWS for each statement, in any order."

@@ -220,7 +220,7 @@ def _act_fault(entry: Entry, recorded: RecordedAct) -> str | None:
 
 def _seal_fault(seal: ActSeal, payload: bytes, at_us: int, keys: Keys) -> str | None:
     if not _is_signature(seal.signature):
-        return "its seal is no signature"
+        return "its seal is not a signature"
     if not keys.verify("act", seal.kid, payload, bytes.fromhex(seal.signature), at_us=at_us):
         return "the runtime did not seal it"
     return None

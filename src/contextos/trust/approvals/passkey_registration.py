@@ -100,7 +100,7 @@ def _verify_registration(response: Mapping[str, Any], rp_id: str, origin: str, c
 
     parts = response.get("response")
     if not isinstance(parts, Mapping) or response.get("type") != "public-key":
-        raise _refusal("the answer of the browser is no new passkey; send `credential.toJSON()`")
+        raise _refusal("the answer of the browser is not a new passkey; send `credential.toJSON()`")
     fields = {
         "id": response.get("id"),
         "rawId": response.get("rawId"),

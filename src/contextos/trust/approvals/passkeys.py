@@ -44,7 +44,7 @@ def passkey_assertion(response: Any) -> AnswerAssertion:
     """
     parts = response.get("response") if isinstance(response, Mapping) else None
     if not isinstance(parts, Mapping) or response.get("type") != "public-key":
-        raise _refusal("the answer of the browser is no assertion of a passkey; send `credential.toJSON()`")
+        raise _refusal("the answer of the browser is not an assertion of a passkey; send `credential.toJSON()`")
     try:
         proof = PasskeyProof.model_validate(
             {

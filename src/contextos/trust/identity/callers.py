@@ -132,7 +132,8 @@ def _object(body: Mapping[str, Any], name: str, parent: str = "") -> Mapping[str
 def _text(body: Mapping[str, Any], name: str, parent: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(Problem(f"{parent}/{name}", "not_a_text", "this is no text", "send a text, or leave it out"))
+        remedy = "send a text, or leave it out"
+        raise InvalidInput(Problem(f"{parent}/{name}", "not_a_text", "this is not a text", remedy))
     return value
 
 

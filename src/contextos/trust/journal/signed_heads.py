@@ -115,7 +115,7 @@ def verify_answers(run: str, entries: Sequence[Entry]) -> None:
         record_prefix = _RECORD_PREFIXES.get(entry.kind)
         is_awaited = record_prefix is None or record_key == f"{record_prefix}/{entry.key}"
         if fault := void_fault(entry, (entry.kind,) if is_awaited else (), entry.key):
-            raise ChainBroken(run, entry.seq, f"is no answer: {fault}; the run takes it as void")
+            raise ChainBroken(run, entry.seq, f"is not an answer: {fault}; the run takes it as void")
         if entry.kind != "run.resumed":
             record_key = entry.key if entry.kind == "record.revised" else ""
 

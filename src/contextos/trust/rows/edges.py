@@ -233,9 +233,9 @@ def _stated_edges(
                 fact = parse(WithdrawnFact, arguments)
                 withdrawn[fact.edge_id] = (fact.commit, fact.evidence_ref)
         except InvalidInput as error:
-            raise ChainBroken(CONTROL, entry.seq, f"is no act on the graph: {error}") from None
+            raise ChainBroken(CONTROL, entry.seq, f"is not an act on the graph: {error}") from None
     return stated, withdrawn, newest
 
 
 def _refuse(edge_id: str, problem: str) -> NoReturn:
-    raise Integrity(f"the edge `{edge_id}` of the graph {problem}; it is no evidence: find out who wrote it")
+    raise Integrity(f"the edge `{edge_id}` of the graph {problem}; it is not evidence: find out who wrote it")

@@ -45,7 +45,7 @@ class Reviews:
             try:
                 review = parse(MemoryReview, dict(read_act(entry, keys).act.arguments))
             except InvalidInput as error:
-                raise ChainBroken(CONTROL, entry.seq, f"is no review of a memory: {error}") from None
+                raise ChainBroken(CONTROL, entry.seq, f"is not a review of a memory: {error}") from None
             reviews[review.proposal_id] = review
         return cls(reviews)
 
@@ -92,7 +92,7 @@ async def reviewed_memories(
                 continue
             reread = await PROMOTED.one(store, key)
             if reread is None or reread == memory:
-                detail = f"the memory `{memory.body.proposal.proposal_id}` {fault}; it is no evidence: "
+                detail = f"the memory `{memory.body.proposal.proposal_id}` {fault}; it is not evidence: "
                 raise Integrity(detail + "find out who wrote it")
             by_key[key], changed = reread, True
         if not changed:

@@ -67,19 +67,19 @@ def test_where_an_output_does_not_fit_is_said_without_the_names_of_secrets() -> 
         return (value, (), ()) if "SECRET" not in str(value) else ([], ("secret",), ())
 
     registry: Any = SimpleNamespace(
-        check=lambda _capability, _side, value: Problem(f"/{next(iter(value))}", "type", "is no text")
+        check=lambda _capability, _side, value: Problem(f"/{next(iter(value))}", "type", "is not a text")
     )
     reply = AdapterReply.model_construct(output={"SECRET": 1}, error=None)
     refused = validate_reply(registry, redacted, WRITE, {}, reply, "done", "", "tool_failed")
     assert refused.withheld is not None
-    assert (refused.withheld.detail, refused.redacted) == ("is no text", ("secret",))
+    assert (refused.withheld.detail, refused.redacted) == ("is not a text", ("secret",))
     named = AdapterReply.model_construct(output={"a/b": 1}, error=None)
     refused = validate_reply(registry, redacted, WRITE, {}, named, "done", "", "tool_failed")
     assert refused.withheld is not None
-    assert refused.withheld.detail == "is no text at `/a/b`"
+    assert refused.withheld.detail == "is not a text at `/a/b`"
     refused = validate_reply(registry, clean, WRITE, {}, reply, "done", "", "tool_failed")
     assert refused.withheld is not None
-    assert refused.withheld.detail == "is no text"
+    assert refused.withheld.detail == "is not a text"
 
 
 def test_a_good_output_completes_a_write_and_answers_a_read() -> None:

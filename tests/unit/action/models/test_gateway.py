@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
-from contextos.action.models.gateway import MAX_NORMAL_GROWTH
+from contextos.action.models.gateway import MAX_NORMAL_GROWTH, TOKENS_PER_CALL
 from contextos.action.models.questions import ModelAnswer
 from contextos.adapters.models.tokenizers import count_tokens
 from contextos.contracts.admission_limits import AdmissionLimits
@@ -288,7 +288,8 @@ def test_the_reserve_holds_for_the_normal_form_that_a_model_reads() -> None:
     assert (chr(grown), growth(chr(grown))) == ("\ufdfa", MAX_NORMAL_GROWTH)
     with finding(EMBEDDED) as (world, _):
         asked = world.entries(world.run(), "model.asked")[0]
-    assert asked["most_input_tokens"] > MAX_NORMAL_GROWTH * sum(len(one.encode()) for one in TEXTS)
+    sent = sum(len(one.encode()) for one in TEXTS)
+    assert asked["most_input_tokens"] > MAX_NORMAL_GROWTH * sent + TOKENS_PER_CALL
 
 
 def growth(text: str) -> float:

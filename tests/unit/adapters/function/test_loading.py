@@ -205,4 +205,4 @@ def test_equal_code_of_two_workspaces_finds_the_files_beside_it(tmp_path: Path) 
         places.append(said.output["result"])
         digests.add(loaded.code_digest)
     assert places == [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert len(digests) == 1, "the place is no part of what a run pins"
+    assert len(digests) == 1, "the place is not a part of what a run pins"

@@ -205,7 +205,7 @@ def test_what_a_conversion_does_not_keep_is_a_note() -> None:
     for part in ("`phone` is not checked", "`contentEncoding`", "`minLenght`", "does not name cannot be sent"):
         assert part in row.why
     _, [row] = draft(tool(outputSchema={"type": "array"}))
-    assert "its answers are texts, since the schema of them cannot be used: the answer is no object" in row.why
+    assert "its answers are texts, since the schema of them cannot be used: the answer is not an object" in row.why
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_fixed_plan_beside_it_stops_no_session(say, deploy: Path) -> None:
     (deploy / "packs" / "plan.yaml").write_text(PLAN, "utf-8")
     said = say("apply", *BY)
     assert (said.code, said.err) == (0, "")
-    assert opened("s2"), "a request for a fixed plan is no session, so there is still one intent for sessions"
+    assert opened("s2"), "a request for a fixed plan is not a session, so there is still one intent for sessions"
 
 
 def test_a_pack_of_a_tenant_that_nobody_knows_is_named_and_nothing_is_published(say, deploy: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_body_fits_its_type_and_a_changed_one_does_not(stream: str, kind: str,
 
 @pytest.mark.parametrize(("stream", "kind"), [("run_1", "run.closed"), (INDEX, "run.ended"), (CONTROL, "no.such")])
 def test_a_kind_belongs_to_its_stream(stream: str, kind: str) -> None:
-    assert "is no kind of the stream" in (body_fault(stream, kind, b"{}") or "")
+    assert "is not a kind of the stream" in (body_fault(stream, kind, b"{}") or "")
 
 
 def test_a_body_that_is_no_json_is_a_fault() -> None:

@@ -43,7 +43,7 @@ NO_CALLS: dict[str, tuple[Any, Any, Any, str]] = {
     "an integer that JSON has not": ("a.b", {"n": 2**63}, "c", "/args/n"),
     "not a number": ("a.b", {"n": float("nan")}, "c", "/args/n"),
     "half a character": ("a.b", {"n": "\ud800"}, "c", "/args/n"),
-    "a key that is no text": ("a.b", {None: 1}, "c", "/args"),
+    "a key that is not a text": ("a.b", {None: 1}, "c", "/args"),
     "bytes": ("a.b", {"n": b"x"}, "c", "/args/n"),
     "too large": ("a.b", {"n": "x" * MAX_ARGS_BYTES}, "c", "/args"),
     "larger than a request": ("a.b", {"n": "x" * 3_000_000}, "c", "/args"),

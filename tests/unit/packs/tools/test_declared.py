@@ -98,7 +98,7 @@ def test_arguments_arrive_in_their_types_and_dependencies_are_supplied() -> None
     assert governed(ci_status, given).output == {"commit": "c", "green": False}
     assert governed(rollback, {"service": "abc", "env": "prod", "steps": 1}).output == {"number": 4}
     opened = governed(opens_at, {"window": {"opens": "2026-05-04T09:00:00Z"}})
-    assert opened.output == {"result": "2026-05-04T09:00:00Z"}, "what is no object is held as `result`"
+    assert opened.output == {"result": "2026-05-04T09:00:00Z"}, "what is not an object is held as `result`"
     assert governed(pause, {"service": "a"}).output == {}
 
 

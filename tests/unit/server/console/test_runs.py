@@ -23,6 +23,14 @@ def test_a_list_shows_the_runs_that_the_api_lists(face: HttpFace) -> None:
     assert mine not in face.page("/runs", OPERATOR, tenant=OTHER_TENANT).text
 
 
+def test_a_person_without_a_role_for_it_sees_no_run_of_another(face: HttpFace) -> None:
+    mine = decided(face)
+    assert mine in face.page("/runs", REQUESTER).text
+    assert mine not in face.page("/runs", "usr_772").text
+    assert face.page(f"/runs/{mine}", "usr_772").status_code == 404
+    assert face.page(f"/ask/runs.replay?run={mine}", "usr_772").status_code == 404
+
+
 def test_a_filter_is_a_link(face: HttpFace) -> None:
     ended, waits = decided(face), face.waiting_run()
     page = face.page("/runs?state=waiting", OPERATOR).text

@@ -74,7 +74,7 @@ def lacking(database: Database) -> list[str]:
         if name in HOLDS_NO_TENANTS_DATA:
             continue
         if table["kind"] != b"r":
-            found.append(f"`{name}` is no plain table, so policies may not apply to it")
+            found.append(f"`{name}` is not a plain table, so policies may not apply to it")
         if not (table["enabled"] and table["forced"]):
             found.append(f"`{name}` has no forced row-level security")
         mine = [one for one in policies if one["tablename"] == name and one["policyname"] == "tenant"]
@@ -119,8 +119,8 @@ def test_every_table_is_under_forced_row_level_security_and_every_key_is_led_by_
         ("ALTER POLICY sweep ON contextos.runs TO contextos_app", "may sweep"),
         ("CREATE UNIQUE INDEX planted ON contextos.documents (key)", "`planted` is not led by the tenant"),
         ("CREATE UNIQUE INDEX planted ON contextos.documents (lower(tenant))", "`planted` is not led by the tenant"),
-        ("CREATE MATERIALIZED VIEW contextos.planted AS SELECT * FROM contextos.runs", "is no plain table"),
-        ("CREATE VIEW contextos.planted AS SELECT * FROM contextos.runs", "is no plain table"),
+        ("CREATE MATERIALIZED VIEW contextos.planted AS SELECT * FROM contextos.runs", "is not a plain table"),
+        ("CREATE VIEW contextos.planted AS SELECT * FROM contextos.runs", "is not a plain table"),
         (
             "CREATE FUNCTION contextos.planted() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT 1::bigint'",
             "runs with its owner's rights",

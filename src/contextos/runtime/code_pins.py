@@ -60,14 +60,14 @@ def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, s
 
 
 def _imports_digest(read_digest: Callable[[], str | None], environment: RunEnvironment) -> str | None:
-    """Return the digest that `read_digest` returns. A digest that was read since the last barrier and less than
-    `LOOK_SHARED_US` ago is used again, because adapters of one file share what they import.
+    """Return the digest that `read_digest` returns. One that was read less than `LOOK_SHARED_US` ago counts again:
+    adapters of one file share what they import, and a call is sent right after the recheck that read it anew.
     """
-    barriers, now_us = environment.journal.barriers, environment.ports.clock.now_us()
+    now_us = environment.ports.clock.now_us()
     cached = environment.looked.get(read_digest)
-    if cached is None or cached[0] != barriers or not 0 <= now_us - cached[1] < LOOK_SHARED_US:
-        cached = environment.looked[read_digest] = barriers, now_us, read_digest()
-    return cached[2]
+    if cached is None or not 0 <= now_us - cached[0] < LOOK_SHARED_US:
+        cached = environment.looked[read_digest] = now_us, read_digest()
+    return cached[1]
 
 
 async def pins_now(

@@ -176,7 +176,7 @@ class RunEnvironment:
     that this process has in memory; None in a replay. `at_question` is called with the check of whether the open
     question still holds, before the run waits for its answer. `at_compiled` is called with each context in full and the
     key of its entry, after the entry. `places` limits open questions and sessions; None: nothing is counted. `looked`
-    has, for each function of `RunPorts.packages`, the number of barriers before its last call, the time and the digest.
+    has, for each function of `RunPorts.packages`, the time of its last call and the digest.
     """
 
     journal: Journal
@@ -190,7 +190,7 @@ class RunEnvironment:
     at_question: Callable[[CheckQuestion], None] | None = None
     at_compiled: Callable[[str, dict[str, Any]], None] | None = None
     places: OpenPlacesOf | None = None
-    looked: dict[Callable[[], str | None], tuple[int, int, str | None]] = field(default_factory=dict)
+    looked: dict[Callable[[], str | None], tuple[int, str | None]] = field(default_factory=dict)
 
     @cached_property
     def secrets(self) -> SecretArguments:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from contextos.contracts.encoding.codec import MAX_BYTES, JsonValue
 from contextos.contracts.encoding.secret_shapes import linear_pattern
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.ports.outside import Keys
 from contextos.errors import InvalidSettings, Problem, SignatureInvalid
 
@@ -328,16 +329,23 @@ def _public_key(purpose: str, key: PublicKey) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
+_VALID: Final = RecentlyUsed[bool](8_192)
+"""By public key, signature and SHA-256 of the payload: the signatures that this process verified."""
+
+
 def _is_valid_signature(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     if len(signature) != SIGNATURE_BYTES:
         return False
+    verified = key.public_bytes_raw() + signature + hashlib.sha256(payload).digest()
+    if _VALID.get(verified):
+        return True
     try:
         key.verify(signature, payload)
     except InvalidSignature:
         return False
-    return True
+    return _VALID.keep(verified, True)
 
 
 def _invalid_key(purpose: str, code: str, detail: str, remedy: str) -> InvalidSettings:

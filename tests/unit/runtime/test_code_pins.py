@@ -14,7 +14,7 @@ from contextos.runtime import state_machine
 from contextos.runtime.code_pins import PinnedAdapters, code_now, with_code
 from contextos.runtime.environment import RunEnvironment
 from contextos.trust.journal.ledger import RunJournal
-from tests.world import TENANT, open_world, run
+from tests.world import TENANT, ManualClock, open_world, run
 
 RUN = "run_00000000000000aa"
 CALL = CallContext(TENANT, RUN, "tool_00000000000000aa", "ik_0000000000000001", 1 << 60, 1000)
@@ -68,15 +68,15 @@ def test_an_adapter_without_a_pin_is_not_called_even_if_its_code_is_not_known(en
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_what_changes_before_a_barrier_is_seen_behind_it(
+def test_calls_share_a_look_at_what_they_import_for_a_second(
     environment: RunEnvironment, shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls within the same barrier share a look; it makes no difference to the calls behind a barrier."""
+    """A look that is older, or of a clock that went back, does not count, and the recheck of a write looks anew."""
     if not shares:
         monkeypatch.setattr("contextos.runtime.code_pins.LOOK_SHARED_US", 0)
-    files, looks = ["sha256:1"], list[str]()
+    files, looks, clock = ["sha256:1"], list[str](), ManualClock()
     packages = {"packages:adp_orders": lambda: (looks.append(files[0]), files[0])[1]}
-    environment = replace(environment, ports=replace(environment.ports, packages=packages))
+    environment = replace(environment, ports=replace(environment.ports, packages=packages, clock=clock))
     adapters = PinnedAdapters(environment, with_code(PIN_SET, environment)["pins"])
     own = environment.ports.adapters["adp_orders"]
     assert adapters["adp_orders"] == adapters["adp_orders"] == own
@@ -85,9 +85,9 @@ def test_what_changes_before_a_barrier_is_seen_behind_it(
     assert code_now(packages, environment) == {"packages:adp_orders": "sha256:2"}, "a write looks anew"
     files[0] = "sha256:1"
     assert (adapters["adp_orders"] == own) is not shares
-    vars(environment.journal)["barriers"] += 1
+    clock.at_us += 1_000_000
     assert adapters["adp_orders"] == own
     files[0] = "sha256:2"
-    vars(environment.journal)["barriers"] += 1
+    clock.at_us -= 500_000
     with pytest.raises(Unavailable, match="its code changed"):
         run(adapters["adp_orders"].call("lookup", {"order_id": "ord_881"}, CALL))

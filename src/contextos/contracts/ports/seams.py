@@ -61,8 +61,6 @@ class Journal(Protocol):
 
     run_id: str
     account: RunAccount
-    barriers: int
-    """The number of commits that this drive of the run made."""
 
     @property
     def now_us(self) -> int:

@@ -65,7 +65,6 @@ class RunJournal(Tape):
         self._committed = len(tape)
         self._staged: list[Write] = []
         self._is_commit_due = False
-        self.barriers = 0
         self._announce = bool(tape)
         # True: the tape is read, and no `run.resumed` has to come before the next entry.
         self._is_recording = False
@@ -253,7 +252,6 @@ class RunJournal(Tape):
         )
         know(self.tenant, self.run_id, self._tape)
         await live.commit(batch, letting_go=letting_go)
-        self.barriers += 1
         self._signed = (last.seq, last.hash, *signature)
         self._committed += len(pending)
         self._staged.clear()

@@ -150,7 +150,7 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "an answer of another call": (answer_of_another("tool_call_id"), "another `tool_call_id`"),
     "an answer of another run": (answer_of_another("run_id"), "is nothing that a run holds"),
     "an answer of another tool": (answer_of_another("capability_id"), "another `capability_id`"),
-    "an entry of no kind": (of_no_kind, "no kind"),
+    "an entry of no kind": (of_no_kind, "not a kind"),
     "a body with a member more": (a_member_more, "more"),
     "a run without its effect ledger": (without("effect"), "names another effect ledger"),
     "a run without its context ledger": (without("context"), "names another context ledger"),

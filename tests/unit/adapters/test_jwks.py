@@ -85,7 +85,7 @@ def test_old_keys_are_not_used_when_the_issuer_is_silent(server: Issuer) -> None
         "absent",
         "redirect",
         "no JSON",
-        "no object",
+        "not an object",
         "no keys",
         "too large",
         "an empty set",
@@ -210,7 +210,7 @@ def test_no_cache_header_of_the_issuer_changes_when_it_is_asked(server: Issuer, 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.7/jwks", "https://10.0.0.7/jwks", "https://169.254.169.254/jwks"])
 def test_keys_are_at_no_private_address_that_nobody_stated(url: str) -> None:
-    with pytest.raises(InvalidSettings, match="no public address"):
+    with pytest.raises(InvalidSettings, match="not a public address"):
         HttpJwks(url, StillClock())
     assert HttpJwks("https://10.0.0.7/jwks", StillClock(), internal=True)
 

@@ -354,7 +354,7 @@ def test_content_with_the_right_digest_that_is_no_definition_is_not_loaded(contr
     control.stores._tenants[TENANT].documents["artifacts", digest(body)] = control.stores._tenants[TENANT].documents[
         "artifacts", answer["pins"]["adapter:adp_orders"]
     ]
-    with pytest.raises(Integrity, match="no adapter definition"):
+    with pytest.raises(Integrity, match="not an adapter definition"):
         run(control.again().load(forged))
 
 

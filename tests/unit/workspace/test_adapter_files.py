@@ -157,7 +157,7 @@ def test_an_agent_is_drafted_published_and_listed_until_its_card_changes(workspa
 
 def test_an_agent_is_not_drafted_from_a_url_that_nobody_stated_to_be_internal() -> None:
     with hostile_agent() as agent:
-        with pytest.raises(InvalidInput, match="no public address"):
+        with pytest.raises(InvalidInput, match="not a public address"):
             asyncio.run(draft_a2a("lab", agent.url, internal=False, token_env="", reads=[]))
         assert agent.seen == []
 

@@ -342,10 +342,10 @@ class CallContext:
     idempotency_key: str | None
     not_after_us: int
     timeout_ms: int
-    headers: Callable[[], dict[str, str]] = dict
-    claim: Callable[[], str] = str
-    hop: Callable[[str, str], str] = lambda _audience, _tenant: ""
-    is_late: Callable[[], bool] = bool
+    headers: Callable[[], dict[str, str]] = field(default=dict, repr=False)
+    claim: Callable[[], str] = field(default=str, repr=False)
+    hop: Callable[[str, str], str] = field(default=lambda _audience, _tenant: "", repr=False)
+    is_late: Callable[[], bool] = field(default=bool, repr=False)
     egress: tuple[str, ...] = ()
     access_token: str = field(default="", repr=False)
     operation: str | None = None

@@ -106,9 +106,9 @@ def test_a_discriminator_decides_which_branch_counts(mapping: dict[str, str]) ->
             {"type": "object", "required": ["a"], "additionalProperties": False},
             "no arguments satisfy its schema: it requires `a`, and allows no such property",
         ),
-        ({"type": "object", "properties": {"a": True}, "required": True}, "no list"),
+        ({"type": "object", "properties": {"a": True}, "required": True}, "not a list"),
         ({"allOf": [False]}, "no arguments"),
-        ({"anyOf": []}, "no list of schemas"),
+        ({"anyOf": []}, "not a list of schemas"),
         ({"$ref": "#/components/schemas/Loop"}, "nested deeper"),
     ],
 )

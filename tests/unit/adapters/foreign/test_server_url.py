@@ -22,7 +22,7 @@ def test_an_internal_url_is_one_that_a_person_stated(url: str) -> None:
 
 def test_an_address_that_is_never_allowed_stays_refused() -> None:
     for internal in (True, False):
-        with pytest.raises(InvalidInput, match=r"no public address; name another$"):
+        with pytest.raises(InvalidInput, match=r"not a public address; name another$"):
             check_server_url("https://169.254.169.254/", internal=internal)
     with pytest.raises(InvalidInput, match="state that it is `internal`, or name another"):
         check_server_url("https://10.0.0.1/", internal=False)

@@ -102,5 +102,5 @@ def test_a_schema_that_says_nothing_is_refused() -> None:
 @pytest.mark.parametrize("schema", [7, {"type": "array"}, {"type": ["string", "null"]}])
 def test_what_is_no_object_is_refused(schema: Any) -> None:
     for make in (tool_arguments, tool_answer):
-        with pytest.raises(InvalidInput, match="no object"):
+        with pytest.raises(InvalidInput, match="not an object"):
             make(schema)

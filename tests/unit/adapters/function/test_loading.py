@@ -85,9 +85,9 @@ def test_an_installed_module_is_loaded_by_its_name_and_digest() -> None:
         ("/outside.py:one", "outside the workspace"),
         ("missing.py:one", "cannot be read"),
         ("no.such.module:one", "no module"),
-        ("code.py:missing", "no adapter"),
-        ("code.py:number", "no adapter"),
-        ("code.py:none", "no adapter"),
+        ("code.py:missing", "is not an adapter"),
+        ("code.py:number", "is not an adapter"),
+        ("code.py:none", "is not an adapter"),
     ],
 )
 def test_a_target_that_is_no_adapter_stops_the_start(root: Path, entry: str, said: str) -> None:
@@ -161,7 +161,7 @@ def test_the_digest_of_the_code_covers_helpers_and_the_versions_of_packages(root
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        ("rates.txt", "no `.py` file"),
+        ("rates.txt", "is not a `.py` file"),
         ("missing.py", "cannot be read"),
         ("../outside.py", "outside the workspace"),
         ("code.py", "or is the entry"),

@@ -64,7 +64,7 @@ def test_each_parameter_is_an_argument_and_the_body_is_one() -> None:
         (get(parameters=[{"name": "a", "in": "body", "schema": TEXT}]), "not supported"),
         (get(parameters=[{"name": "a", "in": "query", "style": "matrix", "schema": TEXT}]), "does not exist"),
         (get(parameters=[{"name": "a", "in": "query", "content": {"text/xml": {}}}]), "written as"),
-        (get(parameters=5), "no list"),
+        (get(parameters=5), "not a list"),
         (get(requestBody=body_of(TEXT)), "requires a body"),
         (get(servers=[{"url": "https://other.example"}]), "draft it with that `--server`"),
         (get(responses={}), "no answer of success"),
@@ -75,7 +75,7 @@ def test_each_parameter_is_an_argument_and_the_body_is_one() -> None:
         (get(responses={"200": 5}), "object is missing"),
         (get(security=[{"tls": []}]), "not supported"),
         (get(security=[{"unknown": []}]), "`unknown` is described nowhere; name a token with `--bearer-env`"),
-        (get(security={}), "no list"),
+        (get(security={}), "not a list"),
         (get(parameters=[{"name": f"p{n}", "in": "query"} for n in range(101)]), "more than 100"),
     ],
 )

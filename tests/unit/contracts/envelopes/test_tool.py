@@ -58,7 +58,7 @@ def test_a_schema_of_another_form_is_refused_whatever_reads_it(schema: Any, side
 
 def test_an_argument_whose_schema_is_a_boolean_is_no_secret_text() -> None:
     write = READ | {"kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive"}
-    with pytest.raises(ValidationError, match="no argument of type `string`"):
+    with pytest.raises(ValidationError, match="not an argument of type `string`"):
         CapabilityDefinition.model_validate(write | {"input_schema": {"properties": {"a": True}}, "secrets": ["a"]})
 
 

@@ -218,16 +218,13 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
     failures = []
     for step, capability, args, missing, *_ in proposal.known:
         before = proposal.before[step.id]
-        deferred = []
         for name in missing:
             binding = binding_of(step.params[name])
-            if binding and binding.source == "step" and binding.pointer.split("/")[1] in before:
-                deferred.append(name)
-            else:
+            if not (binding and binding.source == "step" and binding.pointer.split("/")[1] in before):
                 failures.append(
                     _failure("schema_mismatch", step, f"argument `{name}` of `{step.tool}` does not resolve")
                 )
-        if deferred or len(deferred) != len(missing):
+        if missing:
             continue
         problem = proposal.check_input(capability, args)
         if problem:

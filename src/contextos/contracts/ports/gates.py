@@ -173,7 +173,7 @@ def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
     """Return `value` if it is a text of up to `most` characters. Raises `InvalidInput`, which names the place `at`."""
     if not isinstance(value, str) or len(value) > most or not (value or empty):
         detail = f"`{str(value)[:40]}` is not a text of up to {most} characters"
-        raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
+        raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text" if value else "send a text"))
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         raise InvalidInput(Problem(at, "bad_text", "the text holds half a character", "send whole characters"))
     return value

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, with_context
-from contextos.cli.demo.workspace import (
-    APPROVER,
-    DEMO_WITNESS,
-    EXAMPLE_OPERATOR_ID,
-    PAYMENTS_MODULE,
-    make_workspace,
-)
+from contextos.cli.demo.workspace import APPROVER, DEMO_WITNESS, EXAMPLE_OPERATOR_ID, PAYMENTS_MODULE, make_workspace
 from contextos.cli.layout import folded
 from contextos.cli.operations.serving import DEFAULT_PORT, console_address
 from contextos.cli.terminal import DECIDED, REFUSED, Heading, print_note, print_result

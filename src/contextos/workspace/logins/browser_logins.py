@@ -26,7 +26,14 @@ from contextos.errors import InvalidInput, Problem, SignatureInvalid
 from contextos.trust.identity.callers import Caller
 from contextos.trust.identity.oidc import VerifiedToken
 from contextos.trust.identity.refusals import logged_refusal
-from contextos.workspace.logins.sessions import MAX_COOKIE_CHARS, SECRET, BrowserSessions, derived, of_text64, text64
+from contextos.workspace.logins.sessions import (
+    MAX_COOKIE_CHARS,
+    SECRET,
+    BrowserSessions,
+    derived_secret,
+    of_text64,
+    text64,
+)
 from contextos.workspace.settings import Settings
 from contextos.workspace.settings.logins import BrowserLoginsSetting
 from contextos.workspace.settings.reading import invalid_setting
@@ -91,7 +98,9 @@ class BrowserLogins:
             raise InvalidInput(Problem("/tenant", "too_long", "this is not a tenant", "name one of yours, or none"))
         secret = secrets.token_urlsafe(32)
         url = self.flow.url(
-            state=derived(secret, "state"), nonce=derived(secret, "nonce"), verifier=derived(secret, "verifier")
+            state=derived_secret(secret, "state"),
+            nonce=derived_secret(secret, "nonce"),
+            verifier=derived_secret(secret, "verifier"),
         )
         return BegunLogin(url, f"{secret}.{text64(to)}.{text64(tenant_id)}")
 
@@ -114,16 +123,16 @@ class BrowserLogins:
             Unavailable: the issuer or the store does not answer.
         """
         secret, to, tenant_id = _read_attempt(attempt)
-        if not hmac.compare_digest(state.encode(), derived(secret, "state").encode()):
+        if not hmac.compare_digest(state.encode(), derived_secret(secret, "state").encode()):
             raise SignatureInvalid("the answer belongs to another login than the one that this browser began")
         if issuer not in (None, self.issuer):
             raise SignatureInvalid("the answer is of another issuer")
         if not 0 < len(code) <= MAX_CODE_CHARS:
             raise SignatureInvalid("the answer has no code")
-        issued = await self.flow.tokens(code, verifier=derived(secret, "verifier"))
+        issued = await self.flow.tokens(code, verifier=derived_secret(secret, "verifier"))
         client_id = self.setting.client_id
         with logged_refusal(issued.id_token):
-            nonce = derived(secret, "nonce")
+            nonce = derived_secret(secret, "nonce")
             login = await self.directory.verify_login(issued.id_token, client_id=client_id, nonce=nonce)
         sent = issued.id_token if self.directory.takes_id_tokens_of == client_id else issued.access_token
         with logged_refusal(sent):

@@ -1,4 +1,4 @@
-"""`BrowserSessions`: what a cookie stands for, until it ends, sealed in the store of the person's tenant.
+"""`BrowserSessions`: what a cookie means, until it ends, sealed in the store of the person's tenant.
 
 A cookie is random, and only a digest of it is kept. A session ends at its time or at logout; every process of the store
 knows it and its end. Nobody who can only write to the store can forge one.
@@ -130,10 +130,10 @@ class BrowserSessions:
 
 def csrf_token_of(cookie: str) -> str:
     """Return the token that a page of this service sends with each request that changes something, by its session."""
-    return derived(cookie.rpartition(".")[2], "csrf")
+    return derived_secret(cookie.rpartition(".")[2], "csrf")
 
 
-def derived(secret: str, use: str) -> str:
+def derived_secret(secret: str, use: str) -> str:
     """Return a value for one use: 43 characters of Base64url. It reveals neither the secret nor other values."""
     return base64.urlsafe_b64encode(hmac.digest(secret.encode(), use.encode(), hashlib.sha256)).rstrip(b"=").decode()
 

@@ -46,6 +46,7 @@ BENCHMARKS = (
     "telemetry",
     "http_api",
     "streams",
+    "console",
 )
 
 

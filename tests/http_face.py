@@ -35,7 +35,8 @@ OTHER_TENANT = "tenant_other"
 REQUESTER = "usr_771"
 LEAD = "user_finance_lead_77"
 OPERATOR = "user_operator_5"
-BASE = "http://127.0.0.1:8765"
+HOST = "127.0.0.1:8765"
+BASE = f"http://{HOST}"
 
 ResultT = TypeVar("ResultT")
 
@@ -51,6 +52,7 @@ class HttpFace:
     begin: Callable[[Coroutine[Any, Any, Any]], Future[Any]]
     client: httpx.AsyncClient
     _tokens: dict[tuple[str, str], str] = field(default_factory=dict)
+    _cookies: dict[tuple[str, str], str] = field(default_factory=dict)
     _made: int = 0
 
     def token(self, person: str, tenant: str = TENANT) -> str:
@@ -82,9 +84,23 @@ class HttpFace:
 
     def page(self, path: str, by: str = REQUESTER, method: str = "GET", **more: Any) -> httpx.Response:
         """A page of the console, as the browser of a person who logged in reads it."""
-        host, token = "127.0.0.1:8765", self.token(by, more.pop("tenant", TENANT))
-        headers = {"Host": host, "Cookie": f"contextos-session={token}", **more.pop("headers", {})}
+        headers = {"Host": HOST, "Cookie": self.cookie(by, more.pop("tenant", TENANT)), **more.pop("headers", {})}
         return self.anonymous(method, f"/console{path}", headers=headers, **more)
+
+    def cookie(self, person: str = REQUESTER, tenant: str = TENANT) -> str:
+        """The cookie of a session of the console, the same for each page of this person."""
+        if (tenant, person) not in self._cookies:
+            self._cookies[tenant, person] = self.new_cookie(person, tenant)
+        return self._cookies[tenant, person]
+
+    def new_cookie(self, person: str = REQUESTER, tenant: str = TENANT) -> str:
+        """The cookie of a new session of the console. A person has eight at once, and the oldest ends first."""
+        sent = {"token": self.token(person, tenant), "to": "/console"}
+        headers = {"Host": HOST, "Origin": f"http://{HOST}"}
+        answer = self.anonymous("POST", "/console/login", headers=headers, data=sent)
+        self.client.cookies.clear()
+        assert answer.status_code == 303, answer.text
+        return answer.headers["set-cookie"].partition(";")[0]
 
     def request(self, name: str = "small", **changes: Any) -> dict[str, Any]:
         """A request of the example under an id of its own."""

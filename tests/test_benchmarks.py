@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks import (
     append,
+    console,
     definitions,
     floor,
     gateway,
@@ -100,6 +101,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "waiting",
         "liveness",
         "search",
+        "console",
         "slots",
         "verify",
         "size",
@@ -407,6 +409,11 @@ def test_verify(tmp_path, capsys):
         "from the last checkpoint, 200 new runs, peak memory",
         "a new run from the last checkpoint",
     )
+
+
+def test_console(tmp_path, capsys):
+    console.measure_all(tmp_path, 5, 2, 2)
+    says(capsys, "runs, newest of 5, p95", "inbox of 2, p95", "a refund, size", "entries, size")
 
 
 def test_search(tmp_path, capsys):

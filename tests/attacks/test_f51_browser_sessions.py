@@ -21,7 +21,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.server.routes import events
 from contextos.trust.seal import KeyRing, decode_base64, seal
-from contextos.workspace.logins.browser_logins import MAX_SESSIONS, SESSIONS_TYPE
+from contextos.workspace.logins.sessions import MAX_SESSIONS, SESSIONS_TYPE
 from tests.attacks.test_f45_http_tenants import routes_with_a_name
 from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face, served_url
 from tests.issuer import NOW_S, mac_with, segment, token
@@ -194,11 +194,11 @@ def test_a_session_ends_with_its_token_and_after_the_longest_time(
 ) -> None:
     provider.life_s = life_s
     browser.log_in()
-    logins = browser.face.api.state.browser_logins
-    clock = logins.clock
-    monkeypatch.setattr(logins, "clock", Later(clock, after_s - 60))
+    sessions = browser.face.api.state.browser_logins.sessions
+    clock = sessions.clock
+    monkeypatch.setattr(sessions, "clock", Later(clock, after_s - 60))
     assert not is_nobody(browser)
-    monkeypatch.setattr(logins, "clock", Later(clock, after_s))
+    monkeypatch.setattr(sessions, "clock", Later(clock, after_s))
     assert is_nobody(browser)
 
 

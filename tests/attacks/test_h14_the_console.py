@@ -10,10 +10,11 @@ import html
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
+from tests.http_face import HOST, LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -153,7 +154,7 @@ def test_an_answer_without_a_signature_counts_nowhere(face: HttpFace) -> None:
     assert csrf is not None
     headers = {
         "Host": "127.0.0.1:8765",
-        "Cookie": f"contextos-session={face.token(LEAD)}",
+        "Cookie": face.cookie(LEAD),
         "Sec-Fetch-Site": "same-origin",
         "X-CSRF-Token": csrf[1],
     }
@@ -164,6 +165,57 @@ def test_an_answer_without_a_signature_counts_nowhere(face: HttpFace) -> None:
     refused = face.anonymous("POST", f"/v1/approvals/{run}/statement", headers=without, json={"verdict": "approved"})
     assert (refused.status_code, refused.json()["code"]) == (403, "csrf_token")
     assert face.send("GET", f"/v1/runs/{run}", by=OPERATOR).json()["waits_for"] == "approval"
+
+
+def test_a_cookie_is_worth_nothing_as_a_token_and_a_token_nothing_as_a_cookie(face: HttpFace) -> None:
+    cookie, token = face.cookie(LEAD), face.token(LEAD)
+    assert token not in cookie
+    assert face.send("GET", "/v1/caller", token=cookie.partition("=")[2]).status_code == 401
+    planted = {"Host": HOST, "Cookie": f"contextos-session={token}"}
+    assert face.anonymous("GET", "/v1/caller", headers=planted).status_code == 401
+    assert face.anonymous("GET", "/console/inbox", headers=planted).headers["location"].startswith("/console/login")
+
+
+def test_a_cookie_counts_nowhere_after_logout_and_the_token_still_does(face: HttpFace) -> None:
+    cookie, other = face.new_cookie(LEAD), face.new_cookie(LEAD)
+    page = face.page("/inbox", headers={"Cookie": cookie})
+    [csrf] = set(re.findall(r'name="csrf" value="([^"]+)"', page.text))
+    answer = face.page("/logout", method="POST", headers={"Cookie": cookie}, data={"csrf": csrf})
+    assert answer.status_code == 303
+    for path in ("/console/inbox", "/console/runs", "/v1/caller"):
+        replayed = face.anonymous("GET", path, headers={"Host": HOST, "Cookie": cookie})
+        assert replayed.status_code in (303, 401), path
+    assert face.page("/inbox", headers={"Cookie": other}).status_code == 200, "another browser stays logged in"
+    assert face.send("GET", "/v1/caller", by=LEAD).status_code == 200
+
+
+def test_a_login_ends_the_session_that_this_browser_had(face: HttpFace) -> None:
+    before = face.new_cookie(LEAD)
+    headers = {"Host": HOST, "Origin": f"http://{HOST}", "Cookie": before}
+    again = face.anonymous("POST", "/console/login", headers=headers, data={"token": face.token(OPERATOR)})
+    face.client.cookies.clear()
+    assert again.status_code == 303
+    assert face.page("/inbox", headers={"Cookie": before}).status_code == 303
+
+
+def test_a_cookie_of_another_workspace_is_nobody(face: HttpFace, tmp_path: Path) -> None:
+    with http_face(tmp_path) as other:
+        headers = {"Host": HOST, "Cookie": other.cookie(LEAD)}
+        assert other.anonymous("GET", "/console/inbox", headers=headers).status_code == 200
+        assert face.anonymous("GET", "/console/inbox", headers=headers).status_code == 303
+        assert face.anonymous("GET", "/v1/caller", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:3000", "http://localhost:8765", "https://127.0.0.1:8765", "null"])
+def test_a_page_of_another_port_or_name_logs_nobody_in_or_out_and_reads_nothing(face: HttpFace, origin: str) -> None:
+    """A login that another page makes would put a person into a session of an attacker."""
+    headers = {"Host": HOST, "Origin": origin, "Sec-Fetch-Site": "same-site"}
+    answer = face.anonymous("POST", "/console/login", headers=headers, data={"token": face.token(LEAD)})
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    cookie = {**headers, "Cookie": face.cookie(LEAD)}
+    assert face.anonymous("POST", "/console/logout", headers=cookie, data={"csrf": "x"}).status_code == 403
+    assert face.anonymous("GET", "/console/inbox", headers=cookie).status_code == 403
+    assert face.anonymous("GET", "/v1/runs", headers=cookie).status_code == 403
 
 
 def test_a_page_is_shown_in_no_frame_and_kept_in_no_cache(face: HttpFace) -> None:

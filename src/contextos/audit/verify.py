@@ -25,7 +25,7 @@ from contextos.contracts.journal import CONTROL, ENTRY_ERASED, INDEX, Entry, Wit
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Graph, Store
 from contextos.deployment.witness import verify_witnessed
-from contextos.errors import ChainBroken, InvalidInput, Problem
+from contextos.errors import ChainBroken, Integrity, InvalidInput, Problem
 from contextos.trust.approvals.cancel_requests import verify_cancels
 from contextos.trust.journal.chain import verified_pages
 from contextos.trust.pages import PAGE_ENTRIES, stream_pages
@@ -336,6 +336,15 @@ async def verify_audited_run(
     if ended and _closed_length(index_entries) < len(entries):
         raise ChainBroken(run_id, len(entries), "is the last: the run ended and the index does not say so")
     return VerifiedStream(run_id, len(entries), head, erased, ended)
+
+
+async def chain_fault(store: Store, tenant_id: str, run_id: str, keys: Keys) -> Integrity | None:
+    """Return the first thing about a run that does not verify, as `verify_audited_run` does; None if all does."""
+    try:
+        await verify_audited_run(store, tenant_id, run_id, keys)
+    except Integrity as fault:
+        return fault
+    return None
 
 
 def _closed_length(index_entries: Sequence[Entry]) -> int:

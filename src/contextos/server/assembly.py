@@ -14,6 +14,7 @@ from contextos.server.callers import resource_metadata
 from contextos.server.console.groups import console_routes
 from contextos.server.control.children import child_places
 from contextos.server.control.groups import CONTROL_ROUTES
+from contextos.server.cookies import Logins
 from contextos.server.edge import HttpEdge
 from contextos.server.login.browsers import browser_routes
 from contextos.server.login.callers import caller_routes
@@ -44,6 +45,7 @@ from contextos.server.routes.spans import span_routes
 from contextos.workspace import App
 from contextos.workspace.logins.bearer import BearerTokens
 from contextos.workspace.logins.development_logins import DevelopmentLogins
+from contextos.workspace.logins.sessions import BrowserSessions
 
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURE_HEADERS.items()]
 
@@ -58,7 +60,7 @@ def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastA
     api.state.contextos = app
     api.state.bearer_tokens = tokens
     api.state.resource_metadata = resource_metadata(app.settings)
-    api.state.browser_logins = DevelopmentLogins(tokens) if tokens.development else app.browser_logins(tokens)
+    api.state.browser_logins = _logins(app, tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.percent_per_address = percent = app.settings.pressure.max_http_percent_per_address
     api.state.streams = Places("streams of events", MAX_STREAMS, MAX_STREAMS_PER_TENANT, percent_per_address=percent)
@@ -69,6 +71,13 @@ def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastA
     api.state.child_places = child_places()
     api.state.wait_for_driven = app.wait_for_driven
     return api
+
+
+def _logins(app: App, tokens: BearerTokens) -> Logins | None:
+    if not tokens.development:
+        return app.browser_logins(tokens)
+    sessions = BrowserSessions(app.stores, tokens.keys, tokens.clock, tokens.directory.tenants)
+    return DevelopmentLogins(tokens, sessions)
 
 
 def routed_api(hosts: Sequence[str] = ()) -> FastAPI:

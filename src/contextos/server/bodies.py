@@ -38,30 +38,38 @@ async def read_object(request: Request) -> dict[str, Any]:
     if not is_json(request.headers.get("content-type", "")):
         detail = f"the body has to be `{JSON}` in UTF-8; state it in `Content-Type`"
         raise HttpProblem(415, "unsupported_media_type", detail, {"Accept": JSON})
-    try:
-        async with asyncio.timeout(MAX_BODY_S):
-            raw = await _bytes_of(request)
-    except TimeoutError:
-        detail = f"the body did not arrive within {MAX_BODY_S} s; send it again"
-        raise HttpProblem(408, "request_timeout", detail, {"Connection": "close"}) from None
-    except ClientDisconnect:
-        raise HttpProblem(400, "disconnected", "the client went away before its body was read") from None
-    value = loads(raw, max_bytes=MAX_BODY_BYTES)
+    value = loads(await read_bytes(request), max_bytes=MAX_BODY_BYTES)
     if not isinstance(value, dict):
         raise InvalidEnvelope(Problem("", "no_object", "the body is not a JSON object", "send one object"))
     return value
 
 
-async def _bytes_of(request: Request) -> bytes:
+async def read_bytes(request: Request, most_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        HttpProblem: it has more than `most_bytes` (413), is too slow (408), or the client disconnects (400).
+    """
+    try:
+        async with asyncio.timeout(MAX_BODY_S):
+            return await _bytes_of(request, most_bytes)
+    except TimeoutError:
+        detail = f"the body did not arrive within {MAX_BODY_S} s; send it again"
+        raise HttpProblem(408, "request_timeout", detail, {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise HttpProblem(400, "disconnected", "the client went away before its body was read") from None
+
+
+async def _bytes_of(request: Request, most_bytes: int) -> bytes:
     too_large = HttpProblem(
-        413, "too_large", f"the body has more than {MAX_BODY_BYTES} bytes; send less", {"Connection": "close"}
+        413, "too_large", f"the body has more than {most_bytes} bytes; send less", {"Connection": "close"}
     )
-    if int(request.headers.get("content-length", "0")) > MAX_BODY_BYTES:
+    if int(request.headers.get("content-length", "0")) > most_bytes:
         raise too_large
     read = bytearray()
     async for chunk in request.stream():
         read += chunk
-        if len(read) > MAX_BODY_BYTES:
+        if len(read) > most_bytes:
             raise too_large
     return bytes(read)
 

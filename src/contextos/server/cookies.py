@@ -18,8 +18,9 @@ from typing import Final
 from fastapi import Request, Response
 
 from contextos.server.problems import HttpProblem
-from contextos.workspace.logins.browser_logins import BrowserLogins, csrf_token_of
+from contextos.workspace.logins.browser_logins import BrowserLogins
 from contextos.workspace.logins.development_logins import DevelopmentLogins
+from contextos.workspace.logins.sessions import csrf_token_of
 
 SESSION_COOKIE: Final = "__Host-contextos-session"
 LOGIN_COOKIE: Final = "__Host-contextos-login"

@@ -21,6 +21,7 @@ from contextos.deployment.queries.run_index import MAX_RUNS_READ, waiting_runs
 from contextos.deployment.queries.run_names import run_named
 from contextos.deployment.signing import SignAnswer
 from contextos.errors import ApprovalRefused, Conflict, Integrity, NotFound, SignatureInvalid
+from contextos.service.deadlines import Due, KeptDeadlines
 from contextos.service.pages import Page, UnverifiedRun, check_limit
 from contextos.trust.approvals.assertion import APPROVAL_TYP, login_assertion, sign_approval
 from contextos.trust.approvals.gate_approvals import VoidQuestion
@@ -242,6 +243,51 @@ class ApprovalQuestions:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
+        self._deadlines: dict[str, KeptDeadlines] = {}
+
+    async def urgent(
+        self, tenant_id: str, *, roles: Collection[str], limit: int = 50, skip: int = 0
+    ) -> tuple[Page[Question], int]:
+        """Return the open questions to one of `roles`, those that are due first before others, and how many there are.
+        The page has `limit` of them behind the first `skip`; it has no cursor, because the order changes.
+
+        Only the questions of the page are read and verified again. `unverified` are runs as `waiting` lists them, of
+        those that were read now. The first 1,000 runs that wait are looked at.
+
+        Raises:
+            InvalidInput: the limit is not valid.
+        """
+        check_limit(limit)
+        app, unverified = self._deployment, dict[str, UnverifiedRun]()
+
+        async def read(run_id: str) -> OpenQuestion | None:
+            # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
+            await app.ports.pause(0)
+            try:
+                return await open_question(app, tenant_id, run_id)
+            except (Integrity, NotFound) as fault:
+                unverified[run_id] = UnverifiedRun(run_id, str(fault))
+            except ApprovalRefused:
+                # The run waits for something else, or its question was answered meanwhile.
+                pass
+            return None
+
+        async def due(run_id: str) -> Due | None:
+            asked = await read(run_id)
+            if asked is None and run_id in unverified:
+                # It is looked at again each time.
+                return Due(0, "")
+            return None if asked is None else Due(asked.content["deadline_us"], asked.content["required_role"])
+
+        kept = self._deadlines.setdefault(tenant_id, KeptDeadlines())
+        found = await kept.read(app.ports.stores.tenant(tenant_id), due, app.ports.clock.now_us())
+        urgent = sorted((one.deadline_us, run) for run, one in found.items() if one.role in roles)
+        questions = list[Question]()
+        for _, run_id in urgent[skip : skip + limit]:
+            if asked := await read(run_id):
+                void = await void_question(app, tenant_id, asked.entries, outside=False)
+                questions.append(self._question(tenant_id, run_id, asked, void))
+        return Page(tuple(questions), None, tuple(unverified.values())), len(urgent)
 
     async def waiting(
         self,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.entries.kinds import KINDS
@@ -121,6 +121,14 @@ class Explanation:
     fault: str | None
 
 
+class ToldRun(NamedTuple):
+    """What the entries of a run tell: its story, its reasons, and its budget (None as in `Runs.budget`)."""
+
+    timeline: Timeline
+    explanation: Explanation
+    budget: BudgetInForce | None
+
+
 class LaterEvents(Protocol):
     """The source of the later events of a run for a reader; see `workspace.engine.run_watch`."""
 
@@ -220,9 +228,7 @@ class Runs:
 
     async def timeline(self, run: Run) -> Timeline:
         """Return the story of a run as it is now, from its journal. Raises `NotFound`."""
-        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
-        story, fault = await checked_story(checked, self._catalog(run.tenant_id))
-        return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), fault)
+        return await self._timeline(await self._now(run))
 
     async def decision(self, run: Run) -> DecisionOutput:
         """Return the short form of the run's decision: its outcome, and the evidence and rules that it rests on.
@@ -231,7 +237,7 @@ class Runs:
             Integrity: the run or what it is pinned to does not verify.
             NotFound: nothing was decided yet, or the record was erased.
         """
-        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        checked = await self._now(run)
         return await decision_output(checked, self._catalog(run.tenant_id))
 
     async def budget(self, run: Run) -> BudgetInForce | None:
@@ -240,9 +246,7 @@ class Runs:
         None if the run has no context yet, or if the usage cannot be computed because entries were erased or altered.
         Raises `NotFound`.
         """
-        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
-        found = checked.told(lambda: run_budget(checked.entries), None)
-        return None if found is None else BudgetInForce.model_validate(found)
+        return _budget(await self._now(run))
 
     async def ledger(self, run: Run, ledger: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return the entries of a run's journal in order; with `ledger`, only the entries of that ledger.
@@ -259,7 +263,7 @@ class Runs:
 
     async def entries(self, run: Run) -> Sequence[Entry]:
         """Return the entries of a run as they are stored, in order. Raises as `ledger`."""
-        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        checked = await self._now(run)
         if checked.fault is not None:
             raise Integrity(checked.fault)
         return checked.entries
@@ -273,8 +277,18 @@ class Runs:
             InvalidInput: no entry of the run is about this tool (`unknown_tool`).
             NotFound: the run is gone.
         """
-        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
-        return Explanation(*await checked_reasons(checked, self._catalog(run.tenant_id), tool))
+        return await self._why(await self._now(run), tool)
+
+    async def tell(self, run: Run) -> ToldRun:
+        """Return the story, the reasons and the budget of a run as `get` read it, without reading it again. A run that
+        does not verify is read again. Raises `NotFound`.
+        """
+        checked = (
+            await self._now(run)
+            if run.verified is None
+            else CheckedRun(run.tenant_id, run.run_id, run.verified, fault=None)
+        )
+        return ToldRun(await self._timeline(checked), await self._why(checked), _budget(checked))
 
     async def position(self, tenant_id: str) -> str:
         """Return the cursor of the tenant's newest event, from which `events` yields only what happens later."""
@@ -326,6 +340,16 @@ class Runs:
         run = await read_stream(store, tenant_id, self._ports.keys, await run_named(store, name), after)
         return RunStream(tenant_id, run, self._later)
 
+    async def _now(self, run: Run) -> CheckedRun:
+        return await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+
+    async def _timeline(self, checked: CheckedRun) -> Timeline:
+        story, fault = await checked_story(checked, self._catalog(checked.tenant_id))
+        return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), fault)
+
+    async def _why(self, checked: CheckedRun, tool: str | None = None) -> Explanation:
+        return Explanation(*await checked_reasons(checked, self._catalog(checked.tenant_id), tool))
+
     async def _checked(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
         found = await read_checked(store, tenant_id, self._ports.keys, run_id)
         if not (found.entries or found.fault):
@@ -358,6 +382,11 @@ class Runs:
             fault=fault,
             paused=run.told(lambda: _paused(view), None),
         )
+
+
+def _budget(checked: CheckedRun) -> BudgetInForce | None:
+    found = checked.told(lambda: run_budget(checked.entries), None)
+    return None if found is None else BudgetInForce.model_validate(found)
 
 
 def _paused(view: RunView) -> ToolResultEnvelope | None:

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 
 from contextos.server.cookies import SESSION_COOKIE, check_same_origin, cookie_of, set_cookie
 from contextos.server.problems import HttpProblem
-from contextos.workspace.logins.browser_logins import csrf_token_of
+from contextos.workspace.logins.sessions import csrf_token_of
 
 TLS: Any = SimpleNamespace(is_secure=True, origin=lambda _: "https://a.example")
 PLAIN: Any = SimpleNamespace(is_secure=False, origin=lambda _: "http://127.0.0.1:8765")

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, with_context
-from contextos.cli.demo.workspace import APPROVER, DEMO_WITNESS, PAYMENTS_MODULE, make_workspace
+from contextos.cli.demo.workspace import APPROVER, DEMO_WITNESS, EXAMPLE_OPERATOR_ID, PAYMENTS_MODULE, make_workspace
 from contextos.cli.layout import folded
-from contextos.cli.terminal import DECIDED, REFUSED, Heading, print_result
+from contextos.cli.operations.serving import DEFAULT_PORT, console_address
+from contextos.cli.terminal import DECIDED, REFUSED, Heading, print_note, print_result
 from contextos.contracts.encoding.display_escape import an
 from contextos.errors import Integrity, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from socket import socket
 
     from contextos.cli.demo.workspace import Workspace
     from contextos.deployment.queries.run_view import RunView
@@ -38,16 +40,25 @@ def demo_command(
     payments: Annotated[
         str, typer.Option("--payments", metavar="|".join(PAYMENTS_MODULE), help="How the shop treats a repeated call.")
     ] = PAYMENTS_MODULE[0],
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the workspace afterwards: its console shows both runs.")
+    ] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Serve it, and open the console in a browser.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port of --serve.")] = DEFAULT_PORT,
     as_json: JsonOption = False,
 ) -> int:
-    """Run two governed refunds from request to replay."""
+    """Run two governed refunds from request to replay. With `--serve` a browser shows them afterwards."""
     if payments not in PAYMENTS_MODULE:
         raise InvalidInput(
             Problem("", "usage", f"`{payments}` is not a payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
         )
     ask = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
     say: Say = (lambda *_: None) if as_json else (lambda *lines: print_result({}, lines, as_json=False))
-    with nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="contextos-demo-") as where:
+    with ExitStack() as stack:
+        # A port that is taken is refused before anything runs.
+        bound = stack.enter_context(_listening(port)) if serve or browser else None
+        made = nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="contextos-demo-")
+        where = stack.enter_context(made)
         workspace = make_workspace(Path(where), payments, witness="" if keep else DEMO_WITNESS)
         small, large = with_context(
             workspace.path, workspace.tenant_id, lambda opened: _until_it_waits(opened, workspace, say)
@@ -59,10 +70,39 @@ def demo_command(
             workspace.tenant_id,
             lambda opened: _from_there(opened, workspace, small, large, approved, say),
         )
-    told["workspace"] = str(keep) if keep else None
-    say(*_next_commands(keep) if keep else ("", "Keep a workspace to play with: contextos demo --keep DIR"))
-    print_result(told, (), as_json=as_json)
+        told["workspace"] = str(keep) if keep else None
+        say(*_next_commands(keep) if keep else () if bound else _NEXT)
+        print_result(told, (), as_json=as_json)
+        if bound is not None:
+            sys.stdout.flush()
+            _serve(workspace, bound, browser)
     return DECIDED if approved else REFUSED
+
+
+def _listening(port: int) -> socket:
+    """Return a listening socket of this machine. Raises `InvalidSettings`, also without the extra `service`."""
+    from contextos.cli.operations.serving import require_service
+
+    require_service()
+    from contextos.server.serving import listen
+
+    return listen(f"127.0.0.1:{port}")
+
+
+def _serve(workspace: Workspace, bound: socket, browser: bool) -> None:
+    """Serve the workspace until it is interrupted."""
+    from contextos.cli.operations.serving import serve_context
+
+    print_note(f"log in to the console with the token of {EXAMPLE_OPERATOR_ID}, who sees both runs")
+
+    if browser:
+        import threading
+        import webbrowser
+
+        # The socket listens already. A browser of the terminal would keep this thread.
+        address = console_address(bound.getsockname()[1])
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    with_context(workspace.path, None, lambda context: serve_context(context, bound))
 
 
 async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
@@ -181,4 +221,12 @@ def _next_commands(keep: Path) -> list[str]:
         "  contextos runs show req_large",
         "  contextos invoke requests/next.json",
         f"  contextos approvals approve req_next --as {APPROVER} --key keys/{APPROVER}.key",
+        f"  contextos serve         # the console with these runs: {console_address(DEFAULT_PORT)}",
     ]
+
+
+_NEXT: Final = (
+    "",
+    "Keep a workspace to play with: contextos demo --keep DIR",
+    f"See both runs at {console_address(DEFAULT_PORT)}: contextos demo --serve",
+)

@@ -14,6 +14,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from socket import socket
     from ssl import SSLContext
 
@@ -66,7 +67,7 @@ def serve_command(
     check_reach(is_loopback(host), has_tls=tls is not None, behind_tls_proxy=behind_tls_proxy)
 
     async def operation(context: CommandContext) -> None:
-        await _serve(context, bound, tls, hosts, drives=not no_worker, drain_s=drain)
+        await serve_context(context, bound, tls, hosts, drives=not no_worker, drain_s=drain)
 
     # Bind first: a client that connects before the server is ready then waits and is not refused.
     with listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", reachable=True) as bound:
@@ -74,9 +75,16 @@ def serve_command(
     return 0
 
 
-async def _serve(
-    context: CommandContext, bound: socket, tls: SSLContext | None, hosts: list[str], *, drives: bool, drain_s: int
+async def serve_context(
+    context: CommandContext,
+    bound: socket,
+    tls: SSLContext | None = None,
+    hosts: Sequence[str] = (),
+    *,
+    drives: bool = True,
+    drain_s: int = 0,
 ) -> None:
+    """Serve an open workspace on a listening socket until SIGINT or SIGTERM, and say where and for whom."""
     from contextos.server.assembly import http_api
     from contextos.server.hosting import serve_api
     from contextos.server.serving import address_of
@@ -93,7 +101,7 @@ async def _serve(
     async with running_engine(app, drives=drives, serves_metrics=True):
         print_note(f"serving {'https' if tls else 'http'}://{address_of(bound)}/v1; interrupt to stop")
         if logins:
-            print_note(f"the console is at http://localhost:{bound.getsockname()[1]}/console")
+            print_note(f"the console is at {console_address(bound.getsockname()[1])}")
         if not drives:
             print_note("this process drives no due run; `contextos worker` does, on this store")
         if logins:
@@ -102,8 +110,13 @@ async def _serve(
             print_note(f"  {displayed(tenant_id)} {displayed(person_id)} {token}")
         if len(logins) > MAX_SHOWN_LOGINS:
             print_note(f"  and {len(logins) - MAX_SHOWN_LOGINS} more people; `contextos token` makes one for each")
-        await serve_api(http_api(app, tokens, hosts), bound, drain_s=drain_s, tls=tls)
+        await serve_api(http_api(app, tokens, list(hosts)), bound, drain_s=drain_s, tls=tls)
         print_note("stopping: the runs in progress are released")
+
+
+def console_address(port: int) -> str:
+    """Return the address at which a browser of this machine opens the console."""
+    return f"http://localhost:{port}/console"
 
 
 def require_service() -> Any:

@@ -7,6 +7,7 @@ not guessed: the journal has it only as a digest.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +37,7 @@ def facts_read(rule: Rule) -> list[str]:
 def fact_value(path: str, log: Sequence[Logged], decided: Logged, tool: str, produced: Produced) -> FactValue | None:
     """Return the value that a fact had when `decided` was made about `tool`, or None if no entry of the run has it."""
     root, _, rest = path.partition(".")
-    before = [entry for entry in log if entry.seq <= decided.seq and entry.body]
+    before = log[: bisect_right(log, decided.seq, key=lambda entry: entry.seq)]
     step = decided.key.partition("/")[2]
     if root == "args":
         # The call itself can follow the decision that allows it.
@@ -48,11 +49,17 @@ def fact_value(path: str, log: Sequence[Logged], decided: Logged, tool: str, pro
         values = (_evidence_value(log, before, name, member, step, produced) for name, member in places)
         return next((value for value in values if value is not None), None)
     if root in ("user", "agent"):
-        return _first_value(reversed(list(_principal_values(before, root))), rest)
+        return _first_value(_principal_values(before, root), rest)
     if root == "request":
-        requests = ((entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received")
+        requests = (
+            (entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received" and entry.body
+        )
         return _first_value(requests, rest)
     return None
+
+
+def _requests(before: Sequence[Logged]) -> Iterator[tuple[Any, int]]:
+    return ((entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received" and entry.body)
 
 
 def _call_arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, step: str) -> Iterator[tuple[Any, int]]:
@@ -65,9 +72,10 @@ def _call_arguments(log: Sequence[Logged], before: Sequence[Logged], tool: str, 
             yield entry.body["args"], entry.seq
         elif entry.kind == "tool.dispatching" and at_step and entry.body["envelope"]["capability_id"] == tool:
             yield entry.body["envelope"]["args"], entry.seq
-    asked_entries = [entry for entry in before if entry.kind == "call.asked" and entry.body["tool"] == tool]
-    for entry in asked_entries[-1:]:
-        yield entry.body["args"], entry.seq
+    for entry in reversed(before):
+        if entry.kind == "call.asked" and entry.body and entry.body["tool"] == tool:
+            yield entry.body["args"], entry.seq
+            return
 
 
 def _planned_value(before: Sequence[Logged], step: str, name: str) -> FactValue | None:
@@ -76,7 +84,7 @@ def _planned_value(before: Sequence[Logged], step: str, name: str) -> FactValue 
     """
     revision, _, step_id = step.partition("/")
     for entry in before:
-        if entry.kind != "plan.proposed" or entry.key != revision:
+        if entry.kind != "plan.proposed" or entry.key != revision or not entry.body:
             continue
         params: Mapping[str, Any] = next((item["params"] for item in entry.body["steps"] if item["id"] == step_id), {})
         source = params.get(name)
@@ -84,12 +92,14 @@ def _planned_value(before: Sequence[Logged], step: str, name: str) -> FactValue 
             parameters = (
                 ({parameter["name"]: parameter["value"] for parameter in entry.body["parameters"]}, entry.seq)
                 for entry in before
-                if entry.kind == "parameters.taken"
+                if entry.kind == "parameters.taken" and entry.body
             )
             return _first_value(parameters, source["pointer"].lstrip("/"))
         if isinstance(source, Mapping) and source.get("from") == "request":
             path = ".".join(source["pointer"].lstrip("/").split("/"))
-            requests = ((entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received")
+            requests = (
+                (entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received" and entry.body
+            )
             return _first_value(requests, path)
     return None
 
@@ -101,6 +111,8 @@ def _evidence_value(
     pieces: list[tuple[str, Any, int]] = []
     chosen: str | None = None
     for entry in before:
+        if not entry.body:
+            continue
         if entry.kind == "evidence.retrieved":
             items = [item for item in entry.body if item.get("name") == name]
             pieces += [(item["evidence_ref"], item["value"], entry.seq) for item in items]
@@ -122,8 +134,9 @@ def _evidence_value(
 
 
 def _principal_values(before: Sequence[Logged], role: str) -> Iterator[tuple[Any, int]]:
-    for entry in before:
-        if entry.kind == "identity.resolved" and role in (entry.body.get("principals") or ()):
+    """Yield the user or the agent as it was resolved, the last time first."""
+    for entry in reversed(before):
+        if entry.kind == "identity.resolved" and entry.body and role in (entry.body.get("principals") or ()):
             yield entry.body["principals"][role], entry.seq
 
 

@@ -10,38 +10,35 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
+from contextos.contracts.model import MAX_COUNT
 from contextos.server.access import RunName, askable_question, is_own, reads_every_run
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
+from contextos.server.console.rendering import CutLines
 from contextos.server.rates import ListsHere
-from contextos.service.pages import MAX_PAGE_ITEMS
 
 inbox_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-MAX_QUESTIONS: Final = 100
-"""The most questions on a page: those that are due first, of all that were read."""
+MAX_QUESTIONS: Final = 20
+"""The most questions on a page, each of which is read and verified."""
+Begin = Annotated[int, Query(ge=0, le=MAX_COUNT)]
 QUESTION_TOPICS: Final = ("gate", "fact", "policy")
 """The topics of the reasons for a question, in the order of the page."""
 
 
 @inbox_routes.get("/inbox")
-async def get_inbox(
-    reader: ConsoleReaderHere, lists: ListsHere, cursor: Annotated[str, Query(max_length=64)] = ""
-) -> Response:
-    """List the open questions to the roles of the reader."""
+async def get_inbox(reader: ConsoleReaderHere, lists: ListsHere, begin: Begin = 0) -> Response:
+    """List the open questions to the roles of the reader, from the place `begin` on."""
     with lists.place(reader.tenant_id):
-        page = await reader.app.approvals.waiting(
-            reader.tenant_id, roles=reader.roles, limit=MAX_PAGE_ITEMS, cursor=cursor
+        page, total = await reader.app.approvals.urgent(
+            reader.tenant_id, roles=reader.roles, limit=MAX_QUESTIONS, skip=begin
         )
-    questions = sorted(page.items, key=lambda question: question.deadline_us)
     unverified = page.unverified if reads_every_run(reader.roles) else ()
     return render_for(
         reader,
         "inbox.html",
-        questions=questions[:MAX_QUESTIONS],
-        more=max(0, len(questions) - MAX_QUESTIONS),
+        questions=page.items,
         unverified=unverified,
-        cursor=page.cursor,
-        begins=not cursor,
+        lines=CutLines([], begin, min(begin + MAX_QUESTIONS, total), total),
     )
 
 

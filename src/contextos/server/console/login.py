@@ -15,20 +15,27 @@ from contextos.server.console.rendering import render
 from contextos.server.cookies import SESSION_COOKIE, cookie_of, set_cookie
 from contextos.server.problems import HttpProblem
 from contextos.trust.identity.development import MAX_DEVELOPMENT_TTL_S
-from contextos.workspace.logins.browser_logins import LOCAL_PATH, MAX_COOKIE_CHARS, BrowserLogins
+from contextos.workspace.logins.browser_logins import LOCAL_PATH, MAX_TENANT_CHARS, BrowserLogins
+from contextos.workspace.logins.sessions import MAX_COOKIE_CHARS
 
 login_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 To = Annotated[str, Query(max_length=1_024)]
+Tenant = Annotated[str, Query(max_length=MAX_TENANT_CHARS)]
 
 
 @login_routes.get("/login")
-async def get_login_page(request: Request, to: To = CONSOLE) -> Response:
-    """Send a browser to the issuer, or ask for a token of development."""
+async def get_login_page(request: Request, to: To = CONSOLE, tenant: Tenant = "", choose: bool = False) -> Response:
+    """Send a browser to the issuer, or ask for a token of development. `choose` asks for the tenant first: the person
+    belongs to several.
+    """
     to = to if LOCAL_PATH.fullmatch(to) else CONSOLE
-    if isinstance(logins_of(request), BrowserLogins):
-        return RedirectResponse(f"/login?to={quote(to, safe='')}", 303)
-    return render("login.html", to=to, refused=False)
+    if not isinstance(logins_of(request), BrowserLogins):
+        return render("login.html", to=to, refused=False, asks="token")
+    if choose and not tenant:
+        return render("login.html", to=to, refused=False, asks="tenant")
+    named = f"&tenant={quote(tenant, safe='')}" if tenant else ""
+    return RedirectResponse(f"/login?to={quote(to, safe='')}{named}", 303)
 
 
 @login_routes.post("/login")
@@ -44,11 +51,11 @@ async def post_login_form(request: Request) -> Response:
     try:
         if len(token) > MAX_COOKIE_CHARS:
             raise SignatureInvalid("it is not a token of development")
-        await logins.caller(token)
+        session = await logins.begin(token, replaces=cookie_of(request, logins, SESSION_COOKIE) or "")
     except (SignatureInvalid, NotFound, InvalidInput):
-        return render("login.html", status=403, to=to, refused=True)
+        return render("login.html", status=403, to=to, refused=True, asks="token")
     answer = RedirectResponse(to, 303)
-    set_cookie(answer, logins, SESSION_COOKIE, token, MAX_DEVELOPMENT_TTL_S)
+    set_cookie(answer, logins, SESSION_COOKIE, session, MAX_DEVELOPMENT_TTL_S)
     return answer
 
 

@@ -25,7 +25,7 @@ from contextos.server.problems import HttpProblem, answer_to, not_found
 from contextos.server.rates import RequestRates
 from contextos.trust.identity.callers import Caller
 from contextos.workspace import App
-from contextos.workspace.logins.browser_logins import csrf_token_of
+from contextos.workspace.logins.sessions import csrf_token_of
 
 CONSOLE: Final = "/console"
 LOGIN: Final = f"{CONSOLE}/login"

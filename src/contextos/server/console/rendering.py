@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,6 +30,15 @@ PAGE_HEADERS: Final = {
 """
 _CODE: Final = re.compile(r"`([^`]+)`")
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+class CutLines(NamedTuple):
+    """The lines `begin` to `end` of `total`, by the group to which they belong."""
+
+    groups: list[tuple[str, Sequence[Any]]]
+    begin: int
+    end: int
+    total: int
 
 
 def render(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.model import MAX_COUNT
 from contextos.errors import ApprovalRefused
 from contextos.server.access import RunName, askable_question, readable_run, visible_runs
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
+from contextos.server.console.rendering import CutLines
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.routes.search import SearchHere
@@ -18,6 +22,13 @@ from contextos.service.runs import STATES
 run_page_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MAX_RUNS: Final = 50
+MAX_STORY_LINES: Final = 150
+"""The most lines of a story, and the most reasons, on a page."""
+MAX_SHOWN: Final = 40
+"""The most effects, and approvals, on a page."""
+MAX_RECORD_BYTES: Final = 30_000
+"""The longest record that a page has in full."""
+LinePlace = Annotated[int, Query(ge=0, le=MAX_COUNT)]
 RUN_TOPICS: Final = ("authority", "shown", "policy", "gate", "fact", "model", "call")
 """The topics of reasons, in the order of the page."""
 RUN_LIMITS: Final = (
@@ -57,29 +68,43 @@ async def get_runs_page(
 
 
 @run_page_routes.get("/runs/{run}")
-async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
-    """Show one run: where it is, its story, why it did what it did, what it used, and its record."""
-    runs = reader.app.runs
+async def get_run_page(reader: ConsoleReaderHere, name: RunName, story: LinePlace = 0, why: LinePlace = 0) -> Response:
+    """Show one run: where it is, its story, why it did what it did, what it used, and its record. Of a long run, the
+    page has the lines of the story from `story` on, and the reasons from `why` on.
+    """
     run = await readable_run(reader.app, reader.caller, reader.roles, name)
-    timeline, explained, budget = await runs.timeline(run), await runs.why(run), await runs.budget(run)
-    reasons = {topic: [reason for reason in explained.reasons if reason.topic == topic] for topic in RUN_TOPICS}
+    timeline, explained, budget = await reader.app.runs.tell(run)
+    reasons = [(topic, [one for one in explained.reasons if one.topic == topic]) for topic in RUN_TOPICS]
     used = budget.atomic_usage if budget is not None else None
     limits = [
         (limit, getattr(budget, limit), getattr(used, usage), budget.limited_by.get(limit, ""))
         for limit, usage in RUN_LIMITS
         if budget is not None and used is not None
     ]
+    record = run.record.to_json() if run.record is not None else None
     return render_for(
         reader,
         "run.html",
         may_answer=run.waits_for == "approval" and await _may_answer(reader, run.run_id),
         run=run,
-        timeline=timeline,
-        reasons=reasons,
+        story=_cut([(part.title, part.moments) for part in timeline.parts], story),
+        reasons=_cut(reasons, why),
         limits=limits,
         fault=run.fault or timeline.fault or explained.fault,
-        record=run.record.to_json() if run.record is not None else None,
+        record=record,
+        is_short=len(canonical(record)) <= MAX_RECORD_BYTES,
+        most=MAX_SHOWN,
     )
+
+
+def _cut(groups: Sequence[tuple[str, Sequence[Any]]], begin: int) -> CutLines:
+    """Return at most `MAX_STORY_LINES` lines, from the line `begin` on."""
+    total, at, shown = sum(len(lines) for _, lines in groups), 0, list[tuple[str, Sequence[Any]]]()
+    for title, lines in groups:
+        part = lines[max(0, begin - at) : max(0, begin + MAX_STORY_LINES - at)]
+        shown += [(title, part)] if part else []
+        at += len(lines)
+    return CutLines(shown, begin, min(begin + MAX_STORY_LINES, total), total)
 
 
 async def _may_answer(reader: ConsoleReader, run_id: str) -> bool:

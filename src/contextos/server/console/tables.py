@@ -26,7 +26,7 @@ table_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "govern": ("packs", "pins", "policies", "facts", "memories", "models", "slots"),
     "operate": ("dead-letters", BREAKERS.name),
-    "audit": ("exports",),
+    "audit": ("exports", "acts"),
 }
 """The groups of operations by section. A group that no section lists is under `more`."""
 MORE: Final = "more"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from typing import Annotated, Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid
 from contextos.server.callers import CallerHere, SessionHere
+from contextos.server.console.reading import CONSOLE, LOGIN
 from contextos.server.cookies import LOGIN_COOKIE, LOGIN_S, SESSION_COOKIE, Logins, cookie_of, set_cookie
 from contextos.server.problems import HttpProblem, not_found
 from contextos.workspace.logins.browser_logins import MAX_CODE_CHARS, BrowserLogins
@@ -52,6 +54,9 @@ async def get_callback(
         before = cookie_of(request, logins, SESSION_COOKIE) or ""
         session = await logins.finish(attempt, state=state, code=code, issuer=iss, replaces=before)
     except (SignatureInvalid, NotFound, InvalidInput) as refused:
+        if isinstance(refused, InvalidInput) and (to := logins.path_asked(attempt)).startswith(CONSOLE):
+            # Who is of several tenants names one there, and comes back from the issuer at once.
+            return RedirectResponse(f"{logins.setting.origin}{LOGIN}?choose=1&to={quote(to, safe='')}", 303)
         _LOG.warning("a login was refused: %s", refused)
         detail = f"nobody was logged in; begin again at {logins.setting.origin}/login"
         raise HttpProblem(403, "login_refused", detail) from None

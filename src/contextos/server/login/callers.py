@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from contextos.contracts.model import Model
 from contextos.server.access import RolesHere
 from contextos.server.callers import CallerHere, SessionHere
-from contextos.workspace.logins.browser_logins import csrf_token_of
+from contextos.workspace.logins.sessions import csrf_token_of
 
 caller_routes: Final = APIRouter(tags=["identity"])
 

@@ -14,9 +14,10 @@ from contextos.errors import ChainBroken, Integrity, InvalidEnvelope, NotFound, 
 from contextos.server.access import RolesHere, require_role
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
-from contextos.server.operate.work import WorkHere, WorkTime
+from contextos.server.operate.work import Work, WorkHere, WorkTime
 from contextos.service.operations.operation import READER_ROLES
 from contextos.telemetry.logs import error_fields
+from contextos.workspace import App
 from contextos.workspace.verification import Compared, verify_stored
 
 _LOG: Final = logging.getLogger(__name__)
@@ -98,9 +99,13 @@ async def post_verification(
 ) -> VerificationDocument:
     """Verify the tenant of the caller, who is an auditor or an operator. Nothing is recorded."""
     require_role(roles, *READER_ROLES)
+    return await verify_range(app, caller.tenant_id, work, asked)
+
+
+async def verify_range(app: App, tenant_id: str, work: Work, asked: VerifiedRange) -> VerificationDocument:
+    """Verify a range of the runs of a tenant. Raises `InvalidEnvelope` for an empty range, and as `Work.do`."""
     if asked.last is not None and asked.last < asked.first:
         raise InvalidEnvelope(Problem("/last", "no_range", "the range ends before it begins", "name a later run"))
-    tenant_id = caller.tenant_id
 
     async def job(time: WorkTime) -> VerificationDocument:
         found: list[VerifiedDocument] = []

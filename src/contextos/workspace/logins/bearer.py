@@ -92,7 +92,7 @@ class BearerTokens:
                 return await self.caller_of(verified, tenant_id=tenant_id)
             if isinstance(verified, VerifiedSvid):
                 return await self._workload_caller(verified, tenant_id)
-            return await self._development_caller(verified, tenant_id)
+            return await self.development_caller(verified, tenant_id=tenant_id)
 
     async def caller_of(self, token: VerifiedToken, *, tenant_id: str | None = None) -> Caller:
         """Return the caller of a token that the directory's issuer made and that is verified already, as `caller`.
@@ -107,6 +107,30 @@ class BearerTokens:
                 detail = "the agent that the token names is unknown or not active"
                 raise SignatureInvalid(detail, part="the agent", expected="an active one", found=agent_id)
         return caller
+
+    async def development_caller(self, token: DevelopmentToken, *, tenant_id: str | None = None) -> Caller:
+        """Return the caller of a token of the development issuer that is verified already, as `caller`. Raises as
+        `caller`.
+        """
+        tenant_id = _request_tenant((token.tenant_id,), tenant_id)
+        user_roles: tuple[str, ...] = ()
+        if token.user_id is not None:
+            user_roles = await roles_of(self.directory, tenant_id, token.user_id)
+        agent = await self.directory.agent(tenant_id, token.agent_id) if token.agent_id else None
+        if (token.user_id and not user_roles) or (token.agent_id and (agent is None or agent.lifecycle != "active")):
+            raise SignatureInvalid("the directory does not know whom the token names, or they are not active")
+        return Caller(
+            kind="user" if token.user_id else "workload",
+            tenant_id=tenant_id,
+            subject=token.user_id or (agent.workload_identity if agent else ""),
+            issuer=DEVELOPMENT_ISSUER,
+            agent_ids=(token.agent_id,) if token.agent_id else None,
+            roles=tuple(role for role in token.roles if role in user_roles),
+            scopes=token.scopes,
+            expires_at=token.expires_at,
+            token_digest=token.token_digest,
+            delegation=token.delegation,
+        )
 
     def silent_issuers(self) -> tuple[str, ...]:
         """Return the issuers and trust domains whose keys could not be fetched at the last try (`Jwks.is_silent`)."""
@@ -242,27 +266,6 @@ class BearerTokens:
             scopes=(),
             expires_at=int(token.expires_at_s),
             token_digest=token.token_digest,
-        )
-
-    async def _development_caller(self, token: DevelopmentToken, requested_id: str | None) -> Caller:
-        tenant_id = _request_tenant((token.tenant_id,), requested_id)
-        user_roles: tuple[str, ...] = ()
-        if token.user_id is not None:
-            user_roles = await roles_of(self.directory, tenant_id, token.user_id)
-        agent = await self.directory.agent(tenant_id, token.agent_id) if token.agent_id else None
-        if (token.user_id and not user_roles) or (token.agent_id and (agent is None or agent.lifecycle != "active")):
-            raise SignatureInvalid("the directory does not know whom the token names, or they are not active")
-        return Caller(
-            kind="user" if token.user_id else "workload",
-            tenant_id=tenant_id,
-            subject=token.user_id or (agent.workload_identity if agent else ""),
-            issuer=DEVELOPMENT_ISSUER,
-            agent_ids=(token.agent_id,) if token.agent_id else None,
-            roles=tuple(role for role in token.roles if role in user_roles),
-            scopes=token.scopes,
-            expires_at=token.expires_at,
-            token_digest=token.token_digest,
-            delegation=token.delegation,
         )
 
     async def _check_delegated(self, caller: Caller, user_id: str, agent_id: str, delegation: str | None) -> None:

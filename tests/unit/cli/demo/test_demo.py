@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import select
 import signal
+import socket
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from contextos.cli.demo import refunds
+from tests.processes import ended
 
 
 @pytest.mark.parametrize("payments", ["keyed", "lookup", "none"])
@@ -100,3 +107,40 @@ def test_on_a_terminal_the_person_is_asked(command, typed: str, code: int, found
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == code
     assert found in shown.decode()
+
+
+def test_the_end_says_how_a_browser_shows_both_runs(say) -> None:
+    assert "See both runs at http://localhost:8765/console: contextos demo --serve" in say("demo").out
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_runs(say, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = say("demo", "--serve", "--port", str(taken.getsockname()[1]), "--keep", str(tmp_path / "w"))
+    assert (said.code, "address already in use" in said.err, (tmp_path / "w").exists()) == (2, True, False)
+
+
+def test_one_command_serves_a_console_that_shows_both_runs_to_who_logs_in(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "contextos.cli", "demo", "--yes", "--json", "--serve", "--port", "0"]
+    folders = {"XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
+    served = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **folders}
+    )
+    with ended(served) as process:
+        assert process.stderr is not None
+        address = person = token = ""
+        while not token:
+            said = process.stderr.readline()
+            assert said, "it ended before it served"
+            address = re.search(r"http://localhost:\d+/console", said)[0] if "console is at" in said else address
+            person = re.search(r"token of (\w+)", said)[1] if "token of" in said else person
+            token = said.split()[2] if person and said.split()[1:2] == [person] else ""
+        origin = address.removesuffix("/console")
+        with httpx.Client(base_url=origin, follow_redirects=True, headers={"Origin": origin}) as browser:
+            page = browser.post("/console/login", data={"token": token, "to": "/console/runs"})
+        process.terminate()
+        runs = json.loads(process.communicate(timeout=60)[0])["runs"]
+    assert (process.returncode, page.url.path) == (0, "/console/runs")
+    assert [run in page.text for run in runs] == [True, True]
+    assert list(tmp_path.glob("contextos-demo-*")) == [], "the workspace is removed"

@@ -21,7 +21,8 @@ def returned(seq: int, ref: str, output: Any) -> Logged:
 
 def value(path: str, *log: Logged) -> FactValue | None:
     decided = read(9, "policy.decided", {"point": "execute"}, "execute/0/s1")
-    return fact_value(path, [*log, decided], decided, "deploy.rollback", PRODUCED)
+    ordered = sorted([*log, decided], key=lambda entry: entry.seq)
+    return fact_value(path, ordered, decided, "deploy.rollback", PRODUCED)
 
 
 def test_of_two_pieces_of_evidence_that_differ_the_frozen_one_is_used_or_none() -> None:

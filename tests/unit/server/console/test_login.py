@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.http_face import LEAD, HttpFace
+from tests.http_face import LEAD, OTHER_TENANT, TENANT, HttpFace
+from tests.oidc_provider import Browser, browser_face
 
 HOST = "127.0.0.1:8765"
 HERE = {"Host": HOST, "Origin": f"http://{HOST}"}
@@ -66,10 +69,28 @@ def test_what_is_not_a_form_is_refused(face: HttpFace) -> None:
 
 
 def test_a_logout_needs_the_token_of_the_page_and_forgets_the_cookie(face: HttpFace) -> None:
-    csrf = re.search(r'name="csrf" value="([^"]+)"', face.page("/inbox").text)
+    own = {"Sec-Fetch-Site": "same-origin", "Cookie": face.new_cookie()}
+    csrf = re.search(r'name="csrf" value="([^"]+)"', face.page("/inbox", headers=own).text)
     assert csrf is not None
-    same = {"Sec-Fetch-Site": "same-origin"}
-    assert face.page("/logout", method="POST", headers=same, data={"csrf": "x"}).status_code == 403
-    answer = face.page("/logout", method="POST", headers=same, data={"csrf": csrf[1]})
+    assert face.page("/logout", method="POST", headers=own, data={"csrf": "x"}).status_code == 403
+    answer = face.page("/logout", method="POST", headers=own, data={"csrf": csrf[1]})
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/login")
     assert "Max-Age=0" in answer.headers["set-cookie"]
+
+
+def test_who_is_of_several_tenants_names_one_and_is_logged_in_there(tmp_path: Path) -> None:
+    with browser_face(tmp_path) as (face, provider):
+        provider.tenants = [TENANT, OTHER_TENANT]
+        browser = Browser(face, provider)
+        login = browser.send("GET", "/console/login?to=/console/runs").headers["location"]
+        assert login == "/login?to=%2Fconsole%2Fruns"
+        back = browser.log_in(to="/console/runs")
+        asked = urlsplit(back.headers["location"])
+        assert (asked.path, parse_qs(asked.query)["to"]) == ("/console/login", ["/console/runs"])
+        page = browser.send("GET", f"{asked.path}?{asked.query}")
+        assert 'name="tenant"' in page.text
+        assert 'value="/console/runs"' in page.text
+        named = browser.send("GET", f"/console/login?to=/console/runs&tenant={OTHER_TENANT}").headers["location"]
+        assert named == f"/login?to=%2Fconsole%2Fruns&tenant={OTHER_TENANT}"
+        assert browser.log_in(to="/console/runs", tenant=OTHER_TENANT).status_code == 303
+        assert browser.send("GET", "/v1/caller").json()["tenant_id"] == OTHER_TENANT

@@ -49,7 +49,7 @@ def test_a_duration_has_its_two_largest_units(duration_us: int | None, expected:
 
 
 def test_a_page_takes_nothing_from_elsewhere_and_runs_nothing_inline() -> None:
-    page = render("login.html", to='/console"><script>', refused=True)
+    page = render("login.html", to='/console"><script>', refused=True, asks="token")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qsl, urlsplit
 
@@ -15,7 +16,8 @@ import pytest
 import contextos
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.workspace import App
-from contextos.workspace.logins.browser_logins import BrowserLogins, csrf_token_of
+from contextos.workspace.logins.browser_logins import BrowserLogins
+from contextos.workspace.logins.sessions import csrf_token_of
 from contextos.workspace.settings import Settings
 from tests.http_face import REQUESTER, TENANT
 from tests.oidc_provider import CLIENT, Provider, begin_with_provider, provider
@@ -72,10 +74,10 @@ def test_a_session_counts_while_its_issuer_and_its_tenant_do(tmp_path: Path) -> 
                 with pytest.raises(SignatureInvalid, match="counts no longer"):
                     await replace(logins, issuer="https://another.example").caller(cookie)
                 asked: list[str] = []
-                stores = SimpleNamespace(tenant=asked.append)
+                stores: Any = SimpleNamespace(tenant=asked.append)
                 unknown = f"dGVuYW50X25vd2hlcmU.{cookie.partition('.')[2]}"
                 with pytest.raises(SignatureInvalid, match="not a cookie of a session"):
-                    await replace(logins, stores=stores).caller(unknown)  # type: ignore[arg-type]
+                    await replace(logins, sessions=replace(logins.sessions, stores=stores)).caller(unknown)
                 assert asked == [], "a name from a cookie opens no store"
                 assert await logins.caller(cookie)
 

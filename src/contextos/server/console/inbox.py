@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Response
 
 from contextos.server.access import RunName, askable_question, is_own, reads_every_run
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
+from contextos.server.console.selector import SELECTOR, runs_to_select_for
 from contextos.server.rates import ListsHere
 from contextos.service.pages import MAX_PAGE_ITEMS
 
@@ -40,6 +41,8 @@ async def get_inbox(
         questions=questions[:MAX_QUESTIONS],
         more=max(0, len(questions) - MAX_QUESTIONS),
         unverified=unverified,
+        selections=await runs_to_select_for(reader, MAX_QUESTIONS) if not cursor else (),
+        selector=SELECTOR,
         cursor=page.cursor,
         begins=not cursor,
     )

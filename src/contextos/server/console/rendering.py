@@ -5,6 +5,7 @@ Times are Unix microseconds. They are written in UTC, and a script shows them in
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -45,6 +46,11 @@ def value_text(value: Any) -> str:
     if value is None or value == "":
         return ""
     return displayed(value) if isinstance(value, str) else displayed_json(value, None)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON on one line, in ASCII."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def instant(at_us: int | None) -> str:
@@ -100,5 +106,11 @@ _TEMPLATES: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.filters |= {"shown": value_text, "instant": instant, "lasted": lasted, "coded": coded}
+_TEMPLATES.filters |= {
+    "shown": value_text,
+    "instant": instant,
+    "lasted": lasted,
+    "coded": coded,
+    "tojson_text": json_text,
+}
 _TEMPLATES.globals |= {"t": tomllib.loads(package_text("strings.toml")), "asset": asset_address}

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from contextos.errors import ApprovalRefused
 from contextos.server.access import RunName, askable_question, readable_run, visible_runs
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
+from contextos.server.console.selector import SELECTOR
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.routes.search import SearchHere
@@ -73,6 +74,7 @@ async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
         reader,
         "run.html",
         may_answer=run.waits_for == "approval" and await _may_answer(reader, run.run_id),
+        selector=SELECTOR if run.waits_for == "slot" and run.user_id == reader.caller.subject else "",
         run=run,
         timeline=timeline,
         reasons=reasons,

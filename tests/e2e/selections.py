@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -10,14 +11,16 @@ from unittest.mock import patch
 from contextos.cli.demo import workspace
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.contracts.envelopes.artifacts import ExtensionManifest
+from contextos.contracts.envelopes.slots import SlotActor
 from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment.acts.curation import add_artifact, add_revision, classify_artifact, register_extension
 from contextos.trust.seal import listed_key
 from contextos.workspace import App, open_unchecked
 from contextos.workspace.settings import Settings
+from contextos_agentspec.session import SelectionSession, SlotCall
 from tests.http_face import OTHER_TENANT, REQUESTER, TENANT, HttpFace
 
-ORG: Final = "org_acme"
+ORG, PACKAGE = "org_acme", "@acme/outreach"
 BRIEFING, POLICY, VOICE = "@acme/briefing", "@acme/policy", "@acme/voice"
 SEED: Final = bytes(range(32))
 SLOTS: Final[tuple[dict[str, Any], ...]] = (
@@ -95,3 +98,27 @@ def selecting_run(face: HttpFace) -> str:
     sent = face.send("POST", "/v1/runs", json=face.request())
     assert sent.json()["waits_for"] == "slot", sent.text
     return str(sent.json()["run_id"])
+
+
+def asking_session(face: HttpFace, run: str) -> SelectionSession:
+    """The selection steps of a flow outside of governed runs, which asks its person on the console."""
+    document = {
+        "component_type": "Flow",
+        "metadata": {"cinatra": {"packageName": PACKAGE, "contextSlots": list(SLOTS)}},
+    }
+    actor = SlotActor(principal_id=REQUESTER, organization_id=ORG, team_ids=("support",))
+    artifacts = face.app.stores.artifacts(TENANT)
+    ask = partial(face.app.slot_questions.ask, TENANT)
+    return SelectionSession(document, run, PACKAGE, actor, artifacts, artifacts, face.app.deployment.ports.clock, ask)
+
+
+def paused_flow(face: HttpFace, run: str, slot: str = "briefings") -> tuple[SelectionSession, SlotCall, str]:
+    """A flow that waits for a selection: its session, the inputs of its selection node, and the act key."""
+    session, call = asking_session(face, run), SlotCall(run, PACKAGE, slot, "")
+
+    async def pause() -> str:
+        offer = await session.offer(call)
+        await session.ask_person(call, offer)
+        return offer.act_key
+
+    return session, call, face.call(pause())

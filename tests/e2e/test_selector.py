@@ -16,9 +16,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from contextos.server.console.selector import SELECTOR
-from tests.e2e.selections import begin_selections, selecting_run
+from tests.e2e.selections import PACKAGE, begin_selections, paused_flow, selecting_run
 from tests.e2e.test_console import THEMES, WIDTHS, LogIn, browser, log_in, url  # noqa: F401
-from tests.http_face import OPERATOR, REQUESTER, HttpFace, http_face
+from tests.http_face import OPERATOR, REQUESTER, TENANT, HttpFace, http_face
 
 pytestmark = pytest.mark.slow
 
@@ -218,6 +218,24 @@ def test_the_run_leads_its_user_to_the_selector_and_nobody_else(face: HttpFace, 
     expect(page.locator("h1")).to_contain_text("Select context")
     other = log_in(OPERATOR, f"/runs/{run}")
     expect(other.get_by_role("link", name="Select", exact=True)).to_have_count(0)
+
+
+def test_the_answer_to_a_paused_flow_resumes_it(face: HttpFace, log_in: LogIn) -> None:  # noqa: F811
+    session, call, act_key = paused_flow(face, "flow_1")
+    page = log_in(REQUESTER, "/inbox")
+    page.get_by_role("link", name="briefings").click()
+    expect(page.locator("main")).to_contain_text(PACKAGE)
+    expect(page.get_by_role("button", name="Send the selection")).to_be_disabled()
+    page.get_by_label("My notes of the call").check()
+    page.get_by_role("button", name="Send the selection").click()
+    expect(page.locator(".result")).to_contain_text("The flow goes on with it")
+    expect(page.locator(".result-link a")).to_be_focused()
+    text = face.call(face.app.slot_questions.answered(TENANT, REQUESTER, "flow_1"))
+    assert json.loads(text)["slotId"] == "briefings"
+    done = face.call(session.finalize(call, act_key, text))
+    assert [ref.artifact_id for ref in done.act.refs] == ["mine"]
+    page.goto(page.url.partition("/console")[0] + "/console/inbox")
+    expect(page.get_by_role("link", name="briefings")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Response
 
 from contextos.server.access import RunName, askable_question, is_own, reads_every_run
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
-from contextos.server.console.selector import SELECTOR, runs_to_select_for
+from contextos.server.console.selector import selections_to_make
 from contextos.server.rates import ListsHere
 from contextos.service.pages import MAX_PAGE_ITEMS
 
@@ -41,8 +41,7 @@ async def get_inbox(
         questions=questions[:MAX_QUESTIONS],
         more=max(0, len(questions) - MAX_QUESTIONS),
         unverified=unverified,
-        selections=await runs_to_select_for(reader, MAX_QUESTIONS) if not cursor else (),
-        selector=SELECTOR,
+        selections=await selections_to_make(reader, MAX_QUESTIONS) if not cursor else (),
         cursor=page.cursor,
         begins=not cursor,
     )

@@ -1,15 +1,16 @@
 """The context selector: a person selects the artifacts that fill a context slot.
 
 It is registered under the name that the gates of Open Agent Spec flows use. For a run, the selection goes to
-`/v1/runs/{run}/slot`, signed in the browser by a key of the person, or is given by the command that the page prints.
-Without scripts the form is sent to the same page, which shows the answer and the command.
+`/v1/runs/{run}/slot`, signed in the browser by a key of the person. For a paused flow it goes to
+`/v1/slots/questions/{selection}`, and the runtime of the flow resumes it. Without scripts the form is sent to the same
+page, which shows the answer and prints the command that sends it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -17,6 +18,7 @@ from contextos.context.slots.select import check_pick
 from contextos.contracts.envelopes.artifacts import ArtifactRef
 from contextos.contracts.envelopes.slots import MAX_SLOT_REFS, SCOPES, AgentContextSlot, PickRefused, SlotResolution
 from contextos.server.console.reading import CONSOLE, ConsoleReader, ConsoleReaderHere, PageRoute, render_for
+from contextos.server.control.slots import get_flow_question
 from contextos.server.operations import asked_by
 from contextos.server.problems import not_found
 from contextos.service.operations.operation import Nothing
@@ -45,6 +47,15 @@ class CandidateView:
     place: int
 
 
+class WaitingSelection(NamedTuple):
+    """A selection that waits for the reader: the address of its page, what it is for, who asks, and for which run."""
+
+    address: str
+    title: str
+    agent: str
+    run_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class SelectionView:
     """What the page shows of a question: the candidates by scope from narrow to broad, the answer that the choice
@@ -65,34 +76,54 @@ async def get_renderer(
     reader: ConsoleReaderHere,
     renderer: str,
     run: Annotated[str, Query(max_length=128)] = "",
+    flow: Annotated[str, Query(max_length=64)] = "",
     show: Annotated[str, Query(max_length=8)] = "",
 ) -> Response:
-    """Show the question for which a run waits, with the artifacts that the reader can select now."""
-    if renderer not in RENDERERS or not run:
+    """Show the selection that a run, or with `flow` a paused flow, asks of the reader, and what they can select now."""
+    if renderer not in RENDERERS or bool(run) is bool(flow):
         raise not_found()
     chosen = [text for name, text in request.query_params.items() if name.startswith(CHOSEN)]
-    operation = named_operation("slots.offer")
-    asked = await asked_by(operation, reader.app, reader.caller, reader.roles, run)
-    offered = await operation.run(asked, Nothing())
+    if flow:
+        offered = await get_flow_question(reader.app, reader.caller, flow)
+    else:
+        operation = named_operation("slots.offer")
+        asked = await asked_by(operation, reader.app, reader.caller, reader.roles, run)
+        offered = await operation.run(asked, Nothing())
     return render_for(
         reader,
         RENDERERS[renderer],
         view=selection_view(offered.slot, offered.offer, chosen),
         address=SELECTOR,
         run_id=offered.run_id,
+        flow=flow,
         agent=offered.origin.parent_package_name,
         shown=bool(show),
     )
 
 
-async def runs_to_select_for(reader: ConsoleReader, most: int) -> Sequence[tuple[str, str]]:
-    """Return the runs that wait for a selection of the reader, newest first: the id of each and its intent."""
-    if reader.caller.kind != "user":
+async def selections_to_make(reader: ConsoleReader, most: int) -> Sequence[WaitingSelection]:
+    """Return the selections that paused flows and the reader's own runs wait for; of the runs the newest `most`."""
+    if reader.caller.kind != "user" or reader.caller.agent_ids is not None:
         return ()
-    page = await reader.app.runs.list(
-        reader.tenant_id, state="choosing", user_id=reader.caller.subject, agent_ids=reader.caller.agent_ids, limit=most
-    )
-    return [(run.run_id, run.intent or "") for run in page.items if run.waits_for == "slot" and run.fault is None]
+    person = reader.caller.subject
+    flows = await reader.app.slot_questions.waiting(reader.tenant_id, person)
+    page = await reader.app.runs.list(reader.tenant_id, state="choosing", user_id=person, limit=most)
+    runs = [run for run in page.items if run.waits_for == "slot" and run.fault is None]
+    return [
+        *(
+            WaitingSelection(
+                f"{SELECTOR}?flow={one.selection_id}",
+                one.question.slot.slot_id,
+                one.question.origin.parent_package_name,
+                one.question.origin.parent_run_id,
+            )
+            for one in flows
+        ),
+        *(
+            WaitingSelection(f"{SELECTOR}?run={run.run_id}", run.intent or run.run_id, run.agent_id or "", run.run_id)
+            for run in runs
+        ),
+    ]
 
 
 def selection_view(slot: AgentContextSlot, offer: SlotResolution, chosen: Sequence[str]) -> SelectionView:

@@ -58,6 +58,15 @@ function failed(error) {
   else say(`${error.status === 422 ? texts.refused : texts.failed} ${error.message}`, true);
 }
 
+function done() {
+  say(texts.sent, false);
+  statement.hidden = true;
+  signing.hidden = true;
+  form.inert = true;
+  place.querySelector(".result-link").hidden = false;
+  place.querySelector(".result-link a").focus();
+}
+
 // What is signed is what was picked: the same slot of the same run, and exactly these artifacts.
 function isOf(selection, answer) {
   const ids = (refs) => refs.map((ref) => [ref.artifactId, ref.representationRevisionId, ref.semanticAssertionId].join(" "));
@@ -75,6 +84,11 @@ form.querySelector("#clear").addEventListener("click", (event) => {
 signing.addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
+    if ("unsigned" in texts) {
+      await send(texts.path, { answer: userResponse() });
+      done();
+      return;
+    }
     if (!signing.elements.key.files.length) throw new Error(texts.noKey);
     const draft = { answer: userResponse(), at_us: Date.now() * 1000 };
     const { statements } = await send(`${texts.path}/statement`, draft);
@@ -87,7 +101,7 @@ signing.addEventListener("submit", async (event) => {
     signing.hidden = true;
     statement.querySelector("button").focus();
   } catch (error) {
-    failed({ status: error.status, message: error.message, unknown: false });
+    failed({ status: error.status, message: error.message, unknown: error.unknown && "unsigned" in texts });
   }
 });
 for (const button of statement.querySelectorAll("[data-sign]")) {
@@ -101,11 +115,7 @@ for (const button of statement.querySelectorAll("[data-sign]")) {
       const key = await keyOf(signing.elements.key.files[0], texts);
       const tokens = [await signedWith(key, shown.stated.signing_inputs, texts)];
       await send(texts.path, { ...shown.draft, tokens });
-      say(texts.sent, false);
-      statement.hidden = true;
-      form.inert = true;
-      place.querySelector(".result-link").hidden = false;
-      place.querySelector(".result-link a").focus();
+      done();
     } catch (error) {
       failed(error);
       close();

@@ -91,7 +91,7 @@ def _request(_key: str, body: Any) -> Iterator[Value]:
 
 def _people(key: str, body: Any) -> Iterator[Value]:
     # A later look at the directory is compared if it found something else than the first one.
-    if "principals" in body:
+    if body["principals"] != {"same": True}:
         yield "envelope", f"principals {key}".strip(), body["principals"]
 
 

@@ -14,11 +14,13 @@ from importlib.resources import files
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.server.console.assets import asset_address
+from contextos.server.console.references import address_of
 
 PAGE_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -51,6 +53,16 @@ def value_text(value: Any) -> str:
 def json_text(value: Any) -> str:
     """Return a value as JSON on one line, in ASCII."""
     return json.dumps(value, separators=(",", ":"))
+
+
+@pass_context
+def linked(context: Context, value: Any) -> str:
+    """Return a value as `value_text` does, as a link if it is a reference that the reader of the page can open."""
+    reader, run_id = context.get("reader"), context.get("run_id", "")
+    address = address_of(value, run_id, reader.roles) if isinstance(value, str) and reader is not None else None
+    if address is None:
+        return value_text(value)
+    return Markup('<a href="{}">{}</a>').format(address, value_text(value))
 
 
 def instant(at_us: int | None) -> str:
@@ -112,5 +124,6 @@ _TEMPLATES.filters |= {
     "lasted": lasted,
     "coded": coded,
     "tojson_text": json_text,
+    "linked": linked,
 }
 _TEMPLATES.globals |= {"t": tomllib.loads(package_text("strings.toml")), "asset": asset_address}

@@ -58,7 +58,9 @@ async def get_runs_page(
 
 
 @run_page_routes.get("/runs/{run}")
-async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
+async def get_run_page(
+    reader: ConsoleReaderHere, name: RunName, view: Annotated[str, Query(max_length=16)] = ""
+) -> Response:
     """Show one run: where it is, its story, why it did what it did, what it used, and its record."""
     runs = reader.app.runs
     run = await readable_run(reader.app, reader.caller, reader.roles, name)
@@ -76,6 +78,8 @@ async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
         may_answer=run.waits_for == "approval" and await _may_answer(reader, run.run_id),
         selector=SELECTOR if run.waits_for == "slot" and run.user_id == reader.caller.subject else "",
         run=run,
+        run_id=run.run_id,
+        is_compact=view == "compact",
         timeline=timeline,
         reasons=reasons,
         limits=limits,

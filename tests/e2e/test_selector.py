@@ -123,7 +123,7 @@ def test_the_whole_selection_is_made_by_keyboard_alone(face: HttpFace, log_in: L
     page.keyboard.press("Space")
     assert [ref["artifactId"] for ref in emitted(page)["selectedRefs"]] == ["mine", "team"]
     tab_to("#key")
-    # A dialog of the system chooses the file; the browser is told what it chose.
+    # A dialog of the system chooses the file, and the test answers for it.
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Space")
     chooser.value.set_files(face.path / "keys" / f"{REQUESTER}.key")

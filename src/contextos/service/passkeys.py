@@ -19,7 +19,7 @@ from contextos.contracts.envelopes.identity import Approver, ApproverPasskey
 from contextos.deployment.deployment import Deployment
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 from contextos.service.pages import Page, check_limit
-from contextos.service.person_documents import PersonDocuments, person_key
+from contextos.service.person_documents import PersonDocuments, person_document_key
 from contextos.trust.approvals.passkey_registration import (
     REGISTRATION_TIMEOUT_MS,
     creation_options,
@@ -123,11 +123,13 @@ class Passkeys:
         """
         check_limit(limit)
         at, _, seen = cursor.partition(".")
-        if cursor and not (_CURSOR.fullmatch(cursor) and (approver_id is None or at == person_key(approver_id))):
+        if cursor and not (
+            _CURSOR.fullmatch(cursor) and (approver_id is None or at == person_document_key(approver_id))
+        ):
             detail = "the cursor is of no list of this tenant"
             raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
         if approver_id is not None:
-            keys, more = [person_key(approver_id)], False
+            keys, more = [person_document_key(approver_id)], False
         else:
             store = self._deployment.ports.stores.tenant(tenant_id)
             following = await PASSKEY_REGISTRATIONS.page(store, after=at, limit=limit)
@@ -163,7 +165,7 @@ class Passkeys:
 
 
 def _cursor_behind(one: PasskeyRegistration) -> str:
-    return f"{person_key(one.approver_id)}.{one.digest.removeprefix('sha256:')}"
+    return f"{person_document_key(one.approver_id)}.{one.digest.removeprefix('sha256:')}"
 
 
 def _behind(seen: str, registered: Sequence[PasskeyRegistration]) -> Sequence[PasskeyRegistration]:

@@ -20,10 +20,10 @@ from contextos.trust.seal import open_sealed, seal
 
 MAX_CHANGE_RACES: Final = 8
 
-Content = dict[str, Any]
+PersonContent = dict[str, Any]
 
 
-def person_key(person_id: str) -> str:
+def person_document_key(person_id: str) -> str:
     """Return the key of a person's document: the SHA-256 of their id, in hex."""
     return digest(person_id.encode()).removeprefix("sha256:")
 
@@ -40,7 +40,7 @@ class PersonDocuments:
     empty: Mapping[str, Any]
     remedy: str
 
-    async def content(self, tenant_id: str, key: str) -> tuple[Content, int]:
+    async def content(self, tenant_id: str, key: str) -> tuple[PersonContent, int]:
         """Return the content of the document under a key, and its version. A document that the runtime did not seal
         for this key counts as empty.
         """
@@ -56,14 +56,16 @@ class PersonDocuments:
             return dict(self.empty), found.version
         return payload, found.version
 
-    async def change(self, tenant_id: str, person_id: str, change: Callable[[Content], Content]) -> Content:
+    async def change(
+        self, tenant_id: str, person_id: str, change: Callable[[PersonContent], PersonContent]
+    ) -> PersonContent:
         """Replace the content of a person's document by the result of `change`, and return the content before.
 
         Raises:
             Conflict: the document is changed by others at the same moment, again and again.
             Unavailable: the store does not answer.
         """
-        key = person_key(person_id)
+        key = person_document_key(person_id)
         for _ in range(MAX_CHANGE_RACES):
             before, version = await self.content(tenant_id, key)
             payload = canonical({**change(before), "tenant_id": tenant_id, "key": key})

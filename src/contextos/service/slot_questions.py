@@ -16,7 +16,7 @@ from contextos.contracts.ids import RUN
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.deployment.deployment import Deployment
 from contextos.errors import ApprovalRefused, InvalidInput, NotFound, Problem
-from contextos.service.person_documents import Content, PersonDocuments, person_key
+from contextos.service.person_documents import PersonContent, PersonDocuments, person_document_key
 
 QUESTIONS_TYPE: Final = "application/vnd.contextos.flow-questions+json"
 MAX_FLOW_QUESTIONS: Final = 32
@@ -62,7 +62,7 @@ class SlotQuestions:
         asked_id = selection_id(slot.slot_id, origin)
         asked = {"question": question.to_json(), "asked_at_us": self._deployment.ports.clock.now_us(), "answer": None}
 
-        def added(content: Content) -> Content:
+        def added(content: PersonContent) -> PersonContent:
             others = [one for one in content["questions"] if _question(one).selection_id != asked_id]
             if len(others) >= MAX_FLOW_QUESTIONS:
                 answered = next((one for one in others if one["answer"] is not None), None)
@@ -102,7 +102,7 @@ class SlotQuestions:
         if isinstance(chosen, PickRefused):
             return chosen
 
-        def answered(content: Content) -> Content:
+        def answered(content: PersonContent) -> PersonContent:
             _check_open([_question(one) for one in content["questions"]], asked_id)
             return {
                 "questions": [
@@ -124,7 +124,7 @@ class SlotQuestions:
         return of_run[-1].answer if of_run else None
 
     async def _questions(self, tenant_id: str, person_id: str) -> list[FlowQuestion]:
-        content, _ = await self._documents.content(tenant_id, person_key(person_id))
+        content, _ = await self._documents.content(tenant_id, person_document_key(person_id))
         return [_question(one) for one in content["questions"]]
 
     async def _open(self, tenant_id: str, person_id: str, asked_id: str) -> FlowQuestion:

@@ -9,7 +9,7 @@ import pytest
 from contextos.contracts.documents.identities import FLOW_QUESTIONS, SealedIdentity
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.service.person_documents import PersonDocuments, person_key
+from contextos.service.person_documents import PersonDocuments, person_document_key
 from contextos.trust.seal import seal
 from tests.http_face import OTHER_TENANT, TENANT, HttpFace, http_face
 
@@ -27,17 +27,17 @@ def test_a_document_of_somebody_else_or_of_another_type_is_empty(face: HttpFace)
     documents = PersonDocuments(ports, FLOW_QUESTIONS, TYPE, {"seen": 0}, "again")
     before = face.call(documents.change(TENANT, "ann", lambda content: {"seen": content["seen"] + 1}))
     assert before == {"seen": 0}
-    content, version = face.call(documents.content(TENANT, person_key("ann")))
+    content, version = face.call(documents.content(TENANT, person_document_key("ann")))
     assert (content["seen"], version) == (1, 1)
-    of_ann = face.call(FLOW_QUESTIONS.one(ports.stores.tenant(TENANT), person_key("ann")))
+    of_ann = face.call(FLOW_QUESTIONS.one(ports.stores.tenant(TENANT), person_document_key("ann")))
 
     def put(tenant: str, person: str, body: SealedIdentity) -> None:
-        write = FLOW_QUESTIONS.write(person_key(person), 0, body)
+        write = FLOW_QUESTIONS.write(person_document_key(person), 0, body)
         face.call(ports.stores.tenant(tenant).commit(Batch(run=CONTROL, writes=(write,))))
 
-    other = canonical({"seen": 9, "tenant_id": TENANT, "key": person_key("cid")})
+    other = canonical({"seen": 9, "tenant_id": TENANT, "key": person_document_key("cid")})
     put(TENANT, "bob", of_ann.body)
     put(OTHER_TENANT, "ann", of_ann.body)
     put(TENANT, "cid", SealedIdentity(seal("application/other+json", other, ports.keys, "claim")))
     for tenant, person in ((TENANT, "bob"), (OTHER_TENANT, "ann"), (TENANT, "cid")):
-        assert face.call(documents.content(tenant, person_key(person))) == ({"seen": 0}, 1)
+        assert face.call(documents.content(tenant, person_document_key(person))) == ({"seen": 0}, 1)

@@ -1,7 +1,7 @@
 """Compare two runs by what their journals say: the request, the envelope, tools, decisions, arguments, evidence and
 outcome. Ids of a run, times and hashes are left out, because they differ between any two runs.
 
-`compare_entries` is a pure function of the entries. The body of an entry that was erased is compared as `ERASED`.
+`compare_entries` is a pure function of the entries. The body of an entry that was erased is compared as `ERASED_BODY`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contextos.contracts.journal import Entry
 from contextos.runtime.admission import compared_request
 from contextos.runtime.inputs.request_conflicts import differing_places
 
-PARTS: Final = ("request", "envelope", "tools", "decisions", "arguments", "evidence", "outcome")
+COMPARED_PARTS: Final = ("request", "envelope", "tools", "decisions", "arguments", "evidence", "outcome")
 """What is compared, in the order of a page."""
-ERASED: Final = "erased"
+ERASED_BODY: Final = "erased"
 MAX_RUN_DIFFERENCES: Final = 200
 
-Value = tuple[str, str, Any]
+ComparedValue = tuple[str, str, Any]
 """A part, the name of a value in it, and the value."""
 
 
@@ -79,84 +79,84 @@ def _values(entries: Sequence[Entry]) -> dict[tuple[str, str], tuple[int, Any]]:
     return found
 
 
-def _erased(entry: Entry) -> Iterator[Value]:
-    yield _PART_OF[entry.kind], f"{entry.kind} {entry.key}".strip(), ERASED
+def _erased(entry: Entry) -> Iterator[ComparedValue]:
+    yield _PART_OF[entry.kind], f"{entry.kind} {entry.key}".strip(), ERASED_BODY
 
 
-def _request(_key: str, body: Any) -> Iterator[Value]:
+def _request(_key: str, body: Any) -> Iterator[ComparedValue]:
     request = compared_request(body["request"])
     yield "request", "request", {name: value for name, value in request.items() if name != "request_id"}
     yield "envelope", "deployment", body["deployment"]
 
 
-def _people(key: str, body: Any) -> Iterator[Value]:
+def _people(key: str, body: Any) -> Iterator[ComparedValue]:
     # A later look at the directory is compared if it found something else than the first one.
     if body["principals"] != {"same": True}:
         yield "envelope", f"principals {key}".strip(), body["principals"]
 
 
-def _pins(_key: str, body: Any) -> Iterator[Value]:
+def _pins(_key: str, body: Any) -> Iterator[ComparedValue]:
     yield "envelope", "pins", {name: value for name, value in body.items() if name != "snapshot_line"}
 
 
-def _context(_key: str, body: Any) -> Iterator[Value]:
+def _context(_key: str, body: Any) -> Iterator[ComparedValue]:
     yield "envelope", "limits", body
 
 
-def _compiled(key: str, body: Any) -> Iterator[Value]:
+def _compiled(key: str, body: Any) -> Iterator[ComparedValue]:
     yield "tools", f"shown to plan {key}", body["context_ledger"]["tools"]
     yield "envelope", f"budget of plan {key}", body["budget_report"]
 
 
-def _evidence(_key: str, body: Any) -> Iterator[Value]:
+def _evidence(_key: str, body: Any) -> Iterator[ComparedValue]:
     for item in body:
         shown = {name: item.get(name) for name in ("value", "origin", "integrity")}
         yield "evidence", f"{item.get('predicate')} of {item.get('subject')}", shown
 
 
-def _selected(key: str, body: Any) -> Iterator[Value]:
+def _selected(key: str, body: Any) -> Iterator[ComparedValue]:
     act = body.get("answer", body).get("act") or {}
     yield "evidence", f"slot {key}", act.get("refs", body.get("refused"))
 
 
-def _decision(key: str, body: Any) -> Iterator[Value]:
+def _decision(key: str, body: Any) -> Iterator[ComparedValue]:
     for decision in body.get("decisions", [body]):
         omitted = ("policy_decision_id", "facts_digest")
         shown = {name: value for name, value in decision.items() if name not in omitted}
         yield "decisions", f"{decision['capability_id']} at {key}", shown
 
 
-def _plan(key: str, body: Any) -> Iterator[Value]:
+def _plan(key: str, body: Any) -> Iterator[ComparedValue]:
     yield "decisions", f"plan {key}", {name: value for name, value in body.items() if name != "plan_id"}
 
 
-def _route(key: str, body: Any) -> Iterator[Value]:
+def _route(key: str, body: Any) -> Iterator[ComparedValue]:
     yield "decisions", f"model {key}", {name: body.get(name) for name in ("operation", "rule_id", "profile")}
 
 
-def _verdict(key: str, body: Any) -> Iterator[Value]:
+def _verdict(key: str, body: Any) -> Iterator[ComparedValue]:
     answer = body.get("answer", body)
     yield "decisions", f"answer of a person {key}", {name: answer.get(name) for name in ("verdict", "reason")}
 
 
-def _call(key: str, body: Any) -> Iterator[Value]:
+def _call(key: str, body: Any) -> Iterator[ComparedValue]:
     yield "arguments", f"{body['envelope']['capability_id']} {key}", body["envelope"]["args"]
 
 
-def _result(key: str, body: Any) -> Iterator[Value]:
+def _result(key: str, body: Any) -> Iterator[ComparedValue]:
     envelope = body.get("envelope") or {}
     shown = {name: envelope.get(name) for name in ("status", "output", "error")}
     yield "evidence", f"result of {envelope.get('capability_id')} {key}", {"outcome": body.get("outcome"), **shown}
 
 
-def _record(_key: str, body: Any) -> Iterator[Value]:
+def _record(_key: str, body: Any) -> Iterator[ComparedValue]:
     shown = {name: body.get(name) for name in ("end", "status", "outcome", "outputs", "rationale")}
     effects = [{name: one.get(name) for name in ("capability_id", "state", "mutations")} for one in body["effects"]]
     usage = {name: value for name, value in body["budget_usage"].items() if name != "wall_clock_ms"}
     yield "outcome", "record", {**shown, "effects": effects, "budget_usage": usage}
 
 
-_READERS: Final[Mapping[str, Callable[[str, Any], Iterator[Value]]]] = {
+_READERS: Final[Mapping[str, Callable[[str, Any], Iterator[ComparedValue]]]] = {
     "run.received": _request,
     "identity.resolved": _people,
     "run.pinned": _pins,

@@ -45,7 +45,7 @@ class Moment:
     """One line of a run's story. `after_us` is the time since the run began in µs, or None if the line has no time.
 
     `seq` is the number of the entry that the line tells, or None if it tells no single one. `step` is the step of the
-    plan to which that entry belongs, so that the lines of parallel steps are told apart; "" for no step.
+    plan to which that entry belongs, which tells parallel steps from each other; "" for no step.
     """
 
     text: str

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
-from contextos.deployment.queries.comparison import PARTS
+from contextos.deployment.queries.comparison import COMPARED_PARTS
 from contextos.server.access import RunName, readable_run
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.operate.work import WorkHere
@@ -33,7 +33,7 @@ async def get_comparison(
     asked = await asked_by(operation, reader.app, reader.caller, reader.roles, name)
     query = ComparisonQuery(other=other)
     found = await work.do(reader.tenant_id, lambda _: operation.run(asked, query))
-    parts = [(part, [one for one in found.differences if one.part == part]) for part in PARTS]
+    parts = [(part, [one for one in found.differences if one.part == part]) for part in COMPARED_PARTS]
     return render_for(reader, "compare.html", run=run, run_id=run.run_id, other=compared_with, found=found, parts=parts)
 
 

@@ -11,7 +11,7 @@ from contextos.service.operations.table import named_operation
 PACK_PREFIX: Final = "ctxpack."
 
 
-def address_of(text: str, run_id: str, roles: frozenset[str]) -> str | None:
+def reference_address(text: str, run_id: str, roles: frozenset[str]) -> str | None:
     """Return the page of what a reference names: the facts of a subject, the entries of a call, the policies in force,
     the selections of a run, the memories, the packs or the models. None for another text, or a page of other roles.
     """

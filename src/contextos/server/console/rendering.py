@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.server.console.assets import asset_address
-from contextos.server.console.references import address_of
+from contextos.server.console.references import reference_address
 
 PAGE_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -59,7 +59,7 @@ def json_text(value: Any) -> str:
 def linked(context: Context, value: Any) -> str:
     """Return a value as `value_text` does, as a link if it is a reference that the reader of the page can open."""
     reader, run_id = context.get("reader"), context.get("run_id", "")
-    address = address_of(value, run_id, reader.roles) if isinstance(value, str) and reader is not None else None
+    address = reference_address(value, run_id, reader.roles) if isinstance(value, str) and reader is not None else None
     if address is None:
         return value_text(value)
     return Markup('<a href="{}">{}</a>').format(address, value_text(value))

@@ -13,10 +13,10 @@ from contextos.deployment.acts.checks import no_run, verified_run
 from contextos.deployment.queries.comparison import RunDifference, compare_entries
 from contextos.service.operations.operation import OF_RUN, Asked, Operation
 
-MAX_VALUE_CHARS: Final = 2_000
+MAX_DIFFERENCE_CHARS: Final = 2_000
 """The most characters of a value of a difference; a longer one ends with `…`."""
 
-Part = Literal["request", "envelope", "tools", "decisions", "arguments", "evidence", "outcome"]
+ComparedPart = Literal["request", "envelope", "tools", "decisions", "arguments", "evidence", "outcome"]
 
 
 class ComparisonQuery(Model):
@@ -37,7 +37,7 @@ class DifferenceDocument(Model):
     `other` are JSON texts, null if a run has none; `seq` and `other_seq` number the entries that state them.
     """
 
-    part: Part
+    part: ComparedPart
     name: str
     place: str
     value: str | None
@@ -97,7 +97,7 @@ def _text(value: Any) -> str | None:
     if value is MISSING:
         return None
     text = canonical(value).decode()
-    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"
+    return text if len(text) <= MAX_DIFFERENCE_CHARS else f"{text[:MAX_DIFFERENCE_CHARS]}…"
 
 
 COMPARISON_OPERATIONS: Final = (

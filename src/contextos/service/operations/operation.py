@@ -67,7 +67,7 @@ class Configured(Protocol):
     def require_settings_allow(self, level_refs: Iterable[tuple[Level, str]]) -> None: ...
 
 
-OpenRun = Callable[[str], Awaitable[tuple[str, Sequence[Entry] | None]]]
+RunOpener = Callable[[str], Awaitable[tuple[str, Sequence[Entry] | None]]]
 
 
 class Opened(Protocol):
@@ -102,7 +102,7 @@ class Asked:
     by: Actor
     name: str = ""
     verified: Sequence[Entry] | None = None
-    open_run: OpenRun | None = None
+    open_run: RunOpener | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.journal import Entry
-from contextos.deployment.queries.comparison import _PART_OF, _READERS, ERASED, PARTS, compare_entries
+from contextos.deployment.queries.comparison import _PART_OF, _READERS, COMPARED_PARTS, ERASED_BODY, compare_entries
 from tests.http_face import TENANT, HttpFace, http_face
 
 Journal = list[Entry]
@@ -36,7 +36,7 @@ def journal(face: HttpFace, run: str) -> Journal:
 
 def test_every_kind_that_is_compared_has_a_part() -> None:
     assert _READERS.keys() == _PART_OF.keys()
-    assert set(_PART_OF.values()) == set(PARTS)
+    assert set(_PART_OF.values()) == set(COMPARED_PARTS)
 
 
 def test_a_run_equals_itself(small: Journal, waits: Journal) -> None:
@@ -75,5 +75,5 @@ def test_what_only_one_run_has_is_missing_in_the_other(small: Journal) -> None:
 def test_an_erased_body_is_compared_as_erased(small: Journal) -> None:
     erased = [entry._replace(body=None) if entry.kind == "tool.dispatching" else entry for entry in small]
     found, _ = compare_entries(small, erased)
-    assert ERASED in [one.other for one in found]
+    assert ERASED_BODY in [one.other for one in found]
     assert {one.part for one in found} == {"arguments"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.server.console.references import address_of
+from contextos.server.console.references import reference_address
 from contextos.service.operations.operation import READER_ROLES
 
 READER = frozenset(READER_ROLES)
@@ -26,9 +26,9 @@ READER = frozenset(READER_ROLES)
     ],
 )
 def test_what_a_reference_leads_to(text: str, address: str | None) -> None:
-    assert address_of(text, "run_1", READER) == address
+    assert reference_address(text, "run_1", READER) == address
 
 
 def test_without_the_role_or_the_run_there_is_no_link() -> None:
-    assert address_of("kg:order:ord_881#snapshot_kg_1", "run_1", frozenset()) is None
-    assert address_of("tool:adp_orders.lookup:tool_0f1e2d3c4b5a6978", "", READER) is None
+    assert reference_address("kg:order:ord_881#snapshot_kg_1", "run_1", frozenset()) is None
+    assert reference_address("tool:adp_orders.lookup:tool_0f1e2d3c4b5a6978", "", READER) is None

@@ -1,4 +1,4 @@
-"""Two runs are compared for whoever may see both, over every interface of the table."""
+"""Two runs are compared for callers who may see both, over every interface of the table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from contextos.service.operations.comparisons import MAX_VALUE_CHARS
+from contextos.service.operations.comparisons import MAX_DIFFERENCE_CHARS
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, HttpFace, http_face
 
 
@@ -39,7 +39,7 @@ def test_a_long_value_is_cut(face: HttpFace) -> None:
     run, other = begun(face), begun(face, note="x" * 5_000)
     found = face.send("GET", f"/v1/runs/{run}/comparison", params={"other": other}).json()
     [note] = [one for one in found["differences"] if one["place"] == "/input/context/note"]
-    assert (note["value"], len(note["other"])) == (None, MAX_VALUE_CHARS + 1)
+    assert (note["value"], len(note["other"])) == (None, MAX_DIFFERENCE_CHARS + 1)
 
 
 def test_both_runs_have_to_be_visible(face: HttpFace) -> None:

@@ -24,7 +24,13 @@ from contextos.audit.verify import verify_facts, verify_tenant
 from contextos.contracts import documents
 from contextos.contracts.documents.collection import Collection
 from contextos.contracts.documents.epochs import DATABASE_PLACES, PUBLISHED_HEADS, DatabasePlace, PublishedHeads
-from contextos.contracts.documents.identities import BROWSER_SESSIONS, PASSKEY_REGISTRATIONS, SIGNED_IN, SealedIdentity
+from contextos.contracts.documents.identities import (
+    BROWSER_SESSIONS,
+    FLOW_QUESTIONS,
+    PASSKEY_REGISTRATIONS,
+    SIGNED_IN,
+    SealedIdentity,
+)
 from contextos.contracts.documents.operations import (
     BREAKERS,
     DRIFT_INCIDENTS,
@@ -168,6 +174,7 @@ async def _others(world: TestWorld, run_id: str) -> None:
         SIGNED_IN.write("user/usr_x", 0, sealed),
         BROWSER_SESSIONS.write("sha256:2", 0, sealed),
         PASSKEY_REGISTRATIONS.write("sha256:3", 0, sealed),
+        FLOW_QUESTIONS.write("sha256:4", 0, sealed),
         PUBLISHED_HEADS.write("witness", 0, PublishedHeads({"index": 1})),
         DEAD_LETTERS.write("run_ffffffffffffffff", 0, DeadLetterDocument("x", "y", now, True, 3, 5)),
         BLOCKED_RUNS.write("run_ffffffffffffffff", 0, BlockedRun("adp_payments.issue_refund/ik_x")),

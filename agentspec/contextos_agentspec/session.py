@@ -8,6 +8,7 @@ another process, or twice: the flow carries `act_key`, which identifies the sele
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from contextos.contracts.envelopes.slots import (
     SelectionMode,
     SelectionOrigin,
     SlotActor,
+    SlotQuestion,
     SlotResolution,
 )
 from contextos.contracts.ports.outside import Clock
@@ -65,7 +67,7 @@ class Offer:
 @dataclass(frozen=True, slots=True)
 class SelectionSession:
     """Fills the context slots of one run of one agent. `document` is the installed agent; `curation` lists artifact
-    types.
+    types. `ask` puts a question to the person elsewhere too, such as `app.slot_questions.ask` on the console.
     """
 
     document: JsonValue
@@ -75,6 +77,7 @@ class SelectionSession:
     artifacts: Artifacts
     curation: Curation
     clock: Clock
+    ask: Callable[[SlotQuestion], Awaitable[object]] | None = None
 
     async def offer(self, call: SlotCall) -> Offer:
         """Return the artifacts that the slot can take. Nothing is written.
@@ -94,6 +97,14 @@ class SelectionSession:
             if selection.slot_id == slot.slot_id and selection.origin.parent_package_name == call.parent_package_name
         ]
         return Offer(slot, resolution, f"act_{len(before) + 1}")
+
+    async def ask_person(self, call: SlotCall, offer: Offer) -> None:
+        """Put the question of an interactive slot to the person, if this session asks elsewhere. Raises as `ask`."""
+        project = call.project_id or None
+        if self.ask is None or offer.slot.selection_mode != "interactive" or is_foreign(self.actor, project):
+            return
+        origin = self._origin(call, offer.act_key)
+        await self.ask(SlotQuestion(slot=offer.slot, actor=self.actor, project_id=project, origin=origin))
 
     async def take(self, call: SlotCall, act_key: str) -> Selected | PickRefused:
         """Select artifacts for a slot that needs no person. An act key that is already recorded returns that

@@ -280,7 +280,9 @@ def selection_tools(session: SelectionSession) -> dict[str, Callable[..., Any]]:
     async def context_resolve(
         parentRunId: str, parentPackageName: str, slotId: str, projectId: str = ""
     ) -> dict[str, str]:
-        offer = await session.offer(SlotCall(parentRunId, parentPackageName, slotId, projectId))
+        call = SlotCall(parentRunId, parentPackageName, slotId, projectId)
+        offer = await session.offer(call)
+        await session.ask_person(call, offer)
         payload = canonical(offer.payload()).decode()
         return {"payload": payload, "selectionMode": offer.slot.selection_mode, "actKey": offer.act_key}
 

@@ -92,7 +92,7 @@ def markup(text: str) -> Markup:
 
 def is_harmless(text: str) -> bool:
     read = markup(text)
-    return read.runs == [] and all(one.startswith(("/console", "#")) for one in read.addresses)
+    return read.runs == [] and all(one.startswith(("/console", "/v1/runs/", "#")) for one in read.addresses)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))

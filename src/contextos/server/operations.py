@@ -6,7 +6,7 @@ which returns the statements to sign. Both make the same proposal, so the signed
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final
 
@@ -14,6 +14,7 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
+from contextos.contracts.journal import Entry
 from contextos.contracts.model import Model
 from contextos.server.access import RolesHere, RunName, readable_run, require_role
 from contextos.server.bodies import body_of, json_of
@@ -94,7 +95,12 @@ async def asked_by(operation: Operation, app: App, caller: Caller, roles: frozen
         name, verified = run.run_id, run.verified
     if operation.roles:
         require_role(roles, *operation.roles)
-    return Asked(app, caller.tenant_id, signer_elsewhere(caller.subject), name, verified)
+
+    async def open_run(other: str) -> tuple[str, Sequence[Entry] | None]:
+        seen = await readable_run(app, caller, roles, other)
+        return seen.run_id, seen.verified
+
+    return Asked(app, caller.tenant_id, signer_elsewhere(caller.subject), name, verified, open_run)
 
 
 def json_body(model: type[Model]) -> Any:

@@ -10,6 +10,8 @@
 - `subscriptions`: handlers that receive every event at least once. `workspace.engine.event_delivery` calls them.
 - `views`: the models of the answers.
 - `outbox`: notices of runs, as webhooks and mails. `passkeys`: the passkeys that approvers register.
+- `slot_questions`: the selections that paused flows ask of people. `person_documents`: the sealed documents of which
+  each person has one.
 
 Does not own: reading (`deployment.queries`), the acts of people (`deployment.acts`), or rendering (the application
 itself).

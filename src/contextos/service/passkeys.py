@@ -13,26 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.documents.identities import PASSKEY_REGISTRATIONS, SealedIdentity
-from contextos.contracts.encoding.codec import JsonValue, loads
-from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.documents.identities import PASSKEY_REGISTRATIONS
+from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.envelopes.identity import Approver, ApproverPasskey
-from contextos.contracts.journal import CONTROL, Batch
 from contextos.deployment.deployment import Deployment
-from contextos.errors import ApprovalRefused, Conflict, InvalidInput, Problem, SignatureInvalid
+from contextos.errors import ApprovalRefused, InvalidInput, Problem
 from contextos.service.pages import Page, check_limit
+from contextos.service.person_documents import PersonDocuments, person_document_key
 from contextos.trust.approvals.passkey_registration import (
     REGISTRATION_TIMEOUT_MS,
     creation_options,
     registered_passkey,
     registration_digest,
 )
-from contextos.trust.seal import open_sealed, seal
 
 REGISTRATIONS_TYPE: Final = "application/vnd.contextos.passkey-registrations+json"
 MAX_REGISTRATIONS: Final = 8
 """The most registrations of one person that are kept; one more replaces the oldest."""
-MAX_REGISTRATION_RACES: Final = 8
 CHALLENGE_BYTES: Final = 32
 _CURSOR: Final = re.compile(r"[0-9a-f]{64}\.([0-9a-f]{64})?")
 """The key of a person, and the digest of their last registration on the page before; no digest: all were listed."""
@@ -60,6 +57,10 @@ class Passkeys:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
+        empty: dict[str, Any] = {"approver_id": "", "challenge": None, "registered": []}
+        self._documents = PersonDocuments(
+            deployment.ports, PASSKEY_REGISTRATIONS, REGISTRATIONS_TYPE, empty, "begin the registration again"
+        )
 
     async def begin(self, tenant_id: str, approver_id: str, *, origin: str) -> dict[str, JsonValue]:
         """Return the options with which a page of `origin` asks a browser for a new passkey
@@ -122,11 +123,13 @@ class Passkeys:
         """
         check_limit(limit)
         at, _, seen = cursor.partition(".")
-        if cursor and not (_CURSOR.fullmatch(cursor) and (approver_id is None or at == _key_of(approver_id))):
+        if cursor and not (
+            _CURSOR.fullmatch(cursor) and (approver_id is None or at == person_document_key(approver_id))
+        ):
             detail = "the cursor is of no list of this tenant"
             raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
         if approver_id is not None:
-            keys, more = [_key_of(approver_id)], False
+            keys, more = [person_document_key(approver_id)], False
         else:
             store = self._deployment.ports.stores.tenant(tenant_id)
             following = await PASSKEY_REGISTRATIONS.page(store, after=at, limit=limit)
@@ -141,7 +144,7 @@ class Passkeys:
         return Page(tuple(items), f"{keys[-1]}." if more else None)
 
     async def _registrations(self, tenant_id: str, key: str) -> Sequence[PasskeyRegistration]:
-        kept, _ = await self._kept(tenant_id, key)
+        kept, _ = await self._documents.content(tenant_id, key)
         person = kept["approver_id"]
         approver = await self._deployment.ports.directory.approver(tenant_id, person) if person else None
         return [_registration(approver, person, one) for one in kept["registered"]]
@@ -156,41 +159,13 @@ class Passkeys:
         self, tenant_id: str, approver_id: str, change: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> dict[str, Any]:
         """Replace the stored registrations of a person by the result of `change`, and return the previous ones."""
-        ports, key = self._deployment.ports, _key_of(approver_id)
-        for _ in range(MAX_REGISTRATION_RACES):
-            kept, version = await self._kept(tenant_id, key)
-            payload = canonical({**change(kept), "tenant_id": tenant_id, "key": key, "approver_id": approver_id})
-            sealed = SealedIdentity(seal(REGISTRATIONS_TYPE, payload, ports.keys, "claim"))
-            write = PASSKEY_REGISTRATIONS.write(key, version, sealed)
-            try:
-                await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, writes=(write,)))
-            except Conflict:
-                continue
-            return kept
-        raise Conflict(key, "begin the registration again")
-
-    async def _kept(self, tenant_id: str, key: str) -> tuple[dict[str, Any], int]:
-        empty: dict[str, Any] = {"approver_id": "", "challenge": None, "registered": []}
-        ports = self._deployment.ports
-        found = await PASSKEY_REGISTRATIONS.one(ports.stores.tenant(tenant_id), key)
-        if found is None:
-            return empty, 0
-        try:
-            payload = loads(open_sealed(found.body.envelope, ports.keys, "claim", [REGISTRATIONS_TYPE]))
-        except (SignatureInvalid, InvalidInput):
-            return empty, found.version
-        assert isinstance(payload, dict), "the runtime sealed an object"
-        if (payload["tenant_id"], payload["key"]) != (tenant_id, key):
-            return empty, found.version
-        return payload, found.version
-
-
-def _key_of(approver_id: str) -> str:
-    return digest(approver_id.encode()).removeprefix("sha256:")
+        return await self._documents.change(
+            tenant_id, approver_id, lambda kept: {**change(kept), "approver_id": approver_id}
+        )
 
 
 def _cursor_behind(one: PasskeyRegistration) -> str:
-    return f"{_key_of(one.approver_id)}.{one.digest.removeprefix('sha256:')}"
+    return f"{person_document_key(one.approver_id)}.{one.digest.removeprefix('sha256:')}"
 
 
 def _behind(seen: str, registered: Sequence[PasskeyRegistration]) -> Sequence[PasskeyRegistration]:

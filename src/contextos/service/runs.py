@@ -259,7 +259,7 @@ class Runs:
         if ledger not in (None, *LEDGERS):
             detail = f"`{str(ledger)[:40]}` is not a ledger"
             raise InvalidInput(Problem("/ledger", "unknown_ledger", detail, f"name one of {', '.join(LEDGERS)}"))
-        return tuple(one for one in map(_ledger_entry, await self.entries(run)) if ledger in (None, one.ledger))
+        return tuple(one for one in map(ledger_entry, await self.entries(run)) if ledger in (None, one.ledger))
 
     async def entries(self, run: Run) -> Sequence[Entry]:
         """Return the entries of a run as they are stored, in order. Raises as `ledger`."""
@@ -394,7 +394,8 @@ def _paused(view: RunView) -> ToolResultEnvelope | None:
     return None if result is None else ToolResultEnvelope.model_validate(result)
 
 
-def _ledger_entry(entry: Entry) -> LedgerEntry:
+def ledger_entry(entry: Entry) -> LedgerEntry:
+    """Return an entry of a journal with its body and its ledger."""
     ledger = KINDS[entry.kind].ledger
     body = read_body(entry)
     return LedgerEntry(

@@ -37,6 +37,7 @@ from contextos.service.artifacts import PublishedArtifacts
 from contextos.service.facts import Facts
 from contextos.service.passkeys import Passkeys
 from contextos.service.runs import Runs
+from contextos.service.slot_questions import SlotQuestions
 from contextos.service.subscriptions import Handler, Subscriber
 from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.seal import open_sealed
@@ -283,6 +284,11 @@ class App:
     def passkeys(self) -> Passkeys:
         """The passkeys that approvers register, for the keeper of the directory."""
         return Passkeys(self.deployment)
+
+    @property
+    def slot_questions(self) -> SlotQuestions:
+        """The selections that paused flows ask of people, and their answers."""
+        return SlotQuestions(self.deployment)
 
     @property
     def facts(self) -> Facts:

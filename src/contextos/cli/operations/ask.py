@@ -78,7 +78,12 @@ def ask_command(
         now_us, takes = context.deployment.ports.clock.now_us(), asked_for.input.model_fields
         sent = parse(asked_for.input, {one: now_us for one in _STATED if one in takes} | fields)
         named = await context.run_id(name) if on_run else name
-        made = await asked_for.run(Asked(context.app, context.tenant_id, actor, named), sent)
+
+        async def open_run(other: str) -> tuple[str, None]:
+            return await context.run_id(other), None
+
+        asked = Asked(context.app, context.tenant_id, actor, named, open_run=open_run)
+        made = await asked_for.run(asked, sent)
         if not asked_for.signs:
             return made
         if made.typ != ACT_TYP:

@@ -125,16 +125,21 @@ def slots_answer_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Answer a run that waits for a selection.
+    """Answer a run, or a paused flow (by the id of its selection), that waits for a selection.
 
-    The user signs with their key. An answer that does not fit the offer is refused, and the run keeps waiting.
+    For a run, the user signs with their key. An answer that does not fit the offer is refused, and it keeps waiting.
     """
     response = read_file(file) if file else None
 
     async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
-        from contextos.contracts.envelopes.slots import PickRefused
+        from contextos.contracts.envelopes.slots import SELECTION, PickRefused
         from contextos.deployment.slot_answers import answer_slot, read_offer
 
+        if SELECTION.fits(run):
+            questions = context.app.slot_questions
+            if response is None:
+                return (await questions.offer(context.tenant_id, by, run))[1], None
+            return None, await questions.answer(context.tenant_id, by, run, response) or run
         run_id = await context.run_id(run)
         if response is None:
             return (await read_offer(context.deployment, context.tenant_id, run_id, by=by))[1], None
@@ -218,6 +223,9 @@ def _print_outcome(found: SlotResolution | None, done: Any, as_json: bool) -> in
         line = f"refused: {done.code}: {displayed(done.detail)}; nothing is recorded, answer again"
         print_result({"refused": done.to_json()}, [line], as_json=as_json)
         return REFUSED
+    if isinstance(done, str):
+        print_result({"selection_id": done}, [f"{done}  sent; the flow goes on with it"], as_json=as_json)
+        return 0
     head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
     body = {"act": done.act.to_json(), "wrote": done.wrote, "contextRefs": [bind_selection(done).to_json()]}
     print_result(body, [head, *_lines(done.manifest)], as_json=as_json)

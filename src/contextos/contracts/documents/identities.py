@@ -1,5 +1,5 @@
 """Documents about people who are signed in: the users and delegations in their verified tokens, their login sessions,
-and the passkeys that they registered, all sealed by the runtime.
+the passkeys that they registered, and the questions that flows ask them, all sealed by the runtime.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextos.contracts.documents.collection import stored
 
 @dataclass(frozen=True, slots=True)
 class SealedIdentity:
-    """A DSSE envelope over a user, a delegation, login sessions or passkeys, with its tenant and its key."""
+    """A DSSE envelope over a user, a delegation, login sessions, passkeys or questions, with its tenant and its key."""
 
     envelope: dict[str, Any]
 
@@ -26,3 +26,6 @@ BROWSER_SESSIONS: Final = stored("browser_sessions", SealedIdentity)
 PASSKEY_REGISTRATIONS: Final = stored("passkey_registrations", SealedIdentity)
 """By a digest of the approver's id: the challenge of a registration that began, and the passkeys that they registered.
 """
+
+FLOW_QUESTIONS: Final = stored("flow_questions", SealedIdentity)
+"""By a digest of the user's id: the selections that paused flows ask of them, and their answers."""

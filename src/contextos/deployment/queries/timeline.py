@@ -7,6 +7,7 @@ are escaped.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -41,13 +42,20 @@ PARTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One line of a run's story. `after_us` is the time since the run began in µs, or None if the line has no time."""
+    """One line of a run's story. `after_us` is the time since the run began in µs, or None if the line has no time.
+
+    `seq` is the number of the entry that the line tells, or None if it tells no single one. `step` is the step of the
+    plan to which that entry belongs, which tells parallel steps from each other; "" for no step.
+    """
 
     text: str
     after_us: int | None = None
+    seq: int | None = None
+    step: str = ""
 
 
 Story = dict[str, list[Moment]]
+_STEP: Final = re.compile(r"(?:^|/)[0-9]+/([A-Za-z_][A-Za-z0-9_.-]{0,63})(?:/[0-9]+)?$")
 
 
 def tell_story(entries: Sequence[Entry], rationales: Mapping[str, str] = NO_RATIONALES) -> Story:
@@ -65,13 +73,26 @@ def tell_story(entries: Sequence[Entry], rationales: Mapping[str, str] = NO_RATI
             else:
                 texts = sentence(entry, reader) if entry.body else iter(())
             after_us = entry.at_us - log[0].at_us
-            story[PARTS[part]] += [Moment(text, None if isinstance(text, Aside) else after_us) for text in texts]
+            step = step_of(entry.key)
+            story[PARTS[part]] += [
+                Moment(text, None if isinstance(text, Aside) else after_us, entry.seq, step) for text in texts
+            ]
     if log:
         story[PARTS["came"]] += _outcome_moments(log, reader.run)
         story[PARTS["cost"]] = list(map(Moment, _cost_lines(reader.run)))
         story[PARTS["replay"]] = list(map(Moment, _replay_lines(log, reader.run)))
         story[PARTS["erased"]] = list(map(Moment, _erased_lines(log)))
     return {title: moments for title, moments in story.items() if moments}
+
+
+def step_of(key: str) -> str:
+    """Return the step of a plan that the key of an entry names, or "".
+
+    >>> step_of("0/s1/1"), step_of("execute/0/s3"), step_of("compile/0")
+    ('s1', 's3', '')
+    """
+    named = _STEP.search(key)
+    return named[1] if named else ""
 
 
 def story_document(story: Story) -> dict[str, list[dict[str, Any]]]:

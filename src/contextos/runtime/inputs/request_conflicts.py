@@ -27,23 +27,25 @@ class Difference(NamedTuple):
     before: str | None
 
 
-def _diff_paths(before: Any, now: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+def differing_places(before: Any, now: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
     """Yield the pointer of each place where two JSON values differ, names in order. A member that only one has, or a
     list of another length, is one place.
     """
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted(before.keys() | now.keys()):
-            yield from _diff_paths(before.get(name, MISSING), now.get(name, MISSING), (*path, name))
+            yield from differing_places(before.get(name, MISSING), now.get(name, MISSING), (*path, name))
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for index, (old, new) in enumerate(zip(before, now, strict=True)):
-            yield from _diff_paths(old, new, (*path, index))
+            yield from differing_places(old, new, (*path, index))
     elif before != now or isinstance(before, bool) is not isinstance(now, bool):
         yield pointer(path)
 
 
 def differences(before: Any, now: Any) -> list[Difference]:
     """Return the first places where two JSON values of one caller differ."""
-    return [Difference(place, _display(before, place)) for place in islice(_diff_paths(before, now), MAX_DIFFERENCES)]
+    return [
+        Difference(place, _display(before, place)) for place in islice(differing_places(before, now), MAX_DIFFERENCES)
+    ]
 
 
 def request_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:

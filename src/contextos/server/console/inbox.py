@@ -14,12 +14,14 @@ from contextos.contracts.model import MAX_COUNT
 from contextos.server.access import RunName, askable_question, is_own, reads_every_run
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.console.rendering import CutLines
+from contextos.server.console.selector import selections_to_make
 from contextos.server.rates import ListsHere
 
 inbox_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MAX_QUESTIONS: Final = 20
 """The most questions on a page, each of which is read and verified."""
+MAX_SELECTIONS: Final = 100
 Begin = Annotated[int, Query(ge=0, le=MAX_COUNT)]
 QUESTION_TOPICS: Final = ("gate", "fact", "policy")
 """The topics of the reasons for a question, in the order of the page."""
@@ -38,6 +40,7 @@ async def get_inbox(reader: ConsoleReaderHere, lists: ListsHere, begin: Begin = 
         "inbox.html",
         questions=page.items,
         unverified=unverified,
+        selections=await selections_to_make(reader, MAX_SELECTIONS) if not begin else (),
         lines=CutLines([], begin, min(begin + MAX_QUESTIONS, total), total),
     )
 

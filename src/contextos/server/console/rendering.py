@@ -5,6 +5,7 @@ Times are Unix microseconds. They are written in UTC, and a script shows them in
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,13 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.server.console.assets import asset_address
+from contextos.server.console.references import reference_address
 
 PAGE_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -54,6 +57,21 @@ def value_text(value: Any) -> str:
     if value is None or value == "":
         return ""
     return displayed(value) if isinstance(value, str) else displayed_json(value, None)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON on one line, in ASCII."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+@pass_context
+def linked(context: Context, value: Any) -> str:
+    """Return a value as `value_text` does, as a link if it is a reference that the reader of the page can open."""
+    reader, run_id = context.get("reader"), context.get("run_id", "")
+    address = reference_address(value, run_id, reader.roles) if isinstance(value, str) and reader is not None else None
+    if address is None:
+        return value_text(value)
+    return Markup('<a href="{}">{}</a>').format(address, value_text(value))
 
 
 def instant(at_us: int | None) -> str:
@@ -109,5 +127,12 @@ _TEMPLATES: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.filters |= {"shown": value_text, "instant": instant, "lasted": lasted, "coded": coded}
+_TEMPLATES.filters |= {
+    "shown": value_text,
+    "instant": instant,
+    "lasted": lasted,
+    "coded": coded,
+    "tojson_text": json_text,
+    "linked": linked,
+}
 _TEMPLATES.globals |= {"t": tomllib.loads(package_text("strings.toml")), "asset": asset_address}

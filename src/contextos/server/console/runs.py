@@ -14,6 +14,7 @@ from contextos.errors import ApprovalRefused
 from contextos.server.access import RunName, askable_question, readable_run, visible_runs
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.console.rendering import CutLines
+from contextos.server.console.selector import SELECTOR
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.routes.search import SearchHere
@@ -28,6 +29,7 @@ MAX_SHOWN: Final = 40
 """The most effects, and approvals, on a page."""
 MAX_RECORD_BYTES: Final = 30_000
 """The longest record that a page has in full."""
+COMPACT: Final = "compact"
 LinePlace = Annotated[int, Query(ge=0, le=MAX_COUNT)]
 RUN_TOPICS: Final = ("authority", "shown", "policy", "gate", "fact", "model", "call")
 """The topics of reasons, in the order of the page."""
@@ -68,10 +70,18 @@ async def get_runs_page(
 
 
 @run_page_routes.get("/runs/{run}")
-async def get_run_page(reader: ConsoleReaderHere, name: RunName, story: LinePlace = 0, why: LinePlace = 0) -> Response:
+async def get_run_page(
+    reader: ConsoleReaderHere,
+    name: RunName,
+    story: LinePlace = 0,
+    why: LinePlace = 0,
+    view: Annotated[str, Query(max_length=16)] = "",
+) -> Response:
     """Show one run: where it is, its story, why it did what it did, what it used, and its record. Of a long run, the
-    page has the lines of the story from `story` on, and the reasons from `why` on.
+    page has the lines of the story from `story` on, and the reasons from `why` on. The story is compact with the
+    `view` of that name.
     """
+    view = COMPACT if view == COMPACT else ""
     run = await readable_run(reader.app, reader.caller, reader.roles, name)
     timeline, explained, budget = await reader.app.runs.tell(run)
     reasons = [(topic, [one for one in explained.reasons if one.topic == topic]) for topic in RUN_TOPICS]
@@ -86,9 +96,13 @@ async def get_run_page(reader: ConsoleReaderHere, name: RunName, story: LinePlac
         reader,
         "run.html",
         may_answer=run.waits_for == "approval" and await _may_answer(reader, run.run_id),
+        selector=SELECTOR if run.waits_for == "slot" and run.user_id == reader.caller.subject else "",
         run=run,
         story=_cut([(part.title, part.moments) for part in timeline.parts], story),
         reasons=_cut(reasons, why),
+        run_id=run.run_id,
+        view=view,
+        kept={"view": view} if view else {},
         limits=limits,
         fault=run.fault or timeline.fault or explained.fault,
         record=record,

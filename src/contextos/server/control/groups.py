@@ -25,4 +25,5 @@ GOVERNED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     packs.Publication,
     packs.SignedPublication,
     slots.SlotQuery,
+    slots.FlowAnswer,
 )

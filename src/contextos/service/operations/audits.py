@@ -59,7 +59,7 @@ class ContextQuery(Model):
 
 class ReplayDocument(Model):
     """The result of a replay. `equal`: every entry that was derived again is as recorded. If not, `difference` says
-    what differs, and the other fields are null.
+    what differs, `entry` is the number of the first entry that does, and the other fields are null.
 
     `compared` is the number of entries, and `erased` the numbers of those whose bodies were erased and derived again.
     """
@@ -67,6 +67,7 @@ class ReplayDocument(Model):
     run_id: str
     equal: bool
     difference: str | None
+    entry: int | None
     status: str | None
     record_hash: str | None
     compared: int | None
@@ -78,6 +79,7 @@ class ReplayDocument(Model):
             run_id=found.run_id,
             equal=True,
             difference=None,
+            entry=None,
             status=found.status,
             record_hash=found.record_hash,
             compared=found.compared,
@@ -87,7 +89,14 @@ class ReplayDocument(Model):
     @classmethod
     def of_fault(cls, run_id: str, fault: Integrity) -> Self:
         return cls(
-            run_id=run_id, equal=False, difference=str(fault), status=None, record_hash=None, compared=None, erased=[]
+            run_id=run_id,
+            equal=False,
+            difference=str(fault),
+            entry=fault.seq if isinstance(fault, ReplayMismatch | ChainBroken) else None,
+            status=None,
+            record_hash=None,
+            compared=None,
+            erased=[],
         )
 
 

@@ -67,6 +67,9 @@ class Configured(Protocol):
     def require_settings_allow(self, level_refs: Iterable[tuple[Level, str]]) -> None: ...
 
 
+RunOpener = Callable[[str], Awaitable[tuple[str, Sequence[Entry] | None]]]
+
+
 class Opened(Protocol):
     """What operations use of an open deployment."""
 
@@ -90,7 +93,8 @@ class Opened(Protocol):
 class Asked:
     """What an operation is asked of, and by whom: a tenant of an open deployment, and the thing that its address names,
     if any. For an operation on a run, the thing is the id of a run that `by` may see. `verified` are the entries of the
-    run if the same request read and verified it before; else None.
+    run if the same request read and verified it before; else None. `open_run` returns the id of another run that `by`
+    may see, by its name, with its entries as in `verified`; it raises for every other name. None: no other run is open.
     """
 
     app: Opened
@@ -98,6 +102,7 @@ class Asked:
     by: Actor
     name: str = ""
     verified: Sequence[Entry] | None = None
+    open_run: RunOpener | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from typing import Final
 from contextos.contracts.facts import name_remedy
 from contextos.errors import NotFound
 from contextos.service.operations.audits import AUDIT_OPERATIONS
+from contextos.service.operations.comparisons import COMPARISON_OPERATIONS
+from contextos.service.operations.entries import ENTRY_OPERATIONS
 from contextos.service.operations.facts import FACT_OPERATIONS
 from contextos.service.operations.memories import MEMORY_OPERATIONS
 from contextos.service.operations.models import MODEL_OPERATIONS
@@ -22,6 +24,8 @@ OPERATION_TABLE: Final[tuple[Operation, ...]] = (
     *RUN_OPERATIONS,
     *SLOT_OPERATIONS,
     *AUDIT_OPERATIONS,
+    *COMPARISON_OPERATIONS,
+    *ENTRY_OPERATIONS,
     *STUCK_OPERATIONS,
     *PACK_OPERATIONS,
     *PIN_OPERATIONS,

@@ -68,7 +68,7 @@ const hexBytes = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(p
 
 // Send a request, and return its answer. An error has the status of the answer; without one, nobody knows what became
 // of the request.
-async function send(path, body) {
+export async function send(path, body) {
   const csrf = document.querySelector("main").dataset.csrf;
   const headers = { "Content-Type": "application/json", "X-CSRF-Token": csrf };
   const sent = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
@@ -79,12 +79,12 @@ async function send(path, body) {
     throw Object.assign(new Error(""), { unknown: body !== undefined });
   }
   const said = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(said.detail), { status: answer.status, unknown: answer.status >= 500 });
+  if (!answer.ok) throw Object.assign(new Error(said.errors?.[0]?.detail ?? said.detail), { status: answer.status, unknown: answer.status >= 500 });
   return said;
 }
 
 // Return a private key with its id: `kid_` and the first 16 hex digits of the SHA-256 of the public key.
-async function keyOf(file, texts) {
+export async function keyOf(file, texts) {
   const hex = (await file.text()).trim();
   if (!/^[0-9a-f]{64}$/i.test(hex)) throw new Error(texts.badKey);
   const key = await crypto.subtle.importKey("pkcs8", hexBytes(PKCS8_ED25519 + hex), "Ed25519", true, ["sign"]);
@@ -94,7 +94,7 @@ async function keyOf(file, texts) {
   return { key, kid: `kid_${hash.map((one) => one.toString(16).padStart(2, "0")).join("").slice(0, 16)}` };
 }
 
-async function signedWith({ key, kid }, inputs, texts) {
+export async function signedWith({ key, kid }, inputs, texts) {
   if (!(kid in inputs)) throw new Error(texts.otherKey);
   const signature = await crypto.subtle.sign("Ed25519", key, new TextEncoder().encode(inputs[kid]));
   return `${inputs[kid]}.${base64url(signature)}`;

@@ -1,5 +1,6 @@
-"""The files of the console: styles, scripts and htmx. An address has the digest of all files, so a browser keeps it, and
-a script imports another one by its name.
+"""The files of the console: styles, scripts and htmx.
+
+An address has the digest of all files, so a browser keeps it, and a script imports another one by its name.
 """
 
 from __future__ import annotations

@@ -7,13 +7,16 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from contextos.errors import ApprovalRefused
-from contextos.server.access import RunName, askable_question, readable_run, visible_runs
+from contextos.deployment.dead_letters import dead_letter
+from contextos.errors import ApprovalRefused, NotFound
+from contextos.server.access import RunName, askable_question, is_own, readable_run, visible_runs
+from contextos.server.console.acts import Link, form_address
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.routes.search import SearchHere
-from contextos.service.runs import STATES
+from contextos.service.runs import STATES, Run
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
 run_page_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -73,6 +76,7 @@ async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
         reader,
         "run.html",
         may_answer=run.waits_for == "approval" and await _may_answer(reader, run.run_id),
+        acts=await _acts(reader, run),
         run=run,
         timeline=timeline,
         reasons=reasons,
@@ -85,5 +89,31 @@ async def get_run_page(reader: ConsoleReaderHere, name: RunName) -> Response:
 async def _may_answer(reader: ConsoleReader, run_id: str) -> bool:
     with suppress(HttpProblem, ApprovalRefused):
         await askable_question(reader.app, reader.caller, reader.roles, run_id, answering=True)
+        return True
+    return False
+
+
+async def _acts(reader: ConsoleReader, run: Run) -> list[Link]:
+    """Return the links to the acts on a run that its state and the roles of the reader allow."""
+    operates, own = OPERATOR_ROLE in reader.roles, is_own(reader.caller, run)
+    labels = {
+        "cancel": not run.ended and (operates or own),
+        "settle": run.waits_for == "settlement" and operates,
+        "reask": run.waits_for == "approval" and (operates or own),
+        "select": run.waits_for == "slot" and own,
+        "retry": not run.ended and operates and await _is_stuck(reader, run.run_id),
+        "erase": operates,
+    }
+    groups = {"select": "slots"}
+    return [
+        Link(name, form_address(f"{groups.get(name, 'runs')}.{name}", run.run_id))
+        for name, is_shown in labels.items()
+        if is_shown
+    ]
+
+
+async def _is_stuck(reader: ConsoleReader, run_id: str) -> bool:
+    with suppress(NotFound):
+        await dead_letter(reader.app.deployment.ports.stores.tenant(reader.tenant_id), run_id)
         return True
     return False

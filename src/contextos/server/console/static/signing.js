@@ -34,7 +34,7 @@ export async function send(path, body) {
   } catch {
     throw Object.assign(new Error(""), { unknown: body !== undefined });
   }
-  if (answer.ok && !answer.headers.get("Content-Type").includes("json")) return answer.blob();
+  if (answer.ok && !/json(;|$)/.test(answer.headers.get("Content-Type"))) return answer.blob();
   const said = await answer.json();
   if (answer.ok) return said;
   const parts = (said.errors ?? []).map((one) => `${one.pointer} ${one.detail}${one.remedy ? `; ${one.remedy}` : ""}`);

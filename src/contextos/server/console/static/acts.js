@@ -1,0 +1,136 @@
+// The forms of governed operations: what was filled in becomes a body, and what is shown is what is signed.
+
+import { bytesOf, send, sha256, shownText, signs } from "./signing.js";
+
+const utf8 = (text) => new TextEncoder().encode(text);
+const isNested = (value) => value !== null && typeof value === "object" && Object.keys(value).length > 0;
+
+// Return the JSON of a value in the one form that a digest covers (RFC 8785).
+function canonical(value) {
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
+  return `{${Object.keys(value).sort().map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(",")}}`;
+}
+
+const digest = async (value) => `sha256:${await sha256(utf8(canonical(value)))}`;
+
+// Return a value without the order of its members and what stands in it twice: an act keeps lists as sets.
+const unordered = (value) =>
+  isNested(value) ? `[${[...new Set(Object.values(value).map(unordered))].sort().join(",")}]` : JSON.stringify(value);
+
+// An export states the head of each run that was named.
+const listed = (said, sent) => (Array.isArray(sent) && !Array.isArray(said) ? Object.keys(said) : said);
+
+function* leaves(value, name) {
+  if (!isNested(value)) yield [name, typeof value === "string" ? value : JSON.stringify(value)];
+  else for (const [member, one] of Object.entries(value)) yield* leaves(one, name ? `${name}.${member}` : member);
+}
+
+// Return a value as lines: no value can look like two of them.
+export function linesOf(value) {
+  const lines = [...leaves(value, "")].map(([name, text]) => [shownText(name), shownText(text)]);
+  const width = Math.min(28, Math.max(...lines.map(([name]) => name.length)));
+  return lines.map(([name, text]) => `${name.padEnd(width)}  ${text}`).join("\n");
+}
+
+// Return the statement in the bytes that a key signs. These bytes are the same for each key but in their header.
+function statementIn(inputs) {
+  const payloads = new Set(Object.values(inputs).map((input) => input.split(".")[1]));
+  if (payloads.size !== 1) return null;
+  const text = new TextDecoder().decode(bytesOf([...payloads][0]));
+  const statement = JSON.parse(text);
+  return canonical(statement) === text ? statement : null;
+}
+
+// Return what in the statements is not what the person filled in, or "".
+async function difference(statements, body, place) {
+  for (const statement of statements) {
+    if (statement === null) return "signing_inputs";
+    if (statement.tenant_id !== place.tenant) return "tenant_id";
+    if ((statement.actor ?? statement.by) !== place.actor) return "actor";
+    const said = statement.arguments ?? statement;
+    for (const name of ["run", "run_id", "ref", "proposal_id", "profile"]) if (place.of && name in said && said[name] !== place.of) return name;
+    for (const name in body) if (name in said && name !== "edges" && unordered(listed(said[name], body[name])) !== unordered(body[name])) return name;
+    if ("expected" in body && statement.expected !== body.expected) return "expected";
+    if (statement.kind === "graph.written" && "value" in body) {
+      const edge = { src: body.subject, dst: body.subject, predicate: body.predicate, value: body.value, evidence_ref: body.source };
+      Object.assign(edge, { observed_at: body.observed_at_us, integrity: body.integrity, classification: body.classification });
+      for (const [id, said_digest] of Object.entries(said.edges)) if ((await digest({ ...edge, edge_id: id })) !== said_digest) return "value";
+    }
+  }
+  return "";
+}
+
+// Return the body of a form as JSON text. What the person wrote as JSON is sent as they wrote it, so no number is rounded.
+function bodyOf(form, fixed) {
+  const parts = [];
+  for (const field of form.querySelectorAll("[data-kind]")) {
+    const { kind } = field.dataset;
+    const name = field.name ?? field.dataset.name;
+    const text = field.value ?? "";
+    let json = JSON.stringify(text);
+    if (kind === "now") json = fixed;
+    else if (kind === "time") json = text ? String(Date.parse(text) * 1000) : fixed;
+    else if (!text.trim()) continue;
+    else if (kind === "version") json = text;
+    else if (kind === "lines") json = JSON.stringify(text.split("\n").map((line) => line.trim()).filter((line) => line));
+    else if (kind === "json") {
+      json = text;
+      try {
+        JSON.parse(text);
+      } catch (error) {
+        throw new Error(`${name}: ${error.message}`);
+      }
+    }
+    parts.push(`${JSON.stringify(name)}:${json}`);
+  }
+  return `{${parts.join(",")}}`;
+}
+
+// Throw unless the page, read again, shows the thing as it is shown here.
+async function checkUnchanged(place) {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  const again = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#act");
+  if (!answer.ok || again?.dataset.seen !== place.dataset.seen) throw Object.assign(new Error(""), { status: 409 });
+}
+
+// Return what a person signs to send `body` to `path`, as `signs` takes it. Throws if it is not what they filled in.
+export async function act(path, body, place, texts) {
+  const { statements } = await send(`${path}/statement`, body);
+  const inputs = statements.map((one) => one.signing_inputs);
+  if (inputs.some((one) => !Object.keys(one).length)) throw new Error(texts.otherKey);
+  const stated = inputs.map(statementIn);
+  const name = await difference(stated, JSON.parse(body), place);
+  if (name) throw new Error(`${texts.differs} ${name}`);
+  const text = stated.map(linesOf).join("\n\n") || texts.nothing;
+  return { text, inputs, finish: (proof) => send(path, `${body.slice(0, -1)}${body === "{}" ? "" : ","}${JSON.stringify(proof).slice(1)}`) };
+}
+
+function forms() {
+  const place = document.querySelector("#act");
+  if (!place) return;
+  const texts = place.querySelector(".result").dataset;
+  place.querySelector("[data-asks]").hidden = false;
+  const prepare = async (_button, form) => {
+    await checkUnchanged(place);
+    const body = bodyOf(form, String(Date.now() * 1000));
+    const shown = await act(place.dataset.path, body, place.dataset, texts);
+    // A digest hides what it covers, so what is sent stands beside it.
+    const digested = Object.entries(JSON.parse(body)).filter(([name]) => ["value", "nodes", "edges"].includes(name));
+    return digested.length ? { ...shown, text: `${shown.text}\n\n${linesOf(Object.fromEntries(digested))}` } : shown;
+  };
+  signs(place, prepare, (answer) => {
+    const said = place.querySelector(".answered");
+    said.hidden = false;
+    if (!(answer instanceof Blob)) {
+      said.textContent = linesOf(answer);
+      return;
+    }
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(answer);
+    link.download = link.textContent = "export.jsonl";
+    said.replaceChildren(link);
+  });
+}
+
+forms();

@@ -1,0 +1,200 @@
+"""Signed operations in Debian's Chromium: a form is filled in, its statement is read, signed and done."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.e2e.conftest import LogIn
+from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
+from tests.unit.service.operations.test_stuck import dead_run
+
+pytestmark = pytest.mark.slow
+
+SUBJECT = "customer:cus_console"
+
+
+def read_statement(page: Page, face: HttpFace, by: str = OPERATOR) -> str:
+    """Choose the key, ask for the statement, and return it."""
+    page.set_input_files("#key", face.path / "keys" / f"{by}.key")
+    page.click("[data-asks]")
+    expect(page.locator(".statement")).to_be_visible()
+    return page.locator(".statement pre").inner_text()
+
+
+def sign(page: Page) -> None:
+    page.click("[data-sign=key]")
+    expect(page.locator(".result")).to_contain_text("It is done")
+
+
+def facts(face: HttpFace, subject: str = SUBJECT) -> dict[str, Any]:
+    items = face.send("GET", "/v1/facts", by=OPERATOR, params={"subject": subject}).json()["items"]
+    return {one["predicate"]: one["value"] for one in items}
+
+
+def fill_fact(page: Page, predicate: str, value: str) -> None:
+    filled = {"subject": SUBJECT, "predicate": predicate, "value": value, "source": "artifact:crm_1#rev_1"}
+    for name, text in filled.items():
+        page.fill(f"#field-{name}", text)
+    page.select_option("#field-integrity", "trusted")
+    page.select_option("#field-classification", "INTERNAL")
+
+
+def test_a_fact_is_set_replaced_and_ended_from_the_list(face: HttpFace, log_in: LogIn) -> None:
+    page = log_in(OPERATOR, "/sections/govern")
+    page.get_by_role("link", name="facts.set").click()
+    fill_fact(page, "tier", '{"name": "gold", "limit": 1.50}')
+    said = read_statement(page, face)
+    assert ("graph.written" in said, "value.limit  1.5" in said, TENANT in said) == (True, True, True)
+    assert facts(face) == {}, "nothing is done before it is signed"
+    sign(page)
+    assert facts(face) == {"tier": {"name": "gold", "limit": 1.5}}
+    url = page.url.partition("/console")[0]
+    page.goto(f"{url}/console/ask/facts.list?subject={SUBJECT}")
+    page.get_by_role("link", name="Replace").click()
+    expect(page.locator("main")).to_contain_text("gold")
+    page.fill("#field-value", '"silver"')
+    page.fill("#field-source", "artifact:crm_2#rev_1")
+    assert "graph.withdrawn" in read_statement(page, face)
+    sign(page)
+    assert facts(face) == {"tier": "silver"}
+    page.goto(f"{url}/console/ask/facts.list?subject={SUBJECT}")
+    page.locator(".acts").get_by_role("link", name="End").click()
+    page.fill("#field-source", "artifact:crm_3#rev_1")
+    read_statement(page, face)
+    sign(page)
+    assert facts(face) == {}
+
+
+def test_a_dead_letter_is_driven_again(face: HttpFace, log_in: LogIn) -> None:
+    run = dead_run(face)
+    page = log_in(OPERATOR, "/ask/dead-letters.list")
+    page.locator(f'a[href*="of={run}"]').click()
+    expect(page.locator("main")).to_contain_text("`crm` does not answer")
+    assert run in read_statement(page, face)
+    sign(page)
+    assert run not in face.send("GET", "/v1/dead-letters", by=OPERATOR).text
+
+
+def test_a_run_is_stopped_from_its_page(face: HttpFace, log_in: LogIn) -> None:
+    run = face.waiting_run()
+    page = log_in(OPERATOR, f"/runs/{run}")
+    page.get_by_role("link", name="Stop it").click()
+    page.fill("#field-reason", "sent twice")
+    assert "sent twice" in read_statement(page, face)
+    sign(page)
+    assert face.ended(run)["state"] == "cancelled"
+
+
+def test_a_memory_is_promoted_from_the_queue(face: HttpFace, log_in: LogIn) -> None:
+    face.ended(face.send("POST", "/v1/runs", json=face.request()).json()["run_id"])
+    [first, *_] = face.send("GET", "/v1/memories", by=OPERATOR).json()["items"]
+    page = log_in(OPERATOR, "/ask/memories.list")
+    page.locator(f'a[href*="of={first["proposal_id"]}"]', has_text="Promote").click()
+    expect(page.locator("#field-verdict")).to_have_value("promote")
+    assert first["proposal_id"] in read_statement(page, face)
+    sign(page)
+    expect(page.locator(".answered")).to_contain_text("promote")
+    assert first["proposal_id"] not in face.send("GET", "/v1/memories", by=OPERATOR).text
+
+
+def test_an_export_is_signed_and_downloaded(face: HttpFace, log_in: LogIn) -> None:
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    page = log_in(OPERATOR, "/sections/audit")
+    page.get_by_role("link", name="exports.make").click()
+    page.fill("#field-runs", run)
+    read_statement(page, face)
+    sign(page)
+    with page.expect_download() as download:
+        page.click(".answered a")
+    assert run in download.value.path().read_text("utf-8")
+
+
+def test_a_thing_that_changed_meanwhile_is_not_signed(face: HttpFace, log_in: LogIn) -> None:
+    run = face.waiting_run()
+    page = log_in(OPERATOR, f"/do/runs.cancel?of={run}", expected=(409,))
+    face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=face.signed_answer(run, "denied"))
+    face.ended(run)
+    page.set_input_files("#key", face.path / "keys" / f"{OPERATOR}.key")
+    page.click("[data-asks]")
+    expect(page.locator(".result")).to_contain_text("This changed")
+    expect(page.locator(".statement")).to_be_hidden()
+
+
+def test_who_lost_the_role_meanwhile_signs_nothing(face: HttpFace, log_in: LogIn) -> None:
+    page = log_in(OPERATOR, "/do/facts.set", expected=(403,))
+    listed = json.loads((face.path / "directory.json").read_text("utf-8"))
+    kept = json.dumps(listed)
+    [person] = [one for one in listed[TENANT]["approvers"] if one["approver_id"] == OPERATOR]
+    person["roles"].remove("knowledge_writer")
+    del person["granted_by"]["knowledge_writer"]
+    fill_fact(page, "vip", "true")
+    said = read_statement(page, face)
+    assert "vip" in said or "graph.written" in said
+    (face.path / "directory.json").write_text(json.dumps(listed), "utf-8")
+    try:
+        page.click("[data-sign=key]")
+        expect(page.locator(".result")).to_contain_text("Nothing was sent")
+        page.click('[data-sign=""]')
+        page.click("[data-asks]")
+        expect(page.locator(".result")).to_contain_text("you may no longer do it")
+    finally:
+        (face.path / "directory.json").write_text(kept, "utf-8")
+    assert "vip" not in facts(face)
+
+
+@pytest.mark.parametrize(
+    ("member", "value"), [("actor", LEAD), ("tenant_id", "tenant_other"), ("reason", "other"), ("request_id", "other_request")]
+)
+def test_a_statement_that_differs_from_the_form_is_not_signed(
+    face: HttpFace, log_in: LogIn, member: str, value: str
+) -> None:
+    run = face.waiting_run()
+    page = log_in(OPERATOR, f"/do/runs.cancel?of={run}", expected=(403,))
+
+    def altered(route: Route) -> None:
+        answer = route.fetch()
+        document = answer.json()
+        [one] = document["statements"]
+        for kid, text in one["signing_inputs"].items():
+            head, payload = text.split(".")
+            said = json.loads(base64.urlsafe_b64decode(payload + "=="))
+            (said if member in said else said["arguments"])[member] = value
+            raw = json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
+            one["signing_inputs"][kid] = f"{head}.{base64.urlsafe_b64encode(raw).decode().rstrip('=')}"
+        route.fulfill(response=answer, json=document)
+
+    page.route("**/statement", altered)
+    page.fill("#field-reason", "sent twice")
+    page.set_input_files("#key", face.path / "keys" / f"{OPERATOR}.key")
+    page.click("[data-asks]")
+    if member == "request_id":
+        # The person sees what they sign, and the server refuses what it did not state.
+        expect(page.locator(".statement pre")).to_contain_text("arguments.request_id  other_request")
+        page.click("[data-sign=key]")
+        expect(page.locator(".result")).to_contain_text("Nothing was sent")
+    else:
+        expect(page.locator(".result")).to_contain_text(f"not what you filled in: {member}")
+    assert face.send("GET", f"/v1/runs/{run}", by=OPERATOR).json()["state"] == "waiting"
+
+
+def test_without_scripts_the_form_writes_the_command(face: HttpFace, log_in: LogIn) -> None:
+    page = log_in(OPERATOR, "/do/pins.withdraw", java_script_enabled=False)
+    page.fill("#field-refs", "a@1.0.0\nb@1.0.0; rm -rf /")
+    page.fill("#field-intents", "refund")
+    page.get_by_role("button", name="Write the command").click()
+    said = page.locator("main > section pre.command").last.inner_text()
+    assert said.startswith('contextos ask pins.withdraw refs=\'["a@1.0.0", "b@1.0.0; rm -rf /"]\'')
+    assert f"--by {OPERATOR} --key FILE" in said
+
+
+def test_a_person_without_a_key_is_told_so(face: HttpFace, log_in: LogIn) -> None:
+    run = face.waiting_run()
+    page = log_in(REQUESTER, f"/do/runs.cancel?of={run}")
+    page.set_input_files("#key", face.path / "keys" / f"{OPERATOR}.key")
+    page.click("[data-asks]")
+    expect(page.locator(".result")).to_contain_text("not a key that the directory has of you")

@@ -32,6 +32,13 @@ def answer(page: Page, face: HttpFace, verdict: str, reason: str = "") -> None:
     page.click("[data-sign=key]")
 
 
+def serious_faults(page: Page) -> list[str]:
+    """What axe finds on a page that keeps people out, with the first elements of each."""
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {[node['html'] for node in one['nodes']][:4]}" for one in serious]
+
+
 def test_a_refund_is_approved_in_one_window_and_followed_in_another(face: HttpFace, log_in: LogIn) -> None:
     run = face.waiting_run()
     watching = log_in(OPERATOR, f"/runs/{run}")
@@ -183,7 +190,5 @@ def test_nothing_keeps_people_out_and_nothing_is_cut_off(face: HttpFace, log_in:
         page = log_in(person, "/inbox", expected=(404,), bypass_csp=True, **of)
         for path in paths:
             page.goto(page.url.partition("/console")[0] + f"/console{path}")
-            found = Axe().run(page).response["violations"]
-            serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
-            assert serious == [], f"{path}: {[node['html'] for one in found for node in one['nodes']][:4]}"
+            assert serious_faults(page) == [], path
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path

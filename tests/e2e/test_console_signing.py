@@ -148,7 +148,8 @@ def test_who_lost_the_role_meanwhile_signs_nothing(face: HttpFace, log_in: LogIn
 
 
 @pytest.mark.parametrize(
-    ("member", "value"), [("actor", LEAD), ("tenant_id", "tenant_other"), ("reason", "other"), ("request_id", "other_request")]
+    ("member", "value"),
+    [("actor", LEAD), ("tenant_id", "tenant_other"), ("reason", "other"), ("request_id", "other_request")],
 )
 def test_a_statement_that_differs_from_the_form_is_not_signed(
     face: HttpFace, log_in: LogIn, member: str, value: str

@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from contextos.server.console.assets import asset_routes
 from contextos.server.console.inbox import inbox_routes
 from contextos.server.console.login import login_routes
+from contextos.server.console.packs import pack_page_routes
 from contextos.server.console.reading import CONSOLE
 from contextos.server.console.runs import run_page_routes
 from contextos.server.console.signing import signing_routes
@@ -17,7 +18,15 @@ from contextos.server.console.tables import table_routes
 
 console_routes: Final = APIRouter(prefix=CONSOLE, include_in_schema=False)
 
-for _routes in (asset_routes, login_routes, inbox_routes, run_page_routes, table_routes, signing_routes):
+for _routes in (
+    asset_routes,
+    login_routes,
+    inbox_routes,
+    run_page_routes,
+    table_routes,
+    signing_routes,
+    pack_page_routes,
+):
     console_routes.include_router(_routes)
 
 

@@ -28,12 +28,24 @@ from contextos.server.problems import not_found
 from contextos.service.operations.operation import OF_RUN, Asked, Operation
 from contextos.service.operations.packs import REF
 from contextos.service.operations.table import named_operation
+from contextos.workspace import App
 
 signing_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MAX_FACTS_SHOWN: Final = 100
 _OF_ACTIVE_SET: Final = ("packs", "pins", "policies")
 """The groups whose acts change the active set: its version is the `expected` of the act."""
+_OF_RUN_SHOWN: Final = (
+    "run_id",
+    "request_id",
+    "intent",
+    "user_id",
+    "agent_id",
+    "state",
+    "waits_for",
+    "status",
+    "fault",
+)
 _OF_FACTS: Final = ("facts.replace", "facts.retract")
 
 Kind = Literal["text", "lines", "choice", "json", "time", "now", "version"]
@@ -66,7 +78,7 @@ async def get_form(request: Request, reader: ConsoleReaderHere, name: str) -> Re
     asked = await asked_by(operation, reader.app, reader.caller, reader.roles, about)
     if operation.about is not None and not asked.name:
         raise not_found()
-    shown, filled = await _about(operation, asked, texts)
+    shown, filled = await _about(operation, asked, texts, reader.app)
     # A name that is not a field is left out: it would be sent, and refused, as if the person had written it.
     fields = list(fields_of(operation.input, {**filled, **texts}))
     path = operation.address[1]
@@ -87,17 +99,21 @@ async def get_form(request: Request, reader: ConsoleReaderHere, name: str) -> Re
     )
 
 
-async def _about(operation: Operation, asked: Asked, texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+async def _about(
+    operation: Operation, asked: Asked, texts: Mapping[str, str], app: App
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what a page shows of the thing that an act is about, and the fields that follow from it.
 
     Raises:
         NotFound: there is no such thing in this tenant.
     """
-    app, shown, filled = asked.app, dict[str, Any](), dict[str, str]()
+    shown, filled = dict[str, Any](), dict[str, str]()
     store = app.deployment.ports.stores.tenant(asked.tenant_id)
     if operation.about is OF_RUN:
-        view = await app.deployment.view(asked.tenant_id, asked.name)
-        shown = {"run": view.run_id, "state": view.state, "waiting": view.waiting}
+        run = await app.runs.get(asked.tenant_id, asked.name)
+        shown = {name: getattr(run, name) for name in _OF_RUN_SHOWN}
+        if run.paused is not None:
+            shown["call"] = run.paused.tool_call_id
         with suppress(NotFound):
             body = (await dead_letter(store, asked.name)).body
             shown["failed"] = {"code": body.code, "detail": body.detail, "failures": body.failures}

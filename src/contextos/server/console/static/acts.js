@@ -43,13 +43,14 @@ function statementIn(inputs) {
 }
 
 // Return what in the statements is not what the person filled in, or "".
-async function difference(statements, body, place) {
+async function difference(statements, body, place, also) {
   for (const statement of statements) {
     if (statement === null) return "signing_inputs";
     if (statement.tenant_id !== place.tenant) return "tenant_id";
     if ((statement.actor ?? statement.by) !== place.actor) return "actor";
     const said = statement.arguments ?? statement;
     for (const name of ["run", "run_id", "ref", "proposal_id", "profile"]) if (place.of && name in said && said[name] !== place.of) return name;
+    for (const name in also) if (said[name] !== also[name]) return name;
     for (const name in body) if (name in said && name !== "edges" && unordered(listed(said[name], body[name])) !== unordered(body[name])) return name;
     if ("expected" in body && statement.expected !== body.expected) return "expected";
     if (statement.kind === "graph.written" && "value" in body) {
@@ -94,13 +95,14 @@ async function checkUnchanged(place) {
   if (!answer.ok || again?.dataset.seen !== place.dataset.seen) throw Object.assign(new Error(""), { status: 409 });
 }
 
-// Return what a person signs to send `body` to `path`, as `signs` takes it. Throws if it is not what they filled in.
-export async function act(path, body, place, texts) {
+// Return what a person signs to send `body` to `path`, as `signs` takes it. Throws if it is not what they filled in, or
+// states other arguments than those in `also`.
+export async function act(path, body, place, texts, also = {}) {
   const { statements } = await send(`${path}/statement`, body);
   const inputs = statements.map((one) => one.signing_inputs);
   if (inputs.some((one) => !Object.keys(one).length)) throw new Error(texts.otherKey);
   const stated = inputs.map(statementIn);
-  const name = await difference(stated, JSON.parse(body), place);
+  const name = await difference(stated, JSON.parse(body), place, also);
   if (name) throw new Error(`${texts.differs} ${name}`);
   const text = stated.map(linesOf).join("\n\n") || texts.nothing;
   return { text, inputs, finish: (proof) => send(path, `${body.slice(0, -1)}${body === "{}" ? "" : ","}${JSON.stringify(proof).slice(1)}`) };

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import RedirectResponse
 
 from contextos.server.console.assets import asset_routes
+from contextos.server.console.facts import fact_page_routes
 from contextos.server.console.inbox import inbox_routes
 from contextos.server.console.login import login_routes
 from contextos.server.console.packs import pack_page_routes
@@ -26,6 +27,7 @@ for _routes in (
     table_routes,
     signing_routes,
     pack_page_routes,
+    fact_page_routes,
 ):
     console_routes.include_router(_routes)
 

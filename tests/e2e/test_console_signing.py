@@ -193,7 +193,7 @@ def test_without_scripts_the_form_writes_the_command(face: HttpFace, log_in: Log
     assert f"--by {OPERATOR} --key FILE" in said
 
 
-def test_a_person_without_a_key_is_told_so(face: HttpFace, log_in: LogIn) -> None:
+def test_a_person_without_a_key_signs_nothing(face: HttpFace, log_in: LogIn) -> None:
     run = face.waiting_run()
     page = log_in(REQUESTER, f"/do/runs.cancel?of={run}")
     page.set_input_files("#key", face.path / "keys" / f"{OPERATOR}.key")

@@ -18,7 +18,7 @@ from contextos.service.operations.table import named_operation
 
 fact_page_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-MAX_FACTS: Final = 100
+MAX_HELD_FACTS: Final = 100
 """The most facts of a page that hold, and the most that ended."""
 
 
@@ -33,7 +33,7 @@ async def get_facts_page(
     asked = Asked(reader.app, reader.tenant_id, signer_elsewhere(reader.caller.subject))
     shown, problems = dict[str, Any](), tuple[Problem, ...]()
     if subject:
-        fields = {"subject": subject, "limit": MAX_FACTS} | ({"predicate": predicate} if predicate else {})
+        fields = {"subject": subject, "limit": MAX_HELD_FACTS} | ({"predicate": predicate} if predicate else {})
         try:
             for ended in (False, True):
                 shown[str(ended)] = await list_facts(asked, parse(FactQuery, {**fields, "ended": ended}))

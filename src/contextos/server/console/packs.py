@@ -21,6 +21,7 @@ from contextos.server.console.acts import Link, acts_on, form_address
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.control.packs import RefName
 from contextos.server.problems import not_found
+from contextos.server.shared.pages import LongCursor
 from contextos.service.acts import signer_elsewhere
 from contextos.service.operations.operation import Asked
 from contextos.service.operations.packs import PACK_READERS, unmatched_in
@@ -52,12 +53,11 @@ async def pack_reader(reader: ConsoleReaderHere) -> ConsoleReader:
 
 
 PackReaderHere = Annotated[ConsoleReader, Depends(pack_reader)]
-Cursor = Annotated[str, Query(max_length=512)]
 OtherRef = Annotated[str, Query(max_length=512)]
 
 
 @pack_page_routes.get("/packs")
-async def get_packs(reader: PackReaderHere, cursor: Cursor = "") -> Response:
+async def get_packs(reader: PackReaderHere, cursor: LongCursor = "") -> Response:
     """List the published artifacts, those of one name together, with what is in force of each."""
     listed = await reader.app.artifacts.list(reader.tenant_id, limit=MAX_PUBLISHED, cursor=cursor)
     active = await reader.app.artifacts.active(reader.tenant_id)
@@ -88,7 +88,7 @@ async def get_pack_page(reader: PackReaderHere, ref: RefName) -> Response:
         found=found,
         uses=list(_uses(active, ref)),
         others=await _other_versions(reader, ref),
-        rules=list(rules_of(found.document)),
+        rules=list(rule_lines(found.document)),
         acts=_acts(reader, found.kind, found.document, ref) if not found.withdrawn else [],
         may_draft=found.kind == "context_pack",
     )
@@ -130,7 +130,7 @@ async def get_policies_page(reader: PackReaderHere) -> Response:
     """Show the policies in force above every pack: their rules as text, and what of them cannot match now."""
     active = await reader.app.artifacts.active(reader.tenant_id)
     bundles = [
-        (level, ref, list(rules_of((await reader.app.artifacts.get(reader.tenant_id, ref)).document)))
+        (level, ref, list(rule_lines((await reader.app.artifacts.get(reader.tenant_id, ref)).document)))
         for level, ref in active.policies
     ]
     asked = Asked(reader.app, reader.tenant_id, signer_elsewhere(reader.caller.subject))
@@ -158,7 +158,7 @@ def _next_version(version: str) -> str:
     return f"{major}.{int(minor) + 1}.0"
 
 
-def rules_of(document: Mapping[str, Any]) -> Iterator[RuleLine]:
+def rule_lines(document: Mapping[str, Any]) -> Iterator[RuleLine]:
     """Yield the rules of a pack or a policy bundle, in their order, with conditions as the short form writes them."""
     layer = document.get("policy_layer", {})
     for bundle in [*([document["bundle"]] if "bundle" in document else []), *layer.get("policy_bundles", ())]:

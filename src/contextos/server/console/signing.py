@@ -48,7 +48,7 @@ _OF_RUN_SHOWN: Final = (
 )
 _OF_FACTS: Final = ("facts.replace", "facts.retract")
 
-Kind = Literal["text", "lines", "choice", "json", "time", "now", "version"]
+FieldKind = Literal["text", "lines", "choice", "json", "time", "now", "version"]
 
 
 class SignedField(NamedTuple):
@@ -58,7 +58,7 @@ class SignedField(NamedTuple):
 
     name: str
     description: str
-    kind: Kind
+    kind: FieldKind
     choices: tuple[str, ...]
     required: bool
     value: str
@@ -150,8 +150,8 @@ def fields_of(model: type[Model], texts: Mapping[str, str]) -> Iterator[SignedFi
         yield SignedField(name, member.get("description", ""), kind, choices, is_required, texts.get(name, text))
 
 
-def _kind(name: str, member: Mapping[str, Any]) -> tuple[Kind, tuple[str, ...]]:
-    filled: dict[str, Kind] = {"expected": "version", "at_us": "now", "observed_at_us": "time"}
+def _kind(name: str, member: Mapping[str, Any]) -> tuple[FieldKind, tuple[str, ...]]:
+    filled: dict[str, FieldKind] = {"expected": "version", "at_us": "now", "observed_at_us": "time"}
     if name in filled:
         return filled[name], ()
     types = {one.get("type") for one in member.get("anyOf", [member])} - {"null"}

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from contextos.server.console.packs import rules_of
+from contextos.server.console.packs import rule_lines
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, HttpFace
 from tests.unit.service.operations.test_packs import PACK, published
 
@@ -33,9 +33,9 @@ def test_an_artifact_shows_its_rules_and_its_whole_content(face: HttpFace) -> No
     assert document["pack_meta"]["data_classification"] in page
 
 
-def test_rules_of_a_policy_are_read_like_those_of_a_pack() -> None:
+def test_rule_lines_a_policy_are_read_like_those_of_a_pack() -> None:
     rule_of = {"rule_id": "R", "if": {"==": [{"var": "user.role"}, "intern"]}, "then": {"allow": False}}
-    [rule] = rules_of({"bundle": {"policy_dsl": {"rules": [rule_of]}}})
+    [rule] = rule_lines({"bundle": {"policy_dsl": {"rules": [rule_of]}}})
     assert (rule.when, rule.effect) == ('user.role == "intern"', "deny")
 
 

@@ -2,6 +2,7 @@
 
 import { bytesOf, send, sha256, shownText, signs } from "./signing.js";
 
+const WIDEST_NAME = 24;
 const utf8 = (text) => new TextEncoder().encode(text);
 const isNested = (value) => value !== null && typeof value === "object" && Object.keys(value).length > 0;
 
@@ -26,12 +27,15 @@ function* leaves(value, name) {
   else for (const [member, one] of Object.entries(value)) yield* leaves(one, name ? `${name}.${member}` : member);
 }
 
-// Return a value as lines: no value can look like two of them.
+// Return a value as lines: no value can look like two of them. A long name has its value below it.
 export function linesOf(value) {
   const lines = [...leaves(value, "")].map(([name, text]) => [shownText(name), shownText(text)]);
-  const width = Math.min(28, Math.max(...lines.map(([name]) => name.length)));
-  return lines.map(([name, text]) => `${name.padEnd(width)}  ${text}`).join("\n");
+  const width = Math.max(0, ...lines.map(([name]) => name.length).filter((length) => length <= WIDEST_NAME));
+  return lines.map(([name, text]) => (name.length > width ? `${name}\n    ${text}` : `${name.padEnd(width)}  ${text}`)).join("\n");
 }
+
+// Return a statement as lines, who does what in which tenant first.
+const statementText = ({ kind, actor, tenant_id, ...rest }) => linesOf({ ...(kind && { kind, actor }), tenant_id, ...rest });
 
 // Return the statement in the bytes that a key signs. These bytes are the same for each key but in their header.
 function statementIn(inputs) {
@@ -104,8 +108,8 @@ export async function act(path, body, place, texts, also = {}) {
   const stated = inputs.map(statementIn);
   const name = await difference(stated, JSON.parse(body), place, also);
   if (name) throw new Error(`${texts.differs} ${name}`);
-  const text = stated.map(linesOf).join("\n\n") || texts.nothing;
-  return { text, inputs, finish: (proof) => send(path, `${body.slice(0, -1)}${body === "{}" ? "" : ","}${JSON.stringify(proof).slice(1)}`) };
+  const text = stated.map(statementText).join("\n\n") || texts.nothing;
+  return { text, stated, inputs, finish: (proof) => send(path, `${body.slice(0, -1)}${body === "{}" ? "" : ","}${JSON.stringify(proof).slice(1)}`) };
 }
 
 function forms() {
@@ -117,9 +121,10 @@ function forms() {
     await checkUnchanged(place);
     const body = bodyOf(form, String(Date.now() * 1000));
     const shown = await act(place.dataset.path, body, place.dataset, texts);
-    // A digest hides what it covers, so what is sent stands beside it.
-    const digested = Object.entries(JSON.parse(body)).filter(([name]) => ["value", "nodes", "edges"].includes(name));
-    return digested.length ? { ...shown, text: `${shown.text}\n\n${linesOf(Object.fromEntries(digested))}` } : shown;
+    // A digest hides what it covers, so what is sent and not stated in clear stands beside it.
+    const isClear = (name) => shown.stated.some((one) => name in one || (name in (one.arguments ?? {}) && name !== "edges"));
+    const covered = Object.entries(JSON.parse(body)).filter(([name]) => !isClear(name));
+    return covered.length && shown.stated.length ? { ...shown, text: `${shown.text}\n\n${texts.covers}\n${linesOf(Object.fromEntries(covered))}` } : shown;
   };
   signs(place, prepare, (answer) => {
     const said = place.querySelector(".answered");

@@ -25,6 +25,14 @@ function goTo(line) {
   text.scrollTop = (text.scrollHeight / lines.length) * Math.max(0, line - 6);
 }
 
+// Return a text of the runtime as nodes, with the parts in backticks as code.
+const coded = (text) =>
+  shownText(text).split("`").map((part, index) => {
+    const node = document.createElement(index % 2 ? "code" : "span");
+    node.textContent = part;
+    return node;
+  });
+
 function finding({ pointer, detail, remedy }) {
   const [, line] = /\bline (\d+), column \d+/.exec(detail) ?? [];
   const item = document.createElement("li");
@@ -38,10 +46,9 @@ function finding({ pointer, detail, remedy }) {
     });
     item.append(link, " ");
   }
-  const code = document.createElement("code");
-  code.textContent = shownText(pointer);
-  item.append(code, ` ${shownText(detail.replace(/^line \d+, column \d+: /, ""))}`);
-  if (remedy) item.append(`; ${shownText(remedy)}`);
+  const at = document.createElement("small");
+  at.textContent = shownText(pointer);
+  item.append(...coded(detail.replace(/^line \d+, column \d+: /, "")), ...(remedy ? ["; ", ...coded(remedy)] : []), " ", at);
   return item;
 }
 
@@ -49,6 +56,7 @@ let asked = 0;
 async function check() {
   const mine = (asked += 1);
   if (!text.value.trim()) return;
+  checked.className = "checked";
   checked.textContent = checked.dataset.waits;
   let found;
   try {

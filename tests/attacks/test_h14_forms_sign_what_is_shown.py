@@ -22,6 +22,7 @@ from contextos.service.operations.table import OPERATION_TABLE
 from contextos.trust.seal import seal
 from tests.attacks.test_h14_the_console import HOSTILE, is_harmless
 from tests.http_face import OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
+from tests.unit.service.operations.test_adapters import TOOL, put_in_quarantine
 from tests.unit.service.operations.test_facts import KNOWN
 from tests.unit.service.operations.test_packs import PACK, signed
 
@@ -70,7 +71,9 @@ def test_another_page_states_and_does_nothing_with_a_cookie(face: HttpFace, oper
 def test_a_thing_of_another_tenant_has_no_form(face: HttpFace, operation: Any) -> None:
     face.ended(face.send("POST", "/v1/runs", json=face.request()).json()["run_id"])
     proposal = face.send("GET", "/v1/memories", by=OPERATOR).json()["items"][0]["proposal_id"]
-    of = {"run": face.waiting_run(), "ref": PACK, "proposal": proposal}[operation.about.name]
+    put_in_quarantine(face)
+    things = {"run": face.waiting_run(), "ref": PACK, "proposal": proposal, "capability": TOOL}
+    of = things[operation.about.name]
     assert face.page(f"/do/{operation.name}?of={of}", OPERATOR).status_code == 200
     answer = face.page(f"/do/{operation.name}?of={of}", OPERATOR, tenant=OTHER_TENANT)
     assert (answer.status_code, TENANT in answer.text) == (404, False)

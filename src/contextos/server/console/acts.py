@@ -17,7 +17,7 @@ FORM: Final = "/console/do"
 
 class ItemAct(NamedTuple):
     """An act on an item of a list: its label in the catalogue of texts, the member of the item that the act is about
-    ("" if none), the members that fill in fields, and fixed fields.
+    ("" if none), the members that fill in fields, and fixed fields. With `needs` an item without that member has none.
     """
 
     operation: str
@@ -25,6 +25,7 @@ class ItemAct(NamedTuple):
     about: str = ""
     members: tuple[str, ...] = ()
     fixed: tuple[tuple[str, str], ...] = ()
+    needs: str = ""
 
 
 class Link(NamedTuple):
@@ -47,6 +48,7 @@ _ITEM_ACTS: Final[Mapping[str, tuple[ItemAct, ...]]] = {
         ItemAct("facts.retract", "retract", "", ("subject", "predicate")),
     ),
     "models.list": (ItemAct("models.check", "check", "ref"),),
+    "adapters.list": (ItemAct("adapters.release", "release", "capability_id", needs="quarantine"),),
 }
 """The acts on an item of each list."""
 
@@ -70,7 +72,8 @@ def acts_on(listed: str, item: Mapping[str, Any], roles: frozenset[str]) -> list
     """Return the links to the acts on an item of the list `listed` that somebody with these roles can sign."""
     links = []
     for act in _ITEM_ACTS.get(listed, ()):
-        if item.get("withdrawn") or not may_sign(named_operation(act.operation), roles):
+        is_void = item.get("withdrawn") or (act.needs and not item[act.needs])
+        if is_void or not may_sign(named_operation(act.operation), roles):
             continue
         members = {name: item[name] for name in act.members}
         fields = {name: "\n".join(one) if isinstance(one, list) else str(one) for name, one in members.items()}

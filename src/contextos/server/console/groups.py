@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse
 
+from contextos.server.console.adapters import adapter_page_routes
 from contextos.server.console.assets import asset_routes
 from contextos.server.console.facts import fact_page_routes
 from contextos.server.console.inbox import inbox_routes
@@ -28,6 +29,7 @@ for _routes in (
     signing_routes,
     pack_page_routes,
     fact_page_routes,
+    adapter_page_routes,
 ):
     console_routes.include_router(_routes)
 

@@ -25,9 +25,11 @@ from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, P
 from contextos.server.console.tables import section_of
 from contextos.server.operations import asked_by
 from contextos.server.problems import not_found
+from contextos.service.operations.adapters import CAPABILITY
 from contextos.service.operations.operation import OF_RUN, Asked, Operation
 from contextos.service.operations.packs import REF
 from contextos.service.operations.table import named_operation
+from contextos.trust.approvals.quarantines import open_incidents
 from contextos.workspace import App
 
 signing_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -120,9 +122,13 @@ async def _about(
     elif operation.about is REF:
         shown = (await app.artifacts.get(asked.tenant_id, asked.name)).to_json()
         del shown["document"]
+    elif operation.about is CAPABILITY:
+        incidents = await open_incidents(store, app.deployment.ports.keys, f"{asked.name}/")
+        if not incidents:
+            raise NotFound(f"`{asked.name}` is not in quarantine")
+        shown = {"capability_id": asked.name, "incidents": list(incidents)}
     elif operation.about is not None:
-        candidate = (await stored_candidate(store, asked.name)).body
-        shown = candidate.to_json()
+        shown = (await stored_candidate(store, asked.name)).body.to_json()
     if operation.group in _OF_ACTIVE_SET:
         active = await app.artifacts.active(asked.tenant_id)
         policies = [{"level": level, "ref": ref} for level, ref in active.policies]

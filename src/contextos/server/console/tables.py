@@ -25,7 +25,7 @@ from contextos.service.operations.table import OPERATION_TABLE, named_operation
 table_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "govern": ("packs", "pins", "policies", "facts", "memories", "models", "slots"),
+    "govern": ("packs", "pins", "policies", "facts", "memories", "models", "slots", "adapters"),
     "operate": ("dead-letters", BREAKERS.name),
     "audit": ("exports",),
 }

@@ -6,6 +6,7 @@ from typing import Final
 
 from contextos.contracts.facts import name_remedy
 from contextos.errors import NotFound
+from contextos.service.operations.adapters import ADAPTER_OPERATIONS
 from contextos.service.operations.audits import AUDIT_OPERATIONS
 from contextos.service.operations.facts import FACT_OPERATIONS
 from contextos.service.operations.memories import MEMORY_OPERATIONS
@@ -29,6 +30,7 @@ OPERATION_TABLE: Final[tuple[Operation, ...]] = (
     *FACT_OPERATIONS,
     *MEMORY_OPERATIONS,
     *MODEL_OPERATIONS,
+    *ADAPTER_OPERATIONS,
 )
 
 

@@ -12,6 +12,7 @@ from contextos.server.console.signing import fields_of
 from contextos.service.operations.operation import OF_RUN, Operation
 from contextos.service.operations.table import OPERATION_TABLE, named_operation
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
+from tests.unit.service.operations.test_adapters import TOOL, put_in_quarantine
 from tests.unit.service.operations.test_packs import PACK, version_of
 from tests.unit.service.operations.test_stuck import dead_run
 
@@ -32,7 +33,8 @@ def test_a_signed_operation_has_a_form_with_its_fields(face: HttpFace, operation
     elif operation.about is not None:
         face.ended(face.send("POST", "/v1/runs", json=face.request()).json()["run_id"])
         proposals = face.send("GET", "/v1/memories", by=OPERATOR).json()["items"]
-        of = {"ref": PACK, "proposal": proposals[0]["proposal_id"]}[operation.about.name]
+        put_in_quarantine(face)
+        of = {"ref": PACK, "proposal": proposals[0]["proposal_id"], "capability": TOOL}[operation.about.name]
     page = face.page(f"/do/{operation.name}", OPERATOR, params={"of": of} if of else {})
     assert page.status_code == 200, page.text
     for name in operation.input.model_fields:

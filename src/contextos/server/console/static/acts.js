@@ -53,7 +53,7 @@ async function difference(statements, body, place, also) {
     if (statement.tenant_id !== place.tenant) return "tenant_id";
     if ((statement.actor ?? statement.by) !== place.actor) return "actor";
     const said = statement.arguments ?? statement;
-    for (const name of ["run", "run_id", "ref", "proposal_id", "profile"]) if (place.of && name in said && said[name] !== place.of) return name;
+    for (const name of ["run", "run_id", "ref", "proposal_id", "profile", "capability_id"]) if (place.of && name in said && said[name] !== place.of) return name;
     for (const name in also) if (said[name] !== also[name]) return name;
     for (const name in body) if (name in said && name !== "edges" && unordered(listed(said[name], body[name])) !== unordered(body[name])) return name;
     if ("expected" in body && statement.expected !== body.expected) return "expected";

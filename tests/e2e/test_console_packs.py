@@ -109,6 +109,9 @@ def test_nobody_is_kept_out_of_the_forms_and_packs(face: HttpFace, log_in: LogIn
         f"/drafts?of={PACK}",
         "/drafts",
         "/policies",
+        "/adapters",
+        "/facts?subject=customer:cus_77",
+        "/ask/memories.list",
         f"/packs/{PACK}/changes?before={PACK}",
     )
     for path in (*paths, "/do/pins.set", "/do/facts.set", f"/do/runs.cancel?of={run}", f"/do/runs.settle?of={run}"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.conftest import LogIn
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
+from tests.unit.service.operations.test_packs import signed
+from tests.unit.service.operations.test_policies import HOUSE
 from tests.unit.service.operations.test_stuck import dead_run
 
 pytestmark = pytest.mark.slow
@@ -31,6 +35,24 @@ def sign(page: Page) -> None:
     expect(page.locator(".result")).to_contain_text("It is done")
 
 
+def alter_statements(page: Page, change: Callable[[dict[str, Any]], None]) -> None:
+    """Alter what the server gives to sign, on its way to the page."""
+
+    def altered(route: Route) -> None:
+        answer = route.fetch()
+        document = answer.json()
+        for one in document["statements"]:
+            for kid, text in one["signing_inputs"].items():
+                head, payload = text.split(".")
+                said = json.loads(base64.urlsafe_b64decode(payload + "=="))
+                change(said)
+                raw = json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
+                one["signing_inputs"][kid] = f"{head}.{base64.urlsafe_b64encode(raw).decode().rstrip('=')}"
+        route.fulfill(response=answer, json=document)
+
+    page.route("**/statement", altered)
+
+
 def facts(face: HttpFace, subject: str = SUBJECT) -> dict[str, Any]:
     items = face.send("GET", "/v1/facts", by=OPERATOR, params={"subject": subject}).json()["items"]
     return {one["predicate"]: one["value"] for one in items}
@@ -49,7 +71,9 @@ def test_a_fact_is_set_replaced_and_ended_from_the_list(face: HttpFace, log_in: 
     page.get_by_role("link", name="facts.set").click()
     fill_fact(page, "tier", '{"name": "gold", "limit": 1.50}')
     said = read_statement(page, face)
-    assert ("graph.written" in said, "value.limit  1.5" in said, TENANT in said) == (True, True, True)
+    assert ("graph.written" in said, TENANT in said) == (True, True)
+    assert re.search(r"predicate +tier\n", said), "what a digest covers is below it"
+    assert re.search(r"value.limit +1\.5\n", said)
     assert facts(face) == {}, "nothing is done before it is signed"
     sign(page)
     assert facts(face) == {"tier": {"name": "gold", "limit": 1.5}}
@@ -100,6 +124,28 @@ def test_a_memory_is_promoted_from_the_queue(face: HttpFace, log_in: LogIn) -> N
     sign(page)
     expect(page.locator(".answered")).to_contain_text("promote")
     assert first["proposal_id"] not in face.send("GET", "/v1/memories", by=OPERATOR).text
+
+
+def test_policies_are_put_in_force_and_a_swapped_level_is_not_signed(face: HttpFace, log_in: LogIn) -> None:
+    envelope = {"envelope": json.loads((face.path / "policies" / "house.json").read_text("utf-8"))}
+    face.send("POST", "/v1/packs", by=OPERATOR, json=signed(face, "/v1/packs", envelope))
+    page = log_in(OPERATOR, "/do/policies.activate")
+    expect(page.locator("#field-policies")).to_have_value("[]")
+    page.fill("#field-policies", json.dumps([HOUSE]))
+
+    def swapped(said: dict[str, Any]) -> None:
+        said["arguments"]["policies"][0][0] = "platform"
+
+    alter_statements(page, swapped)
+    page.set_input_files("#key", face.path / "keys" / f"{OPERATOR}.key")
+    page.click("[data-asks]")
+    expect(page.locator(".result")).to_contain_text("not what you filled in: policies")
+    page.unroute("**/statement")
+    assert "policies.activated" in read_statement(page, face)
+    sign(page)
+    assert face.send("GET", "/v1/policies", by=OPERATOR).json()["items"] == [HOUSE]
+    page.goto(page.url.partition("/console")[0] + "/console/policies")
+    expect(page.locator("main")).to_contain_text(HOUSE["ref"])
 
 
 def test_an_export_is_signed_and_downloaded(face: HttpFace, log_in: LogIn) -> None:
@@ -157,19 +203,10 @@ def test_a_statement_that_differs_from_the_form_is_not_signed(
     run = face.waiting_run()
     page = log_in(OPERATOR, f"/do/runs.cancel?of={run}", expected=(403,))
 
-    def altered(route: Route) -> None:
-        answer = route.fetch()
-        document = answer.json()
-        [one] = document["statements"]
-        for kid, text in one["signing_inputs"].items():
-            head, payload = text.split(".")
-            said = json.loads(base64.urlsafe_b64decode(payload + "=="))
-            (said if member in said else said["arguments"])[member] = value
-            raw = json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
-            one["signing_inputs"][kid] = f"{head}.{base64.urlsafe_b64encode(raw).decode().rstrip('=')}"
-        route.fulfill(response=answer, json=document)
+    def change(said: dict[str, Any]) -> None:
+        (said if member in said else said["arguments"])[member] = value
 
-    page.route("**/statement", altered)
+    alter_statements(page, change)
     page.fill("#field-reason", "sent twice")
     page.set_input_files("#key", face.path / "keys" / f"{OPERATOR}.key")
     page.click("[data-asks]")
@@ -188,7 +225,7 @@ def test_without_scripts_the_form_writes_the_command(face: HttpFace, log_in: Log
     page.fill("#field-refs", "a@1.0.0\nb@1.0.0; rm -rf /")
     page.fill("#field-intents", "refund")
     page.get_by_role("button", name="Write the command").click()
-    said = page.locator("main > section pre.command").last.inner_text()
+    said = page.locator("main pre.command").last.inner_text()
     assert said.startswith('contextos ask pins.withdraw refs=\'["a@1.0.0", "b@1.0.0; rm -rf /"]\'')
     assert f"--by {OPERATOR} --key FILE" in said
 

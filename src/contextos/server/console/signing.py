@@ -93,7 +93,7 @@ async def get_form(request: Request, reader: ConsoleReaderHere, name: str) -> Re
         section=section_of(operation),
         of=asked.name,
         run_id=asked.name if operation.about is OF_RUN else "",
-        shown=shown,
+        shown=list(_leaves(shown, "")),
         seen=content_address({"roles": sorted(reader.roles & {*operation.roles}), "shown": shown}),
         fields=fields,
         path=f"/v1{path}",
@@ -128,7 +128,9 @@ async def _about(
             raise NotFound(f"`{asked.name}` is not in quarantine")
         shown = {"capability_id": asked.name, "incidents": list(incidents)}
     elif operation.about is not None:
-        shown = (await stored_candidate(store, asked.name)).body.to_json()
+        reviewed = (await stored_candidate(store, asked.name)).body
+        shown = reviewed.proposal.to_json()
+        shown |= {"review": reviewed.review.to_json()} if reviewed.review is not None else {}
     if operation.group in _OF_ACTIVE_SET:
         active = await app.artifacts.active(asked.tenant_id)
         policies = [{"level": level, "ref": ref} for level, ref in active.policies]
@@ -142,6 +144,15 @@ async def _about(
             )
             shown["facts"] = [fact.to_json() for fact in page.items]
     return shown, filled
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the members of a value by their place, as the statement names them."""
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for member, one in members:
+        yield from _leaves(one, f"{name}.{member}" if name else str(member))
+    if not members:
+        yield name, value
 
 
 def fields_of(model: type[Model], texts: Mapping[str, str]) -> Iterator[SignedField]:

@@ -15,12 +15,20 @@ function canonical(value) {
 
 const digest = async (value) => `sha256:${await sha256(utf8(canonical(value)))}`;
 
-// Return a value without the order of its members and what stands in it twice: an act keeps lists as sets.
-const unordered = (value) =>
-  isNested(value) ? `[${[...new Set(Object.values(value).map(unordered))].sort().join(",")}]` : JSON.stringify(value);
+// Return a value without the order of its lists and what stands in them twice: an act keeps a list as a set.
+function unordered(value) {
+  if (Array.isArray(value)) return `[${[...new Set(value.map(unordered))].sort().join(",")}]`;
+  if (!isNested(value)) return JSON.stringify(value);
+  return `{${Object.keys(value).sort().map((name) => `${JSON.stringify(name)}:${unordered(value[name])}`).join(",")}}`;
+}
 
-// An export states the head of each run that was named.
-const listed = (said, sent) => (Array.isArray(sent) && !Array.isArray(said) ? Object.keys(said) : said);
+// Return what an act states of a field, in the form of the field: an export states the head of each run that was named,
+// and policies are pairs.
+function inFormOf(sent, said) {
+  if (!Array.isArray(sent)) return said;
+  if (!Array.isArray(said)) return Object.keys(said);
+  return said.map((one) => (Array.isArray(one) ? { level: one[0], ref: one[1] } : one));
+}
 
 function* leaves(value, name) {
   if (!isNested(value)) yield [name, typeof value === "string" ? value : JSON.stringify(value)];
@@ -55,7 +63,7 @@ async function difference(statements, body, place, also) {
     const said = statement.arguments ?? statement;
     for (const name of ["run", "run_id", "ref", "proposal_id", "profile", "capability_id"]) if (place.of && name in said && said[name] !== place.of) return name;
     for (const name in also) if (said[name] !== also[name]) return name;
-    for (const name in body) if (name in said && name !== "edges" && unordered(listed(said[name], body[name])) !== unordered(body[name])) return name;
+    for (const name in body) if (name in said && name !== "edges" && unordered(inFormOf(body[name], said[name])) !== unordered(body[name])) return name;
     if ("expected" in body && statement.expected !== body.expected) return "expected";
     if (statement.kind === "graph.written" && "value" in body) {
       const edge = { src: body.subject, dst: body.subject, predicate: body.predicate, value: body.value, evidence_ref: body.source };

@@ -94,6 +94,22 @@ def test_a_fact_is_set_replaced_and_ended_from_the_list(face: HttpFace, log_in: 
     assert facts(face) == {}
 
 
+def test_the_facts_that_end_are_shown_also_if_they_were_typed(face: HttpFace, log_in: LogIn) -> None:
+    fact = {"predicate": "note", "value": "a note", "source": "artifact:crm_1#rev_1", "observed_at_us": 1}
+    fact |= {"subject": f"{SUBJECT}_typed", "integrity": "trusted", "classification": "INTERNAL"}
+    face.send("POST", "/v1/facts", by=OPERATOR, json=signed(face, "/v1/facts", fact))
+    page = log_in(OPERATOR, "/do/facts.retract")
+    page.fill("#field-subject", f"{SUBJECT}_typed")
+    page.fill("#field-predicate", "note")
+    page.fill("#field-source", "artifact:crm_2#rev_1")
+    read_statement(page, face)
+    expect(page.locator(".about")).to_contain_text("a note")
+    face.send("POST", "/v1/facts/replace", by=OPERATOR, json=signed(face, "/v1/facts/replace", {**fact, "value": "b"}))
+    page.click('[data-sign=""]')
+    page.click("[data-asks]")
+    expect(page.locator(".result")).to_contain_text("This changed")
+
+
 def test_a_dead_letter_is_driven_again(face: HttpFace, log_in: LogIn) -> None:
     run = dead_run(face)
     page = log_in(OPERATOR, "/ask/dead-letters.list")

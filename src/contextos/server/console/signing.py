@@ -96,6 +96,7 @@ async def get_form(request: Request, reader: ConsoleReaderHere, name: str) -> Re
         shown=list(_leaves(shown, "")),
         seen=content_address({"roles": sorted(reader.roles & {*operation.roles}), "shown": shown}),
         fields=fields,
+        depends=("subject", "predicate") if operation.name in _OF_FACTS else (),
         path=f"/v1{path}",
         command=command(operation, asked.name, fields, reader),
     )

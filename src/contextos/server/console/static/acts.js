@@ -100,11 +100,22 @@ function bodyOf(form, fixed) {
   return `{${parts.join(",")}}`;
 }
 
-// Throw unless the page, read again, shows the thing as it is shown here.
-async function checkUnchanged(place) {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  const again = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#act");
-  if (!answer.ok || again?.dataset.seen !== place.dataset.seen) throw Object.assign(new Error(""), { status: 409 });
+// Throw unless the page, read again, shows the thing as it is shown here. If the form names another thing now than the
+// address of the page does, that thing is shown from here on.
+async function checkUnchanged(place, form) {
+  const address = new URL(location.href);
+  for (const name of place.dataset.depends.split(" ").filter((one) => one)) address.searchParams.set(name, form[name].value);
+  const answer = await fetch(address);
+  const again = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const seen = again.querySelector("#act")?.dataset.seen;
+  const isSame = address.search === (place.dataset.shown ?? new URL(location.href).search);
+  if (!answer.ok || !seen || (isSame && seen !== place.dataset.seen)) throw Object.assign(new Error(""), { status: 409 });
+  if (isSame) return;
+  document.querySelector(".about")?.remove();
+  const about = again.querySelector(".about");
+  if (about) place.before(about);
+  place.parentElement.className = about ? "columns" : "";
+  Object.assign(place.dataset, { seen, shown: address.search });
 }
 
 // Return what a person signs to send `body` to `path`, as `signs` takes it. Throws if it is not what they filled in, or
@@ -126,7 +137,7 @@ function forms() {
   const texts = place.querySelector(".result").dataset;
   place.querySelector("[data-asks]").hidden = false;
   const prepare = async (_button, form) => {
-    await checkUnchanged(place);
+    await checkUnchanged(place, form);
     const body = bodyOf(form, String(Date.now() * 1000));
     const shown = await act(place.dataset.path, body, place.dataset, texts);
     // A digest hides what it covers, so what is sent and not stated in clear stands beside it.

@@ -13,7 +13,8 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.conftest import LogIn
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
-from tests.unit.service.operations.test_packs import signed
+from tests.unit.service.operations.test_adapters import put_in_quarantine, tools
+from tests.unit.service.operations.test_packs import published, signed
 from tests.unit.service.operations.test_policies import HOUSE
 from tests.unit.service.operations.test_stuck import dead_run
 
@@ -162,6 +163,50 @@ def test_policies_are_put_in_force_and_a_swapped_level_is_not_signed(face: HttpF
     assert face.send("GET", "/v1/policies", by=OPERATOR).json()["items"] == [HOUSE]
     page.goto(page.url.partition("/console")[0] + "/console/policies")
     expect(page.locator("main")).to_contain_text(HOUSE["ref"])
+
+
+def test_nodes_and_edges_are_loaded(face: HttpFace, log_in: LogIn) -> None:
+    page = log_in(OPERATOR, "/do/facts.load")
+    labels = {"integrity": "trusted", "classification": "INTERNAL", "evidence_ref": "artifact:crm_1#rev_1"}
+    subject = f"{SUBJECT}_loaded"
+    edge = {"src": subject, "dst": subject, "predicate": "tier", "value": "gold", "observed_at": 1, **labels}
+    page.fill("#field-nodes", json.dumps([{"ceid": subject, "type": "customer", "properties": {"name": "Ann"}}]))
+    page.fill("#field-edges", json.dumps([edge]))
+    assert "Ann" in read_statement(page, face), "a digest hides what it covers"
+    sign(page)
+    assert facts(face, subject) == {"tier": "gold"}
+
+
+def test_the_content_of_an_entry_is_erased(face: HttpFace, log_in: LogIn) -> None:
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    face.ended(run)
+    page = log_in(OPERATOR, f"/runs/{run}")
+    page.get_by_role("link", name="Erase an entry").click()
+    page.fill("#field-seq", "1")
+    page.fill("#field-reason", "the customer asked")
+    assert "entry.erased" in read_statement(page, face)
+    sign(page)
+    expect(page.locator(".answered")).to_contain_text(run)
+
+
+def test_a_quarantine_is_ended_from_the_page_of_adapters(face: HttpFace, log_in: LogIn) -> None:
+    put_in_quarantine(face)
+    page = log_in(OPERATOR, "/adapters")
+    page.get_by_role("link", name="End the quarantine").click()
+    page.fill("#field-reason", "the server was put back")
+    assert "capability.released" in read_statement(page, face)
+    sign(page)
+    assert all(one["quarantine"] is None for one in tools(face).values())
+
+
+def test_a_published_version_is_withdrawn(face: HttpFace, log_in: LogIn) -> None:
+    ref = published(face, "5.8.0")
+    page = log_in(OPERATOR, f"/packs/{ref}")
+    page.get_by_role("link", name="Withdraw").click()
+    page.fill("#field-reason", "it was a test")
+    assert ref in read_statement(page, face)
+    sign(page)
+    assert face.send("GET", f"/v1/packs/{ref}", by=OPERATOR).json()["withdrawn"] is True
 
 
 def test_an_export_is_signed_and_downloaded(face: HttpFace, log_in: LogIn) -> None:

@@ -3,6 +3,10 @@
 import { bytesOf, send, sha256, shownText, signs } from "./signing.js";
 
 const WIDEST_NAME = 24;
+// The arguments by which acts name the thing that they are about, by its name in the address.
+const NAMES_OF = { run: ["run", "run_id"], ref: ["ref", "profile"], proposal: ["proposal_id"], capability: ["capability_id"] };
+// What acts on facts state by digest.
+const DIGESTED = ["nodes", "edges"];
 const utf8 = (text) => new TextEncoder().encode(text);
 const isNested = (value) => value !== null && typeof value === "object" && Object.keys(value).length > 0;
 
@@ -61,9 +65,10 @@ async function difference(statements, body, place, also) {
     if (statement.tenant_id !== place.tenant) return "tenant_id";
     if ((statement.actor ?? statement.by) !== place.actor) return "actor";
     const said = statement.arguments ?? statement;
-    for (const name of ["run", "run_id", "ref", "proposal_id", "profile", "capability_id"]) if (place.of && name in said && said[name] !== place.of) return name;
+    for (const name of NAMES_OF[place.about] ?? []) if (name in said && said[name] !== place.of) return name;
     for (const name in also) if (said[name] !== also[name]) return name;
-    for (const name in body) if (name in said && name !== "edges" && unordered(inFormOf(body[name], said[name])) !== unordered(body[name])) return name;
+    if ("nodes" in said && said.nodes !== (await digest(body.nodes))) return "nodes";
+    for (const name in body) if (name in said && !DIGESTED.includes(name) && unordered(inFormOf(body[name], said[name])) !== unordered(body[name])) return name;
     if ("expected" in body && statement.expected !== body.expected) return "expected";
     if (statement.kind === "graph.written" && "value" in body) {
       const edge = { src: body.subject, dst: body.subject, predicate: body.predicate, value: body.value, evidence_ref: body.source };
@@ -141,7 +146,7 @@ function forms() {
     const body = bodyOf(form, String(Date.now() * 1000));
     const shown = await act(place.dataset.path, body, place.dataset, texts);
     // A digest hides what it covers, so what is sent and not stated in clear stands beside it.
-    const isClear = (name) => shown.stated.some((one) => name in one || (name in (one.arguments ?? {}) && name !== "edges"));
+    const isClear = (name) => shown.stated.some((one) => name in one || (name in (one.arguments ?? {}) && !DIGESTED.includes(name)));
     const covered = Object.entries(JSON.parse(body)).filter(([name]) => !isClear(name));
     return covered.length && shown.stated.length ? { ...shown, text: `${shown.text}\n\n${texts.covers}\n${linesOf(Object.fromEntries(covered))}` } : shown;
   };

@@ -25,7 +25,7 @@ from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, P
 from contextos.server.console.tables import section_of
 from contextos.server.operations import asked_by
 from contextos.server.problems import not_found
-from contextos.service.operations.adapters import CAPABILITY
+from contextos.service.operations.adapters import QUARANTINED
 from contextos.service.operations.operation import OF_RUN, Asked, Operation
 from contextos.service.operations.packs import REF
 from contextos.service.operations.table import named_operation
@@ -123,7 +123,7 @@ async def _about(
     elif operation.about is REF:
         shown = (await app.artifacts.get(asked.tenant_id, asked.name)).to_json()
         del shown["document"]
-    elif operation.about is CAPABILITY:
+    elif operation.about is QUARANTINED:
         incidents = await open_incidents(store, app.deployment.ports.keys, f"{asked.name}/")
         if not incidents:
             raise NotFound(f"`{asked.name}` is not in quarantine")

@@ -22,7 +22,7 @@ from contextos.service.operations.operation import READER_ROLES, ActReason, Aske
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
 from contextos.trust.approvals.quarantines import open_incidents
 
-CAPABILITY: Final = Named("capability", "The id of a tool, such as `desk.look_up`.")
+QUARANTINED: Final = Named("capability", "The id of a tool, such as `desk.look_up`.")
 
 
 class QuarantineDocument(Model):
@@ -35,7 +35,7 @@ class QuarantineDocument(Model):
     incidents: list[str]
 
 
-class ToolDocument(Model):
+class AdapterTool(Model):
     """A tool of an adapter. `definition` is what the adapter says of it, and `adapter_digest` the content address of
     all that the adapter says. `egress` are the endpoints that the adapter reaches. `quarantine` is null while calls are
     sent.
@@ -54,10 +54,10 @@ class ToolDocument(Model):
     definition: OpenObject
 
 
-class ToolPage(Model):
+class AdapterToolPage(Model):
     """A page of tools, by id. `cursor` asks for the next page; null after the last."""
 
-    items: list[ToolDocument]
+    items: list[AdapterTool]
     cursor: str | None
 
 
@@ -74,7 +74,7 @@ class ReleasedDocument(Model):
     incidents: list[str]
 
 
-async def list_tools(asked: Asked, page: Paged) -> ToolPage:
+async def list_tools(asked: Asked, page: Paged) -> AdapterToolPage:
     """List the tools of the adapters, as they are defined here, and those that are in quarantine."""
     adapters = asked.app.deployment.ports.adapters(asked.tenant_id)
     tools = sorted(
@@ -86,7 +86,7 @@ async def list_tools(asked: Asked, page: Paged) -> ToolPage:
     shown, following = page_of(tools, of, page.limit, page.cursor)
     names = dict.fromkeys(name for _, name, _ in shown)
     found = {one.capability_id: one for name in names async for one in _tools_of(asked, adapters[name])}
-    return ToolPage(items=[found[tool] for tool, _, _ in shown], cursor=following)
+    return AdapterToolPage(items=[found[tool] for tool, _, _ in shown], cursor=following)
 
 
 async def release(asked: Asked, draft: ReleaseDraft) -> ActProposal[ReleasedDocument]:
@@ -102,7 +102,7 @@ async def release(asked: Asked, draft: ReleaseDraft) -> ActProposal[ReleasedDocu
     return (await act).then(released)
 
 
-async def _tools_of(asked: Asked, adapter: Adapter) -> AsyncIterator[ToolDocument]:
+async def _tools_of(asked: Asked, adapter: Adapter) -> AsyncIterator[AdapterTool]:
     deployment, described = asked.app.deployment, adapter.describe()
     quarantined = await quarantined_capabilities(deployment, asked.tenant_id, adapter)
     store, digest = deployment.ports.stores.tenant(asked.tenant_id), content_address(described.to_json())
@@ -113,7 +113,7 @@ async def _tools_of(asked: Asked, adapter: Adapter) -> AsyncIterator[ToolDocumen
             quarantine = QuarantineDocument(
                 run_id=incident.run_id, at_us=incident.at_us, incidents=list(keys[:MAX_RELEASED])
             )
-        yield ToolDocument(
+        yield AdapterTool(
             capability_id=name,
             adapter_id=described.adapter_id,
             type=described.type,
@@ -129,7 +129,7 @@ async def _tools_of(asked: Asked, adapter: Adapter) -> AsyncIterator[ToolDocumen
 
 
 ADAPTER_OPERATIONS: Final = (
-    Operation("adapters.list", ("GET", "/adapters"), READER_ROLES, Paged, ToolPage, list_tools),
+    Operation("adapters.list", ("GET", "/adapters"), READER_ROLES, Paged, AdapterToolPage, list_tools),
     Operation(
         "adapters.release",
         ("POST", "/adapters/{capability}/release"),
@@ -138,6 +138,6 @@ ADAPTER_OPERATIONS: Final = (
         ReleasedDocument,
         release,
         signs="end the quarantine of a tool",
-        about=CAPABILITY,
+        about=QUARANTINED,
     ),
 )

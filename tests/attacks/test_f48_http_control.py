@@ -24,9 +24,10 @@ from contextos.service.operations.operation import OF_RUN
 from contextos.service.operations.table import OPERATION_TABLE
 from contextos.workspace.logins.development_tokens import development_token
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
+from tests.unit.service.operations.test_adapters import TOOL, put_in_quarantine
 from tests.unit.service.operations.test_packs import PACK, SHORT, signed, version_of
 
-NOWHERE: dict[str, str] = {"ref": "ctxpack.nothing@1.0.0", "proposal": "mwp_0000000000000000"}
+NOWHERE: dict[str, str] = {"ref": "ctxpack.nothing@1.0.0", "proposal": "mwp_0000000000000000", "capability": "a.b"}
 NOW_US = time.time_ns() // 1_000
 FACT: dict[str, Any] = {
     "subject": "customer:cus_77",
@@ -71,6 +72,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "ReviewDraft": {"verdict": "reject", "at_us": NOW_US},
     "ModelCheckDraft": {"max_cost_cents": 1, "at_us": NOW_US},
     "ReasonDraft": {},
+    "ReleaseDraft": {"reason": "same"},
     "Nothing": {},
     "ErasureDraft": {"seq": 1},
     "SettlementDraft": {"happened": False, "evidence_ref": FACT["source"]},
@@ -97,7 +99,8 @@ def there(face: HttpFace) -> dict[str, str]:
     run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
     face.ended(run)
     proposal = face.send("GET", "/v1/memories", by=OPERATOR).json()["items"][0]["proposal_id"]
-    return {"ref": PACK, "proposal": proposal}
+    put_in_quarantine(face)
+    return {"ref": PACK, "proposal": proposal, "capability": TOOL}
 
 
 def control_routes(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | None]]:

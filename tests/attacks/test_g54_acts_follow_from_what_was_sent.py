@@ -240,6 +240,14 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"ref": "model.fast@1.0.0", "max_cost_cents": 5, "at_us": 5},
         one_act("model.checked", {"profile": "model.fast@1.0.0", "max_cost_cents": 5, "at_us": 5}, 0),
     ),
+    "adapters/{capability}/release": (
+        {"capability": "desk.look_up", "incidents": ["desk.look_up/sha256:1/tc_1"], "reason": "x"},
+        one_act(
+            "capability.released",
+            {"capability_id": "desk.look_up", "incidents": ["desk.look_up/sha256:1/tc_1"], "reason": "x"},
+            0,
+        ),
+    ),
     "runs/{run}/cancel": ({**RUN, "request_id": "req_1"}, one_act("run.cancelled", {**RUN, "request_id": "req_1"}, 9)),
     "runs/{run}/reask": (
         {**RUN, "binding_digest": "sha256:1"},

@@ -6,77 +6,22 @@ No page violates its policy, sends a request elsewhere or raises an error; axe f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace, http_face, served_url
+from tests.e2e import conftest
+from tests.e2e.conftest import LogIn
+from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM = Path("/usr/bin/chromium")
-QUIET = [
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 THEMES, WIDTHS = ("light", "dark"), (390, 1_280)
-LogIn = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
-    with http_face(tmp_path_factory.mktemp("console")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def url(face: HttpFace) -> Iterator[str]:
-    with served_url(face) as address:
-        yield address.replace("127.0.0.1", "localhost")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert CHROMIUM.is_file(), "run `make browser`, which installs Debian's Chromium"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def log_in(face: HttpFace, url: str, browser: Browser) -> Iterator[LogIn]:
-    """Log a person in, in a window of their own, and open a page. A fault that the browser reports fails the test."""
-    faults, contexts = list[str](), list[BrowserContext]()
-
-    def logged_in(person: str, path: str, *, expected: tuple[int, ...] = (), **of: Any) -> Page:
-        context = browser.new_context(**of)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: faults.append(said.text) if is_fault(said.text, expected) else None)
-        page.on("request", lambda sent: None if sent.url.startswith(url) else faults.append(sent.url))
-        page.goto(f"{url}/console{path}")
-        page.fill("#token", face.token(person))
-        page.click("button.primary")
-        expect(page.locator(".me")).to_contain_text(person)
-        return page
-
-    yield logged_in
-    for context in contexts:
-        context.close()
-    assert faults == []
-
-
-def is_fault(text: str, expected: tuple[int, ...]) -> bool:
-    return not any(f"status of {status}" in text for status in expected)
+browser, face, log_in, url = conftest.browser, conftest.face, conftest.log_in, conftest.url
+"""The fixtures, by the names that other tests of the console import from here."""
 
 
 def answer(page: Page, face: HttpFace, verdict: str, reason: str = "") -> None:
@@ -85,6 +30,13 @@ def answer(page: Page, face: HttpFace, verdict: str, reason: str = "") -> None:
     page.set_input_files("#key", face.path / "keys" / f"{LEAD}.key")
     page.click(f"[data-verdict={verdict}]")
     page.click("[data-sign=key]")
+
+
+def serious_faults(page: Page) -> list[str]:
+    """What axe finds on a page that keeps people out, with the first elements of each."""
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {[node['html'] for node in one['nodes']][:4]}" for one in serious]
 
 
 def test_a_refund_is_approved_in_one_window_and_followed_in_another(face: HttpFace, log_in: LogIn) -> None:
@@ -240,7 +192,5 @@ def test_nothing_keeps_people_out_and_nothing_is_cut_off(face: HttpFace, log_in:
         page = log_in(person, "/inbox", expected=(404,), bypass_csp=True, **of)
         for path in paths:
             page.goto(page.url.partition("/console")[0] + f"/console{path}")
-            found = Axe().run(page).response["violations"]
-            serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
-            assert serious == [], f"{path}: {[node['html'] for one in found for node in one['nodes']][:4]}"
+            assert serious_faults(page) == [], path
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path

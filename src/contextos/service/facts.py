@@ -85,10 +85,12 @@ class Facts:
         predicate: str | None = None,
         *,
         snapshot: str | None = None,
+        ended: bool = False,
         limit: int = 50,
         cursor: str = "",
     ) -> Page[KnownFact]:
-        """Return a page of the facts of a subject that hold now, or held in `snapshot`, by id.
+        """Return a page of the facts of a subject that hold now, or held in `snapshot`, by id; with `ended`, of those
+        that had been replaced or retracted by then.
 
         `predicate` None: of all predicates. With a snapshot the pages together are one state of the graph.
 
@@ -99,7 +101,7 @@ class Facts:
         check_limit(limit)
         at = await self._snapshot(tenant_id, snapshot)
         graph = self._deployment.graph(tenant_id)
-        edges = await graph.step([subject], predicate, at=at, limit=limit + 1, after=cursor)
+        edges = await graph.step([subject], predicate, at=at, limit=limit + 1, after=cursor, ended=ended)
         facts = tuple(_fact(edge) for edge in edges[:limit])
         return Page(facts, facts[-1].fact_id if len(edges) > limit else None)
 

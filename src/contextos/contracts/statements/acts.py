@@ -235,6 +235,11 @@ def _model_check_acts(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
     return [_act(sent, "model.checked", arguments, 0)]
 
 
+def _release_acts(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
+    arguments = {"capability_id": sent["capability"], **{name: sent[name] for name in ("incidents", "reason")}}
+    return [_act(sent, "capability.released", arguments, 0)]
+
+
 def _slot_answer_acts(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
     answer, offer = sent["answer"], sent["offer"]
     origin, slot = offer["origin"], offer["slot"]
@@ -294,6 +299,7 @@ ACT_ROUTES: Final[Mapping[str, Callable[[Sent, Acts], list[dict[str, Any]]]]] = 
     "facts/load": _load_acts,
     "memories/{proposal}/review": _review_acts,
     "models/{ref}/check": _model_check_acts,
+    "adapters/{capability}/release": _release_acts,
     "runs/{run}/slot": _slot_answer_acts,
     "runs/{run}/cancel": _run_act_maker("run.cancelled", "request_id", "reason"),
     "runs/{run}/reask": _run_act_maker("approval.reasked", "binding_digest", "reason"),

@@ -1,4 +1,7 @@
-"""The files of the console: styles, scripts and htmx. An address has the digest of its file, so a browser keeps it."""
+"""The files of the console: styles, scripts and htmx.
+
+An address has the digest of all files, so a browser keeps it, and a script imports another one by its name.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,28 @@ _KEPT: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 @cache
-def _assets() -> dict[str, tuple[bytes, str]]:
-    """Return each file by its name, with the first 16 characters of its SHA-256."""
+def _assets() -> tuple[str, dict[str, bytes]]:
+    """Return the first 16 characters of the SHA-256 of all files, and each file by its name."""
     contents = {file.name: file.read_bytes() for file in files("contextos.server.console").joinpath("static").iterdir()}
-    return {name: (content, sha256(content).hexdigest()[:16]) for name, content in sorted(contents.items())}
+    digest = sha256()
+    for name, content in sorted(contents.items()):
+        digest.update(b"%b %d %b" % (name.encode(), len(content), content))
+    return digest.hexdigest()[:16], contents
 
 
 def asset_address(name: str) -> str:
     """Return the address of a file of the console. Raises `KeyError` if there is none."""
-    return f"/console/static/{_assets()[name][1]}/{name}"
+    digest, contents = _assets()
+    if name not in contents:
+        raise KeyError(name)
+    return f"/console/static/{digest}/{name}"
 
 
 @asset_routes.get("/static/{digest}/{name}")
 async def get_asset(digest: str, name: str) -> Response:
     """Return a file of the console. Nobody needs to be logged in for it."""
-    content, current = _assets().get(name, (b"", ""))
-    if not current or digest != current:
+    current, contents = _assets()
+    if digest != current or name not in contents:
         raise not_found()
     media_type = ASSET_TYPES[name.rpartition(".")[2]]
-    return Response(content, headers=_KEPT, media_type=media_type)
+    return Response(contents[name], headers=_KEPT, media_type=media_type)

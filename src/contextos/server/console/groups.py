@@ -7,14 +7,18 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse
 
+from contextos.server.console.adapters import adapter_page_routes
 from contextos.server.console.assets import asset_routes
 from contextos.server.console.audit import audit_routes
 from contextos.server.console.comparisons import comparison_routes
+from contextos.server.console.facts import fact_page_routes
 from contextos.server.console.inbox import inbox_routes
 from contextos.server.console.login import login_routes
+from contextos.server.console.packs import pack_page_routes
 from contextos.server.console.reading import CONSOLE
 from contextos.server.console.runs import run_page_routes
 from contextos.server.console.selector import selector_routes
+from contextos.server.console.signing import signing_routes
 from contextos.server.console.tables import table_routes
 
 console_routes: Final = APIRouter(prefix=CONSOLE, include_in_schema=False)
@@ -28,6 +32,10 @@ for _routes in (
     audit_routes,
     selector_routes,
     table_routes,
+    signing_routes,
+    pack_page_routes,
+    fact_page_routes,
+    adapter_page_routes,
 ):
     console_routes.include_router(_routes)
 

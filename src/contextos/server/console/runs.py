@@ -10,15 +10,18 @@ from fastapi import APIRouter, Query, Request, Response
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.model import MAX_COUNT
-from contextos.errors import ApprovalRefused
-from contextos.server.access import RunName, askable_question, readable_run, visible_runs
+from contextos.deployment.dead_letters import dead_letter
+from contextos.errors import ApprovalRefused, NotFound
+from contextos.server.access import RunName, askable_question, is_own, readable_run, visible_runs
+from contextos.server.console.acts import Link, form_address
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.console.rendering import CutLines
 from contextos.server.console.selector import SELECTOR
 from contextos.server.problems import HttpProblem
 from contextos.server.rates import ListsHere
 from contextos.server.routes.search import SearchHere
-from contextos.service.runs import STATES
+from contextos.service.runs import STATES, Run
+from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
 run_page_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -97,6 +100,7 @@ async def get_run_page(
         "run.html",
         may_answer=run.waits_for == "approval" and await _may_answer(reader, run.run_id),
         selector=SELECTOR if run.waits_for == "slot" and run.user_id == reader.caller.subject else "",
+        acts=await _acts(reader, run),
         run=run,
         story=_cut([(part.title, part.moments) for part in timeline.parts], story),
         reasons=_cut(reasons, why),
@@ -124,5 +128,25 @@ def _cut(groups: Sequence[tuple[str, Sequence[Any]]], begin: int) -> CutLines:
 async def _may_answer(reader: ConsoleReader, run_id: str) -> bool:
     with suppress(HttpProblem, ApprovalRefused):
         await askable_question(reader.app, reader.caller, reader.roles, run_id, answering=True)
+        return True
+    return False
+
+
+async def _acts(reader: ConsoleReader, run: Run) -> list[Link]:
+    """Return the links to the acts on a run that its state and the roles of the reader allow."""
+    operates, own = OPERATOR_ROLE in reader.roles, is_own(reader.caller, run)
+    labels = {
+        "cancel": not run.ended and (operates or own),
+        "settle": run.waits_for == "settlement" and operates,
+        "reask": run.waits_for == "approval" and (operates or own),
+        "retry": not run.ended and operates and await _is_stuck(reader, run.run_id),
+        "erase": operates,
+    }
+    return [Link(name, form_address(f"runs.{name}", run.run_id)) for name, is_shown in labels.items() if is_shown]
+
+
+async def _is_stuck(reader: ConsoleReader, run_id: str) -> bool:
+    with suppress(NotFound):
+        await dead_letter(reader.app.deployment.ports.stores.tenant(reader.tenant_id), run_id)
         return True
     return False

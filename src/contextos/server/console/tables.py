@@ -14,6 +14,7 @@ from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.model import Model
 from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.server.console.acts import acts_on, may_sign
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.operate.work import WorkHere
 from contextos.server.operations import asked_by
@@ -24,7 +25,7 @@ from contextos.service.operations.table import OPERATION_TABLE, named_operation
 table_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "govern": ("packs", "pins", "policies", "facts", "memories", "models", "slots"),
+    "govern": ("packs", "pins", "policies", "facts", "memories", "models", "slots", "adapters"),
     "operate": ("dead-letters", BREAKERS.name),
     "audit": ("exports", "acts"),
 }
@@ -60,6 +61,11 @@ def pages_of(section: str, roles: frozenset[str]) -> list[Operation]:
     ]
 
 
+def forms_of(section: str, roles: frozenset[str]) -> list[Operation]:
+    """Return the signed operations of a section that are about no single thing, and that these roles may sign."""
+    return [one for one in OPERATION_TABLE if section_of(one) == section and one.about is None and may_sign(one, roles)]
+
+
 def _has_page(operation: Operation) -> bool:
     return operation.effect == "read" and operation.about is None and issubclass(operation.output, Model)
 
@@ -69,7 +75,8 @@ async def get_section(reader: ConsoleReaderHere, section: str) -> Response:
     """List the pages of a section."""
     if section not in (*SECTIONS, MORE):
         raise not_found()
-    return render_for(reader, "section.html", section=section, operations=pages_of(section, reader.roles))
+    operations, forms = pages_of(section, reader.roles), forms_of(section, reader.roles)
+    return render_for(reader, "section.html", section=section, operations=operations, forms=forms)
 
 
 @table_routes.get("/ask/{name}")
@@ -105,6 +112,7 @@ async def get_answer(request: Request, reader: ConsoleReaderHere, name: str, wor
         problems=problems,
         query=texts,
         run_id=asked.name,
+        acts_on=lambda item: acts_on(operation.name, item, reader.roles),
     )
 
 

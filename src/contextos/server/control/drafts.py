@@ -51,13 +51,13 @@ class PackDraft(Model):
 
 
 class PackDeclarationText(Model):
-    """The short form of a pack, in YAML or JSON."""
+    """The short form of a pack in YAML or JSON, or a whole pack in JSON."""
 
     declaration: PackText
 
 
 class PackExpansion(Model):
-    """The whole pack of a short form, and by JSON Pointer the origin of each field: `written`, `default` or `derived`.
+    """The whole pack, and by JSON Pointer the origin of each field of a short form: `written`, `default` or `derived`.
 
     Its author signs the bytes that `signing_input` has in Base64 (the pre-authentication encoding of DSSE), and makes
     the envelope of `payload_type`, `payload` and `signatures` (`keyid` and `sig`).
@@ -115,7 +115,7 @@ async def post_draft(
 async def post_expansion(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: DeclarationBody
 ) -> PackExpansion:
-    """Expand the short form of a pack for the tools of the deployment."""
+    """Expand the short form of a pack for the tools of the deployment. A whole pack stays as it is."""
     require_role(roles, *PACK_READERS)
     answer = await children.do(
         "expand", caller.tenant_id, declaration=sent.declaration, definitions=tool_definitions(app, caller)

@@ -58,16 +58,20 @@ def _draft(task: _Task) -> _Answer:
 
 
 def _expand(task: _Task) -> _Answer:
-    """Return the whole pack of a short form, the origin of each field, and the bytes that its author signs."""
-    expansion = expand_content(_raw(task["declaration"]), _definitions(task))
-    _require_tenant(expansion.pack.pack_meta.tenant, task)
-    payload = canonical(expansion.document)
+    """Return the whole pack of a text, the origins of the fields of a short form, and what its author signs."""
+    definitions = _definitions(task)
+    pack, expansion = read_unsigned(_raw(task["declaration"]), lambda: definitions)
+    if not isinstance(pack, ContextPack):
+        raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
+    _require_tenant(pack.pack_meta.tenant, task)
+    document = expansion.document if expansion is not None else pack.to_json()
+    payload = canonical(document)
     if len(payload) > MAX_DOCUMENT_BYTES:
         detail = f"the whole pack has more than {MAX_DOCUMENT_BYTES} bytes"
         raise InvalidArtifact(Problem("", "too_large", detail, "divide it into several packs"))
     return {
-        "pack": expansion.document,
-        "origins": dict(expansion.origins),
+        "pack": document,
+        "origins": dict(expansion.origins) if expansion is not None else {},
         "payload_type": PACK_TYPE,
         "payload": base64.b64encode(payload).decode(),
         "signing_input": base64.b64encode(pae(PACK_TYPE, payload)).decode(),

@@ -34,6 +34,9 @@ class FactQuery(Paged):
     snapshot: Annotated[
         Annotated[str, Field(max_length=24)] | None, Field(description="As in this one: `kg_7`. Default: now.")
     ] = None
+    ended: Annotated[
+        bool, Strict(False), Field(description="Instead the facts that were replaced or retracted before.")
+    ] = False
 
 
 class FactPage(Model):
@@ -74,13 +77,14 @@ class SnapshotDocument(Model):
 
 async def list_facts(asked: Asked, query: FactQuery) -> FactPage:
     """List the facts of a subject that hold, or held in a snapshot."""
-    of = (asked.tenant_id, "facts", query.subject, query.predicate, query.snapshot)
+    of = (asked.tenant_id, "facts", query.subject, query.predicate, query.snapshot, query.ended)
     at = query.snapshot or commit_key(await asked.app.deployment.graph(asked.tenant_id).head())
     page = await asked.app.facts.list(
         asked.tenant_id,
         query.subject,
         query.predicate,
         snapshot=at,
+        ended=query.ended,
         limit=query.limit,
         cursor=opened_cursor(of, query.cursor),
     )

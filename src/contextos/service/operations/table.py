@@ -6,6 +6,7 @@ from typing import Final
 
 from contextos.contracts.facts import name_remedy
 from contextos.errors import NotFound
+from contextos.service.operations.adapters import ADAPTER_OPERATIONS
 from contextos.service.operations.audits import AUDIT_OPERATIONS
 from contextos.service.operations.comparisons import COMPARISON_OPERATIONS
 from contextos.service.operations.entries import ENTRY_OPERATIONS
@@ -33,6 +34,7 @@ OPERATION_TABLE: Final[tuple[Operation, ...]] = (
     *FACT_OPERATIONS,
     *MEMORY_OPERATIONS,
     *MODEL_OPERATIONS,
+    *ADAPTER_OPERATIONS,
 )
 
 

@@ -85,17 +85,16 @@ class ProvedGraph:
         after: str = "",
         ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges with this predicate, or with any. Raises as `neighbourhood`. With `ended` the edges are
-        returned unproved. Without it, an act has to prove the end of each edge that is left out as ended.
+        """Return the edges with this predicate, or with any. Raises as `neighbourhood`. An act has to prove the end of
+        each edge that is returned, or left out, as ended.
         """
         edges = await self._graph.step(sources, predicate, at=at, limit=limit, after=after, ended=ended)
-        if ended:
-            return edges
-        await self._require_proved(edges, at)
+        await self._require_proved(edges, at=0 if ended else at)
         for edge in edges:
             if edge["src"] not in sources or predicate not in (None, edge["predicate"]):
                 _refuse(edge["edge_id"], "is stored under another subject or predicate than it states")
-        last = edges[-1]["edge_id"] if edges and len(edges) == limit else None
+        # With `ended` the last edge itself is one whose end has to be proved.
+        last = edges[-1]["edge_id"] + ended * "\0" if edges and len(edges) == limit else None
         await self._require_withdrawn(sources, predicate, at, after, last)
         return edges
 

@@ -46,6 +46,8 @@ def test_a_fact_is_set_replaced_and_retracted_by_signatures(face: HttpFace) -> N
     ended = face.send("POST", "/v1/facts/retract", by=OPERATOR, json=signed(face, "/v1/facts/retract", gone))
     assert ended.json() == {"subject": SUBJECT, "predicate": "tier"}, ended.text
     assert listed(face, predicate="tier") == []
+    assert {str(one["value"]) for one in listed(face, predicate="tier", ended="true")} == {"silver", "{'name': 'gold'}"}
+    assert listed(face, predicate="tier", ended="true", snapshot=made.json()["snapshot"]) == []
     nothing = face.send("POST", "/v1/facts/retract/statement", by=OPERATOR, json=gone)
     assert nothing.status_code == 404
 

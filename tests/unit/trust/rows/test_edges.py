@@ -161,6 +161,32 @@ def test_an_edge_that_is_found_under_another_subject_or_predicate_is_refused(tmp
     run(go())
 
 
+@pytest.mark.parametrize("limit", [1, 9])
+@pytest.mark.parametrize("change", [{}, {"edge_id": "e9"}, {"value": "other"}, {"edge_id": FIRST}, {"src": "x:y"}])
+def test_an_edge_that_ended_is_returned_as_acts_wrote_and_ended_it(
+    tmp_path: Path, change: dict[str, str], limit: int
+) -> None:
+    class Altered:
+        def __init__(self, graph: Any) -> None:
+            self.graph = graph
+
+        async def step(self, *one: Any, **bounds: Any) -> Any:
+            return [{**edge, **change} for edge in await self.graph.step(*one, **bounds)]
+
+    async def go() -> None:
+        world, _, newest = await written(tmp_path)
+        altered: Any = Altered(world.stores.graph(TENANT))
+        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, ProvedFacts())
+        if change:
+            with pytest.raises(Integrity):
+                await graph.step(["customer:cus_77"], None, at=newest, limit=limit, ended=True)
+        else:
+            [edge] = await graph.step(["customer:cus_77"], None, at=newest, limit=limit, ended=True)
+            assert edge["edge_id"] == "e2"
+
+    run(go())
+
+
 async def asked(graph: ProvedGraph, *, seeds: str = "customer:cus_77", at: int) -> list[str]:
     found = await graph.neighbourhood([seeds], at=at, hops=1, fan_out=9, limit=9)
     return [str(one["edge_id"]) for one in found]

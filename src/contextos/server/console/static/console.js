@@ -1,7 +1,7 @@
 // What the pages of the console do beyond reading: times in the reader's zone, deadlines, the theme, keys, and answers.
-// An answer is signed here and sent to /v1. A private key is read on this page alone and never sent.
 
-const PKCS8_ED25519 = "302e020100300506032b657004220420";
+import { send, signs } from "./signing.js";
+
 const DAY_MS = 86_400_000;
 
 const within = (root, selector) => [...(root.matches?.(selector) ? [root] : []), ...root.querySelectorAll(selector)];
@@ -63,112 +63,22 @@ function keys() {
   });
 }
 
-const base64url = (bytes) => btoa(String.fromCharCode(...new Uint8Array(bytes))).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
-const hexBytes = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
-
-// Send a request, and return its answer. An error has the status of the answer; without one, nobody knows what became
-// of the request.
-export async function send(path, body) {
-  const csrf = document.querySelector("main").dataset.csrf;
-  const headers = { "Content-Type": "application/json", "X-CSRF-Token": csrf };
-  const sent = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
-  let answer;
-  try {
-    answer = await fetch(path, sent);
-  } catch {
-    throw Object.assign(new Error(""), { unknown: body !== undefined });
-  }
-  const said = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(said.errors?.[0]?.detail ?? said.detail), { status: answer.status, unknown: answer.status >= 500 });
-  return said;
-}
-
-// Return a private key with its id: `kid_` and the first 16 hex digits of the SHA-256 of the public key.
-export async function keyOf(file, texts) {
-  const hex = (await file.text()).trim();
-  if (!/^[0-9a-f]{64}$/i.test(hex)) throw new Error(texts.badKey);
-  const key = await crypto.subtle.importKey("pkcs8", hexBytes(PKCS8_ED25519 + hex), "Ed25519", true, ["sign"]);
-  const { x } = await crypto.subtle.exportKey("jwk", key);
-  const raw = Uint8Array.from(atob(x.replaceAll("-", "+").replaceAll("_", "/")), (one) => one.charCodeAt(0));
-  const hash = [...new Uint8Array(await crypto.subtle.digest("SHA-256", raw))];
-  return { key, kid: `kid_${hash.map((one) => one.toString(16).padStart(2, "0")).join("").slice(0, 16)}` };
-}
-
-export async function signedWith({ key, kid }, inputs, texts) {
-  if (!(kid in inputs)) throw new Error(texts.otherKey);
-  const signature = await crypto.subtle.sign("Ed25519", key, new TextEncoder().encode(inputs[kid]));
-  return `${inputs[kid]}.${base64url(signature)}`;
-}
+const changed = () => Object.assign(new Error(""), { status: 409 });
 
 function answers() {
   const place = document.querySelector("#answer");
   if (!place) return;
-  const [form, statement, result] = [".answer form", ".statement", ".result"].map((one) => document.querySelector(one));
   const path = `/v1/approvals/${place.dataset.run}`;
-  const texts = result.dataset;
-  let draft, shown;
-  form.hidden = false;
-  form.addEventListener("submit", (event) => event.preventDefault());
-
-  const say = (text, isFault) => {
-    result.className = isFault ? "result fault" : "result";
-    result.textContent = text;
-  };
-  const failed = (error) => {
-    if (error.unknown) say(texts.unknown, true);
-    else if (error.status === 409 || error.status === 404) say(texts.changed, true);
-    else say(`${texts.failed} ${error.message}`, true);
-  };
-  const changed = () => Object.assign(new Error(""), { status: 409 });
-  for (const button of form.querySelectorAll("[data-verdict]")) {
-    button.addEventListener("click", async () => {
-      try {
-        const question = await send(path);
-        draft = { verdict: button.dataset.verdict, reason: form.reason.value };
-        if (question.void && draft.verdict === "approved") throw changed();
-        shown = await send(`${path}/statement`, draft);
-        // What is signed is the question of this page, and not the next one of the run.
-        if (shown.statements[0].statement.binding_digest !== place.dataset.binding) throw changed();
-        const hasPasskey = location.origin in shown.passkeys;
-        if (!form.key.files.length && !hasPasskey) throw new Error(texts.noKey);
-        statement.querySelector("pre").textContent = shown.text;
-        statement.querySelector('[data-sign="key"]').hidden = !form.key.files.length;
-        statement.querySelector('[data-sign="passkey"]').hidden = !hasPasskey;
-        say("", false);
-        statement.hidden = false;
-        form.hidden = true;
-        statement.querySelector("button:not([hidden])").focus();
-      } catch (error) {
-        failed({ ...error, message: error.message, unknown: false });
-      }
-    });
-  }
-  for (const button of statement.querySelectorAll("[data-sign]")) {
-    button.addEventListener("click", async () => {
-      if (!button.dataset.sign) {
-        statement.hidden = true;
-        form.hidden = false;
-        return;
-      }
-      try {
-        let proof;
-        if (button.dataset.sign === "key") {
-          const key = await keyOf(form.key.files[0], texts);
-          proof = { tokens: [await signedWith(key, shown.statements[0].signing_inputs, texts)] };
-        } else {
-          const options = PublicKeyCredential.parseRequestOptionsFromJSON(shown.passkeys[location.origin]);
-          proof = { passkey: (await navigator.credentials.get({ publicKey: options })).toJSON() };
-        }
-        await send(`${path}/answer`, { ...draft, ...proof });
-        say(texts.sent, false);
-        statement.hidden = true;
-        document.querySelector(".result-link").hidden = false;
-        document.querySelector(".result-link a").focus();
-      } catch (error) {
-        failed(error);
-      }
-    });
-  }
+  signs(place, async (button, form) => {
+    const question = await send(path);
+    const draft = { verdict: button.dataset.verdict, reason: form.reason.value };
+    if (question.void && draft.verdict === "approved") throw changed();
+    const { statements, text, passkeys } = await send(`${path}/statement`, draft);
+    // What is signed is the question of this page, and not the next one of the run.
+    if (statements[0].statement.binding_digest !== place.dataset.binding) throw changed();
+    const inputs = statements.map((one) => one.signing_inputs);
+    return { text, inputs, passkey: passkeys[location.origin], finish: (proof) => send(`${path}/answer`, { ...draft, ...proof }) };
+  });
 }
 
 // Lists and runs are read again while somebody can see them. An answer that is an error leaves what is there.

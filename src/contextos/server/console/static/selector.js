@@ -1,7 +1,7 @@
 // The context selector: what is picked becomes the answer `userResponse`, which is signed here and sent to /v1.
 // The page works without this script: the form is then sent, and the page prints the command with the answer.
 
-const { keyOf, send, signedWith } = await import(document.querySelector('script[src$="/console.js"]').src);
+import { keyOf, send, shownText, signedWith, statementIn } from "./signing.js";
 
 const form = document.querySelector("#selector");
 const place = document.querySelector("#selection");
@@ -92,10 +92,11 @@ signing.addEventListener("submit", async (event) => {
     if (!signing.elements.key.files.length) throw new Error(texts.noKey);
     const draft = { answer: userResponse(), at_us: Date.now() * 1000 };
     const { statements } = await send(`${texts.path}/statement`, draft);
-    const stated = statements[0];
-    if (!isOf(stated.statement.arguments.selection, draft.answer)) throw Object.assign(new Error(""), { status: 409 });
-    shown = { draft, stated };
-    statement.querySelector("pre").textContent = JSON.stringify(stated.statement, null, 2);
+    const inputs = statements[0].signing_inputs;
+    const signed = statementIn(inputs);
+    if (!signed || !isOf(signed.arguments.selection, draft.answer)) throw Object.assign(new Error(""), { status: 409 });
+    shown = { draft, inputs };
+    statement.querySelector("pre").textContent = JSON.stringify(signed, null, 2).split("\n").map(shownText).join("\n");
     say("", false);
     statement.hidden = false;
     signing.hidden = true;
@@ -113,7 +114,7 @@ for (const button of statement.querySelectorAll("[data-sign]")) {
     }
     try {
       const key = await keyOf(signing.elements.key.files[0], texts);
-      const tokens = [await signedWith(key, shown.stated.signing_inputs, texts)];
+      const tokens = [await signedWith(key, shown.inputs, texts)];
       await send(texts.path, { ...shown.draft, tokens });
       done();
     } catch (error) {

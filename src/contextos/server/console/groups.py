@@ -10,13 +10,14 @@ from fastapi.responses import RedirectResponse
 from contextos.server.console.assets import asset_routes
 from contextos.server.console.inbox import inbox_routes
 from contextos.server.console.login import login_routes
+from contextos.server.console.playground import playground_routes
 from contextos.server.console.reading import CONSOLE
 from contextos.server.console.runs import run_page_routes
 from contextos.server.console.tables import table_routes
 
 console_routes: Final = APIRouter(prefix=CONSOLE, include_in_schema=False)
 
-for _routes in (asset_routes, login_routes, inbox_routes, run_page_routes, table_routes):
+for _routes in (asset_routes, login_routes, inbox_routes, run_page_routes, playground_routes, table_routes):
     console_routes.include_router(_routes)
 
 

@@ -58,7 +58,7 @@ STAGES: Final = (
     "manifests_and_controls",
 )
 """The stages of the compiler, in order."""
-TOPICS: Final = ("authority", "policy", "gate", "fact", "model", "call")
+TOPICS: Final = ("gate", "policy", "fact", "model", "call", "authority")
 """The topics of the reasons that are listed as decisions."""
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "mode": ("batch", "stream", "long_running"),
@@ -155,7 +155,8 @@ def _result(report: SandboxReport, before: str) -> dict[str, Any]:
     run = report.run
     assert run is not None, "the caller looked"
     compiled = run.compiled
-    digests = dict(compiled.context_ledger.stage_digests or {}) if compiled is not None else {}
+    stated = (compiled.context_ledger.stage_digests or {}) if compiled is not None else {}
+    digests = {name: stated[name] for name in STAGES if name in stated}
     earlier = _earlier(before)
     reasons = {topic: [one for one in run.reasons if one.topic == topic] for topic in TOPICS}
     record = run.record

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from tests.http_face import OPERATOR, HttpFace, http_face
+from tests.http_face import OPERATOR, HttpFace
 from tests.unit.service.operations.test_packs import PACK, SHORT
 from tests.world import EXAMPLE, example
 
 ELIGIBLE = {"adp_policy.eval": {"eligible": True, "refundable_inr": 9900, "policy_version": "returns-4"}}
-
-
-@pytest.fixture(scope="module")
-def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
-    with http_face(tmp_path_factory.mktemp("sandbox")) as made:
-        yield made
 
 
 def tried(face: HttpFace, **of: Any) -> dict[str, Any]:

@@ -23,8 +23,6 @@ Faults = dict[str, list[Problem]]
 TEXTS: Final = ("document", "request", "people", "facts", "outputs", "calls", "adapters")
 """The fields that are texts of many lines."""
 REPLACED: Final[Mapping[str, tuple[str, ...]]] = {
-    "intent": ("input", "intent"),
-    "message": ("input", "message"),
     "mode": ("mode",),
     "safety_mode": ("runtime", "safety_mode"),
     "total_tokens": ("runtime", "total_tokens"),

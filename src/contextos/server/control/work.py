@@ -120,11 +120,7 @@ def _test(task: _Task) -> _Answer:
     from contextos.workspace.in_memory import in_memory
 
     definitions = _definitions(task)
-    artifact, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
-    if not isinstance(artifact, ContextPack):
-        raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
-    _require_tenant(artifact.pack_meta.tenant, task)
-    judged = asyncio.run(backtest(artifact.to_json(), definitions, _sessions(task), in_memory))
+    judged = asyncio.run(backtest(_read_pack(task, definitions).to_json(), definitions, _sessions(task), in_memory))
     return {"calls": [_judged(one) for one in judged]}
 
 
@@ -148,14 +144,14 @@ def _sandbox(task: _Task) -> _Answer:
     named = [one for one in map(read_document_of, world.beside) if not isinstance(one, ModelProfile | RoutingRules)]
     answer = _lint({**task, "beside": [json.dumps(one.to_json()) for one in named]}) if task["lint"] else _problems(())
     try:
-        pack, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
-        if not isinstance(pack, ContextPack):
-            raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
-        _require_tenant(pack.pack_meta.tenant, task)
-        request = {**task["request"], "context_pack_refs": [pack.pin, *map(ref_of, named)]}
-        run = asyncio.run(run_in_sandbox(pack, definitions, world, request))
-    except (InvalidArtifact, MalformedJson) as error:
+        pack = _read_pack(task, definitions)
+    except InvalidInput as error:
         # What lint found has its place in the text.
+        return answer if answer["problems"] else _problems(error.problems)
+    request = {**task["request"], "context_pack_refs": [pack.pin, *map(ref_of, named)]}
+    try:
+        run = asyncio.run(run_in_sandbox(pack, definitions, world, request))
+    except InvalidArtifact as error:
         return answer if answer["problems"] else _problems(error.problems)
     except InvalidInput as error:
         within = "/adapters" if isinstance(error, InvalidSettings | InvalidTool) else "/request"
@@ -195,6 +191,15 @@ def _sessions(task: _Task) -> list[RecordedSession]:
         known = {"principals": Principals.model_validate(one["principals"])}
         found.append(RecordedSession(**{**one, **known, "calls": [SessionCall(**call) for call in one["calls"]]}))
     return found
+
+
+def _read_pack(task: _Task, definitions: Sequence[AdapterDefinition]) -> ContextPack:
+    """Return the pack of a task. Raises `InvalidInput` if its document is not a pack of the tenant."""
+    artifact, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
+    if not isinstance(artifact, ContextPack):
+        raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
+    _require_tenant(artifact.pack_meta.tenant, task)
+    return artifact
 
 
 def _definitions(task: _Task) -> list[AdapterDefinition]:

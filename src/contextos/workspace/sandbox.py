@@ -15,22 +15,32 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from contextos.audit.replay import derived_context
-from contextos.contracts.acts import PackPin
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.acts import PackPin, ProposedAct
+from contextos.contracts.documents.memories import PROMOTED, promoted_key, review_key
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel, fact_digest
 from contextos.contracts.envelopes.identity import Principals
+from contextos.contracts.envelopes.memory import (
+    ContradictionCheck,
+    MemoryCandidate,
+    MemoryProposal,
+    MemoryReview,
+    PromotedMemory,
+)
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.ids import Ceid, derive
 from contextos.contracts.model import Count, Map, Model, Name, OpenObject, Seq
 from contextos.control.artifacts import PACK_TYPE, GovernedArtifact, MergedArtifacts, merge, read_artifact, ref_of
 from contextos.deployment.acts.act import propose_commit
 from contextos.deployment.acts.governance import pin_packs
 from contextos.deployment.gate.gate import CallGate
 from contextos.deployment.queries.run_view import RunView
-from contextos.errors import InvalidInput
+from contextos.errors import InvalidInput, Problem
 from contextos.packs.checking import payload_type_of
 from contextos.packs.mining.backtest import FOR_EVER, RecordedAnswers
 from contextos.packs.tools.samples import sample_value
@@ -62,6 +72,16 @@ class StatedFacts(Model):
     edges: Seq[OpenObject] = ()
 
 
+class StatedMemory(Model):
+    """A memory that a person promoted before the run: a statement about an entity."""
+
+    subject: Ceid
+    predicate: Name
+    value: Any
+    integrity: IntegrityLevel = "untrusted"
+    classification: Classification = "INTERNAL"
+
+
 class StatedWorld(Model):
     """What the caller states of the world of a run.
 
@@ -72,6 +92,7 @@ class StatedWorld(Model):
 
     principals: Principals | None = None
     facts: StatedFacts = StatedFacts()
+    memories: Seq[StatedMemory] = ()
     outputs: Map[OpenObject] = {}
     answer: Literal["", "approved", "denied"] = ""
     calls: Seq[SandboxCall] = ()
@@ -131,6 +152,7 @@ async def run_in_sandbox(
     policies = [(level, policy) for level, policy in above if isinstance(policy, PolicyArtifact)]
     async with _opened(merge(pack, beside, policies), world, tools, request) as app:
         await _govern(app, pack, beside, policies, [str(ref) for ref in request["context_pack_refs"]])
+        await _remember(app, tenant_id, world)
         view = await _answered(app, world, await app.deployment.invoke(canonical(dict(request))))
         for number, call in enumerate(world.calls):
             gate = CallGate(app.deployment, tenant_id, view.run_id, view.run_id)
@@ -274,6 +296,56 @@ async def _govern(
     if len(refs) > 1:
         pin = PackPin(refs=tuple(refs), intents=tuple(merge(pack, beside).intents), environment=config.environment)
         await pin_packs(app.deployment, tenant_id, pin, expected=(await catalog.active()).version, by=by)
+
+
+async def _remember(app: App, tenant_id: str, world: Sandbox) -> None:
+    """Promote the memories of a world. Raises `InvalidInput` for two about the same."""
+    by, ports, seen = Person(TEST_OPERATOR).actor(), app.deployment.ports, set[str]()
+    for number, memory in enumerate(world.memories):
+        key = promoted_key(memory.subject, memory.predicate)
+        if key in seen:
+            detail = f"`{memory.predicate}` of `{memory.subject}` is remembered twice"
+            raise InvalidInput(Problem(f"/memories/{number}", "duplicate", detail, "state it once"))
+        seen.add(key)
+        promoted = _promoted(number, memory, world.at_us)
+        about, review = review_key(memory.subject, memory.predicate), promoted.review.to_json()
+        act = ProposedAct("memory.reviewed", about, review, 0, (PROMOTED.write(key, 0, promoted),))
+        await propose_commit(ports, app.deployment.config, tenant_id, act, by).signed()
+
+
+def _promoted(number: int, memory: StatedMemory, at_us: int) -> PromotedMemory:
+    run_id = f"run_{number:016x}"
+    candidate = MemoryCandidate(
+        entity_ceid=memory.subject,
+        predicate=memory.predicate,
+        value=memory.value,
+        evidence_refs=(f"artifact:stated_{number}#rev_1",),
+        confidence=1,
+    )
+    proposal = MemoryProposal(
+        proposal_id=derive("mwp_", run_id, "memory_proposal", number),
+        run_id=run_id,
+        candidate=candidate,
+        write_class="evidence_link",
+        tier_target="durable",
+        classification=memory.classification,
+        consent_check="passed",
+        contradiction_check=ContradictionCheck(verdict="no_conflict"),
+        auto_promote_eligible=False,
+        ttl_s=None,
+        proposed_at_us=at_us,
+    )
+    review = MemoryReview(
+        proposal_id=proposal.proposal_id,
+        verdict="promote",
+        reviewer=TEST_OPERATOR,
+        reason="stated in a sandbox",
+        at_us=at_us,
+        integrity=memory.integrity,
+        fact_digest=fact_digest(memory.subject, memory.predicate, memory.value),
+        proposal_digest=content_address(proposal.to_json()),
+    )
+    return PromotedMemory(proposal=proposal, review=review)
 
 
 async def _answered(app: App, world: Sandbox, view: RunView) -> RunView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from contextos.errors import InvalidInput
 from contextos.packs.checking import read_unsigned
 from contextos.server.console.scenarios import example_scenario, sandbox_request
 from contextos.server.control.sandboxes import LEFT_OUT
-from contextos.workspace.sandbox import PolicyAbove, Sandbox, SandboxRun, StatedWorld, run_in_sandbox
+from contextos.workspace.sandbox import PolicyAbove, Sandbox, SandboxRun, StatedFacts, StatedWorld, run_in_sandbox
 from tests.world import example
 
 AT_US = 1_790_000_000_000_000
@@ -62,3 +63,24 @@ def test_the_whole_pack_of_the_example_asks_too() -> None:
     assert found.waits_for == "approval"
     assert found.compiled is not None
     assert found.compiled.runtime_controls.approval_gates_active == ("GATE_FINANCE_APPROVAL",)
+
+
+def test_a_memory_is_recalled_as_data_and_proves_nothing() -> None:
+    memory = {"subject": "order:ord_881", "predicate": "identity_verified", "value": True}
+    facts = StatedFacts(edges=[one for one in graph_of("refund") if one["predicate"] == "placed_by"])
+    whole = json.dumps({**(pack := example("pack.json")), "pack_meta": {**pack["pack_meta"], "tenant": "tenant_x"}})
+    forgot, remembered = (run("refund", document=whole, facts=facts, memories=of) for of in ((), (memory,)))
+    assert (forgot.state, remembered.state) == ("escalated", "escalated"), "required evidence is missing"
+    assert remembered.compiled is not None
+    [block] = [one for one in remembered.compiled.compiled_prompt.context_blocks if one.bucket == "memory"]
+    assert "identity_verified" in block.content
+    assert block.provenance is not None
+    assert block.provenance.instruction_treatment == "data_only"
+    with pytest.raises(InvalidInput) as refused:
+        run("refund", memories=(memory, memory))
+    assert refused.value.problems[0].pointer == "/memories/1"
+
+
+def graph_of(name: str) -> list[dict[str, Any]]:
+    stated = sandbox_request(example_scenario(name, "tenant_x"))
+    return [*stated.facts.edges]

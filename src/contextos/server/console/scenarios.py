@@ -20,7 +20,7 @@ from contextos.server.control.sandboxes import SandboxRequest
 Scenario = Mapping[str, str]
 Faults = dict[str, list[Problem]]
 
-TEXTS: Final = ("document", "request", "people", "facts", "outputs", "calls", "adapters")
+TEXTS: Final = ("document", "request", "people", "facts", "memories", "outputs", "calls", "adapters")
 """The fields that are texts of many lines."""
 REPLACED: Final[Mapping[str, tuple[str, ...]]] = {
     "mode": ("mode",),

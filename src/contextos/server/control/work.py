@@ -160,7 +160,7 @@ def _sandbox(task: _Task) -> _Answer:
     return {**answer, "request": request, "run": run.to_json()}
 
 
-_OF_WORLD: Final = {"calls": "", "nodes": "/facts", "edges": "/facts"}
+_OF_WORLD: Final = {"calls": "", "memories": "", "nodes": "/facts", "edges": "/facts"}
 """Where a field of a stated world is, by its first name in a pointer."""
 
 

@@ -119,6 +119,8 @@ def test_who_may_not_read_runs_does_not_learn_the_roles_of_others(face: HttpFace
     listed[TENANT]["approvers"].append(publisher)
     (face.path / "directory.json").write_text(json.dumps(listed), "utf-8")
     body = {"request": face.request()}
+    facts = face.send("POST", "/v1/packs/sandbox", by="publisher_1", json=body | {"facts_of": ["order:ord_881"]})
+    assert facts.status_code == 403, "nor what is known of a customer"
     unseen = face.send("POST", "/v1/packs/sandbox", by="publisher_1", json=body)
     assert unseen.status_code == 200, unseen.text
     assert "compiled" not in unseen.json()["run"] or unseen.json()["run"]["compiled"] is None

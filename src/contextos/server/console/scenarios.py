@@ -31,7 +31,7 @@ REPLACED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The fields that replace a member of the request, with its place."""
 NUMBERS: Final = ("total_tokens", "max_tool_calls", "max_cost_cents")
-SCENARIO_FIELDS: Final = (*TEXTS, *REPLACED, "answer")
+SCENARIO_FIELDS: Final = (*TEXTS, *REPLACED, "answer", "facts_of")
 _PLACES: Final = {"principals": "people"}
 EXAMPLES: Final[Mapping[str, str]] = {"refund": "tenant_acme_prod", "deploy": "acme"}
 """The scenarios of the examples, each with the tenant that it names."""
@@ -55,6 +55,7 @@ def sandbox_request(scenario: Scenario) -> SandboxRequest:
         raise Unreadable(faults)
     body = {"document": scenario.get("document", ""), "request": _replaced(request, scenario, faults)}
     body |= {"principals": values.pop("people"), "answer": scenario.get("answer", "")}
+    body["facts_of"] = scenario.get("facts_of", "").replace(",", " ").split()
     body |= {name: value for name, value in values.items() if value is not None}
     if faults:
         raise Unreadable(faults)

@@ -6,10 +6,12 @@ the policies in force, the tools and the limits; and the user and the agent, to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter
+from pydantic import Field, Strict
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
@@ -18,27 +20,35 @@ from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.ids import PIN
-from contextos.contracts.model import Model, OpenObject, Seq
+from contextos.contracts.ids import PIN, Ceid
+from contextos.contracts.model import ListOnly, Model, OpenObject, Seq
 from contextos.control.artifacts import GovernedArtifact
+from contextos.deployment.deployment import Deployment
 from contextos.errors import InvalidEnvelope, InvalidInput, Problem
 from contextos.server.access import RolesHere, reads_every_run, require_role
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.control.children import Children, ChildrenHere
 from contextos.server.control.drafts import PackText, known_in, tool_definitions
+from contextos.service.operations.facts import FACT_READERS
 from contextos.service.operations.packs import PACK_READERS
 from contextos.service.views import ProblemPart
 from contextos.trust.identity.callers import Caller
 from contextos.trust.identity.principals import look_up
 from contextos.workspace import App
-from contextos.workspace.sandbox import PolicyAbove, Sandbox, SandboxRun, StatedWorld
+from contextos.workspace.sandbox import PolicyAbove, Sandbox, SandboxRun, StatedFacts, StatedWorld
 
 sandbox_routes: Final = APIRouter(tags=["packs"])
 
 DAY_US: Final = 86_400_000_000
 MAX_REFS: Final = 16
+MAX_SUBJECTS: Final = 16
+MAX_HOPS: Final = 3
+"""How far facts are followed from an entity: an order, its customer, and what is known of them."""
+MAX_FACTS: Final = 500
+"""The most facts that are read at each hop."""
 ANY_REF: Final = "ctxpack.any@1.0.0"
+FACT_FIELDS: Final = ("src", "predicate", "dst", "value", "evidence_ref", "observed_at", "integrity", "classification")
 _TRACE: Final = {"trace_id": "0" * 31 + "1", "span_id": "0" * 15 + "1", "trace_flags": "00"}
 LEFT_OUT: Final[dict[str, Any]] = {"request_id": "req_sandbox", "mode": "batch", "runtime": {}, "trace": _TRACE}
 """The members of a request that can be left out in a sandbox."""
@@ -49,11 +59,13 @@ class SandboxRequest(StatedWorld):
 
     `document` is the pack, short or whole, as text; empty: the published pack that the request names. `request` is an
     invokeAgent request, of which `request_id`, `mode`, `runtime`, `trace` and `tenant_id` can be left out. Without
-    `principals` the directory is asked. `adapters` are definitions that take the place of the tools of the deployment.
+    `principals` the directory is asked. The facts of the entities `facts_of`, and of those to which they lead, are read
+    from the graph of the tenant beside `facts`. `adapters` are definitions in place of the tools of the deployment.
     """
 
     document: PackText = ""
     request: OpenObject
+    facts_of: Annotated[tuple[Ceid, ...], Strict(False), Field(max_length=MAX_SUBJECTS), ListOnly()] = ()
     adapters: Seq[AdapterDefinition] | None = None
 
 
@@ -90,6 +102,8 @@ async def tried(
         InvalidInput: the request, its refs or the world are malformed.
     """
     require_role(roles, *PACK_READERS)
+    if sent.facts_of:
+        require_role(roles, *FACT_READERS)
     request = {**LEFT_OUT, "tenant_id": caller.tenant_id, **sent.request}
     if request["tenant_id"] != caller.tenant_id:
         detail = "the request is of another tenant than your token"
@@ -102,12 +116,15 @@ async def tried(
     known, config = await known_in(deployment, caller.tenant_id), deployment.config
     active = await deployment.catalog(caller.tenant_id).active()
     policies = {f"{one['bundle']['bundle_id']}@{one['version']}": one for one in known["policies"]}
+    known_facts = await _known_facts(deployment, caller.tenant_id, sent.facts_of)
     world = Sandbox(
-        **{name: getattr(sent, name) for name in StatedWorld.model_fields if name != "principals"},
+        **{name: getattr(sent, name) for name in StatedWorld.model_fields if name not in ("principals", "facts")},
+        facts=StatedFacts(nodes=sent.facts.nodes, edges=(*sent.facts.edges, *known_facts)),
         principals=sent.principals or await _principals(app, caller, roles, request),
         beside=(*(one.to_json() for one in beside), *known["models"]),
         policies=tuple(PolicyAbove(level=level, document=policies[ref]) for level, ref in active.policies),
-        at_us=deployment.ports.clock.now_us() // DAY_US * DAY_US,
+        # The end of this day: hashes of one day are equal, and no fact is of later.
+        at_us=(deployment.ports.clock.now_us() // DAY_US + 1) * DAY_US,
         limits=asdict(config.limits),
         environment=config.environment,
         redaction=config.redaction.get(caller.tenant_id, ()),
@@ -144,6 +161,20 @@ async def _named(
         detail = f"`{missing[0][:200]}` is not published in this tenant"
         raise InvalidEnvelope(Problem("/request/context_pack_refs", "unknown_ref", detail, "list what is"))
     return packs, [one for one in artifacts if not isinstance(one, ContextPack | ModelProfile | RoutingRules)]
+
+
+async def _known_facts(deployment: Deployment, tenant_id: str, subjects: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the facts of entities and of those to which they lead, as `facts load` takes them."""
+    graph, seen, reached = deployment.graph(tenant_id), set[str](), [*dict.fromkeys(subjects)]
+    at, found = await graph.head(), list[dict[str, Any]]()
+    for _ in range(MAX_HOPS):
+        if not reached:
+            break
+        seen.update(reached)
+        edges = await graph.step(reached, None, at=at, limit=MAX_FACTS)
+        found += [{name: edge[name] for name in FACT_FIELDS if name in edge} for edge in edges]
+        reached = [*dict.fromkeys(str(edge["dst"]) for edge in edges if edge["dst"] not in seen)]
+    return found
 
 
 async def _principals(app: App, caller: Caller, roles: frozenset[str], request: dict[str, Any]) -> Principals | None:

@@ -79,3 +79,12 @@ def test_the_fault_of_a_request_is_placed_in_the_request(face: HttpFace) -> None
         answer = face.send("POST", "/v1/packs/sandbox", by=OPERATOR, json={"outputs": ELIGIBLE, **of})
         assert answer.status_code == 422, answer.text
         assert answer.json()["errors"][0]["pointer"].startswith(place), answer.text
+
+
+def test_the_facts_of_the_tenant_are_used_where_they_are_asked_for(face: HttpFace) -> None:
+    large = face.request("large")
+    assert tried(face, request=large, facts={})["run"]["state"] == "escalated"
+    known = tried(face, request=large, facts={}, facts_of=["order:ord_881"])["run"]
+    assert known["waits_for"] == "approval", "the customer of the order is verified"
+    nothing = {"request": large, "outputs": ELIGIBLE, "facts_of": ["order:nothing"]}
+    assert tried(face, **nothing, facts={})["run"]["state"] == "escalated"

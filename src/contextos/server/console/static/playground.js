@@ -32,8 +32,10 @@ function fill() {
       field.value = typeof value === "string" ? value : "";
       // A choice that there is not leaves none.
       if (field.tagName === "SELECT" && field.selectedIndex < 0) field.value = "";
-      const details = field.closest("details");
-      if (details) details.open = field.value !== "" || field.name === "request";
+    }
+    for (const details of form.querySelectorAll("details")) {
+      const within = [...details.querySelectorAll("input, textarea")];
+      details.open = within.some((field) => field.value !== "" || field.name === "request");
     }
     say(note.dataset.filled);
   } catch {

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from contextos.server.console.playground import MAX_FORM_BYTES
+from contextos.server.console.playground import MAX_SCENARIO_BYTES
 from contextos.server.console.scenarios import TEXTS, example_scenario, sandbox_request
 from tests.attacks.test_h14_the_console import HOSTILE, is_harmless
 from tests.http_face import OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
@@ -90,7 +90,7 @@ def test_only_a_page_of_this_session_tries_something(face: HttpFace) -> None:
     ):
         assert post(face, {**scenario, **form}, headers=headers).status_code == status
     assert face.page("/playground?example=refund", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
-    assert post(face, {"document": "a" * (MAX_FORM_BYTES + 1)}).status_code == 413
+    assert post(face, {"document": "a" * (MAX_SCENARIO_BYTES + 1)}).status_code == 413
 
 
 def test_who_governs_nothing_tries_nothing(face: HttpFace) -> None:

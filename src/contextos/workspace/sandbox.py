@@ -2,7 +2,7 @@
 
 It is the real runtime. Nothing outside is called: each tool gives the answer that the caller wrote, or one that is made
 from the schema of its output, and no model is asked. The people and the facts are those that the caller states. The
-clock stands still at a stated time, so equal input gives equal hashes.
+clock always shows the stated time, so equal input gives equal hashes.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.safe_patterns import pattern_example
 
-MAX_DEPTH: Final = 8
-MAX_ITEMS: Final = 16
+MAX_SAMPLE_DEPTH: Final = 8
+MAX_SAMPLE_ITEMS: Final = 16
 _FORMATS: Final = {
     "date": "2026-01-01",
     "date-time": "2026-01-01T00:00:00Z",
@@ -21,7 +21,7 @@ _FORMATS: Final = {
 
 def sample_value(schema: Mapping[str, Any], like: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
     """Return a value that most likely fits a schema: the first stated choice, else the smallest value. A property of
-    `like` is copied where the schema has a property of this name and type. None below `MAX_DEPTH`.
+    `like` is copied where the schema has a property of this name and type. None below `MAX_SAMPLE_DEPTH`.
 
     >>> sample_value({"type": "object", "properties": {"id": {"type": "string"}, "ok": {"const": 1}}}, {"id": "a"})
     {'id': 'a', 'ok': 1}
@@ -34,14 +34,14 @@ def sample_value(schema: Mapping[str, Any], like: Mapping[str, Any] | None = Non
             return schema[name]
     kinds = schema.get("type")
     kind = kinds[0] if isinstance(kinds, list) and kinds else kinds
-    if depth > MAX_DEPTH or not isinstance(kind, str) or kind not in _SAMPLES:
+    if depth > MAX_SAMPLE_DEPTH or not isinstance(kind, str) or kind not in _SAMPLES:
         return None
     return _SAMPLES[kind](schema, like or {}, depth)
 
 
 def _object(schema: Mapping[str, Any], like: Mapping[str, Any], depth: int) -> dict[str, Any]:
     properties, sample = schema.get("properties", {}), dict[str, Any]()
-    for name, member in [*properties.items()][: MAX_ITEMS * MAX_ITEMS]:
+    for name, member in [*properties.items()][: MAX_SAMPLE_ITEMS * MAX_SAMPLE_ITEMS]:
         if isinstance(member, Mapping):
             copied = like.get(name)
             fits = isinstance(copied, _TYPES.get(str(member.get("type")), ()))
@@ -51,7 +51,7 @@ def _object(schema: Mapping[str, Any], like: Mapping[str, Any], depth: int) -> d
 
 def _array(schema: Mapping[str, Any], like: Mapping[str, Any], depth: int) -> list[Any]:
     items, least = schema.get("items"), schema.get("minItems", 0)
-    count = min(least, MAX_ITEMS) if isinstance(least, int) else 0
+    count = min(least, MAX_SAMPLE_ITEMS) if isinstance(least, int) else 0
     return [sample_value(items, like, depth + 1) for _ in range(count)] if isinstance(items, Mapping) else []
 
 

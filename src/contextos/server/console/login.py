@@ -26,7 +26,7 @@ from contextos.workspace.logins.browser_logins import LOCAL_PATH, MAX_COOKIE_CHA
 
 login_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-MAX_FORM_BYTES: Final = 2 * MAX_COOKIE_CHARS
+MAX_LOGIN_FORM_BYTES: Final = 2 * MAX_COOKIE_CHARS
 
 To = Annotated[str, Query(max_length=1_024)]
 
@@ -47,7 +47,7 @@ async def post_login_form(request: Request) -> Response:
     origin = logins.origin(request.headers.get("host", ""))
     if isinstance(logins, BrowserLogins) or not origin or request.headers.get("origin", "") != origin:
         raise HttpProblem(403, "cross_site", "a login counts only from the page of this service")
-    form = await read_form(request, MAX_FORM_BYTES)
+    form = await read_form(request, MAX_LOGIN_FORM_BYTES)
     token, to = form.get("token", "").strip(), form.get("to", "")
     to = to if LOCAL_PATH.fullmatch(to) else CONSOLE
     try:
@@ -65,7 +65,7 @@ async def post_login_form(request: Request) -> Response:
 async def post_logout_form(request: Request, reader: ConsoleReaderHere) -> Response:
     """End the session."""
     logins = logins_of(request)
-    require_csrf(reader, await read_form(request, MAX_FORM_BYTES))
+    require_csrf(reader, await read_form(request, MAX_LOGIN_FORM_BYTES))
     await logins.end(cookie_of(request, logins, SESSION_COOKIE) or "")
     answer = RedirectResponse(LOGIN, 303)
     set_cookie(answer, logins, SESSION_COOKIE, "", 0)

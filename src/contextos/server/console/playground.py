@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from contextos.context.compiler import STAGES
 from contextos.contracts.encoding.display_escape import displayed_json
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
@@ -45,19 +46,9 @@ from contextos.service.pages import MAX_PAGE_ITEMS
 
 playground_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-MAX_FORM_BYTES: Final = 2 * MAX_BODY_BYTES
+MAX_SCENARIO_BYTES: Final = 2 * MAX_BODY_BYTES
 """The most bytes of a form: a character of a text can take three."""
-STAGES: Final = (
-    "intent_classification",
-    "policy_resolution",
-    "tool_surfacing",
-    "evidence_retrieval",
-    "memory_recall",
-    "token_budget_allocation",
-    "bucket_assembly",
-    "manifests_and_controls",
-)
-"""The stages of the compiler, in order."""
+STAGE_NAMES: Final = tuple(name for name, _ in STAGES)
 TOPICS: Final = ("gate", "policy", "fact", "model", "call", "authority")
 """The topics of the reasons that are listed as decisions."""
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -65,12 +56,14 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "safety_mode": APPROVAL_MODES,
     "answer": ("approved", "denied"),
 }
-Ref = Annotated[str, Query(max_length=200)]
 
 
 @playground_routes.get("/playground")
 async def get_playground(
-    reader: ConsoleReaderHere, lists: ListsHere, example: Annotated[str, Query(max_length=40)] = "", pack: Ref = ""
+    reader: ConsoleReaderHere,
+    lists: ListsHere,
+    example: Annotated[str, Query(max_length=40)] = "",
+    pack: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
     """Show the form: of an example, of a published pack, or empty. Nothing is tried."""
     require_role(reader.roles, *PACK_READERS)
@@ -90,7 +83,7 @@ async def post_playground(
 ) -> Response:
     """Try the scenario of the form, and show what becomes of it."""
     require_role(reader.roles, *PACK_READERS)
-    form = await read_form(request, MAX_FORM_BYTES)
+    form = await read_form(request, MAX_SCENARIO_BYTES)
     require_csrf(reader, form)
     scenario = {name: form[name] for name in SCENARIO_FIELDS if name in form}
     report, faults = None, dict[str, list[Problem]]()
@@ -156,7 +149,7 @@ def _result(report: SandboxReport, before: str) -> dict[str, Any]:
     assert run is not None, "the caller looked"
     compiled = run.compiled
     stated = (compiled.context_ledger.stage_digests or {}) if compiled is not None else {}
-    digests = {name: stated[name] for name in STAGES if name in stated}
+    digests = {name: stated[name] for name in STAGE_NAMES if name in stated}
     earlier = _earlier(before)
     reasons = {topic: [one for one in run.reasons if one.topic == topic] for topic in TOPICS}
     record = run.record
@@ -169,7 +162,7 @@ def _result(report: SandboxReport, before: str) -> dict[str, Any]:
         "compiled": compiled,
         "digest": compiled.context_ledger.compiled_context_hash if compiled is not None else "",
         "digests": digests,
-        "changed": [name for name in STAGES if earlier and earlier.get(name) != digests.get(name)],
+        "changed": [name for name in STAGE_NAMES if earlier and earlier.get(name) != digests.get(name)],
         "compared": bool(earlier),
         "before": json.dumps(digests),
         "shown": {one.tool: one.text for one in run.reasons if one.topic == "shown" and one.tool},
@@ -188,4 +181,8 @@ def _earlier(before: str) -> dict[str, str]:
         found = json.loads(before) if before and len(before) <= 4_096 else {}
     except (ValueError, RecursionError):
         return {}
-    return {name: found[name] for name in STAGES if isinstance(found.get(name), str)} if isinstance(found, dict) else {}
+    return (
+        {name: found[name] for name in STAGE_NAMES if isinstance(found.get(name), str)}
+        if isinstance(found, dict)
+        else {}
+    )

@@ -43,9 +43,9 @@ sandbox_routes: Final = APIRouter(tags=["packs"])
 DAY_US: Final = 86_400_000_000
 MAX_REFS: Final = 16
 MAX_SUBJECTS: Final = 16
-MAX_HOPS: Final = 3
+MAX_FACT_HOPS: Final = 3
 """How far facts are followed from an entity: an order, its customer, and what is known of them."""
-MAX_FACTS: Final = 500
+MAX_FACTS_OF_HOP: Final = 500
 """The most facts that are read at each hop."""
 ANY_REF: Final = "ctxpack.any@1.0.0"
 FACT_FIELDS: Final = ("src", "predicate", "dst", "value", "evidence_ref", "observed_at", "integrity", "classification")
@@ -167,11 +167,11 @@ async def _known_facts(deployment: Deployment, tenant_id: str, subjects: Sequenc
     """Return the facts of entities and of those to which they lead, as `facts load` takes them."""
     graph, seen, reached = deployment.graph(tenant_id), set[str](), [*dict.fromkeys(subjects)]
     at, found = await graph.head(), list[dict[str, Any]]()
-    for _ in range(MAX_HOPS):
+    for _ in range(MAX_FACT_HOPS):
         if not reached:
             break
         seen.update(reached)
-        edges = await graph.step(reached, None, at=at, limit=MAX_FACTS)
+        edges = await graph.step(reached, None, at=at, limit=MAX_FACTS_OF_HOP)
         found += [{name: edge[name] for name in FACT_FIELDS if name in edge} for edge in edges]
         reached = [*dict.fromkeys(str(edge["dst"]) for edge in edges if edge["dst"] not in seen)]
     return found

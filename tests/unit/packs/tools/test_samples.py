@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from contextos.packs.tools.samples import MAX_DEPTH, sample_value
+from contextos.packs.tools.samples import MAX_SAMPLE_DEPTH, sample_value
 
 SCHEMAS: tuple[dict[str, Any], ...] = (
     {"type": "string", "pattern": "^ord_[0-9]{3}$"},
@@ -44,4 +44,4 @@ def test_a_schema_without_an_end_has_one() -> None:
     sample, depth = sample_value(schema), 0
     while sample:
         sample, depth = sample[0], depth + 1
-    assert depth == MAX_DEPTH + 1
+    assert depth == MAX_SAMPLE_DEPTH + 1

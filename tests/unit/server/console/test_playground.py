@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from contextos.server.console.playground import STAGES
+from contextos.server.console.playground import STAGE_NAMES
 from contextos.server.console.scenarios import example_scenario
 from tests.http_face import OPERATOR, TENANT, HttpFace
 from tests.unit.service.operations.test_packs import PACK
@@ -62,7 +62,7 @@ def test_what_changed_the_hash_is_marked(face: HttpFace) -> None:
     before = re.search(r'name="before" form="scenario" value="([^"]*)"', first)
     assert before is not None
     digests = html.unescape(before[1])
-    assert tuple(json.loads(digests)) == STAGES
+    assert tuple(json.loads(digests)) == STAGE_NAMES
     assert "Unchanged since the last try." in result_of(tried(face, before=digests))
     lowered = tried(face, before=digests, safety_mode="read_only")
     moved = re.findall(r'<li class="moved"[^>]*>([^<]+)<', lowered)
@@ -81,7 +81,7 @@ def test_too_few_tokens_drop_blocks_by_name(face: HttpFace) -> None:
     assert "refused before a context was compiled" in few
 
 
-def test_a_fault_stands_at_its_field_and_keeps_the_texts(face: HttpFace) -> None:
+def test_a_fault_is_at_its_field_and_keeps_the_texts(face: HttpFace) -> None:
     scenario = example_scenario("refund", TENANT)
     misspelt = scenario["document"].replace("approver: finance_lead", "aprover: finance_lead")
     page = tried(face, document=misspelt, facts="[")

@@ -65,6 +65,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "PackTrial": {"document": SHORT},
     "MinedDraft": {"name": "a.b"},
     "SessionChoice": {},
+    "SandboxRequest": {"request": {}},
     "PolicyList": {"policies": [], "expected": 0},
     "StatedFact": FACT,
     "Retraction": GONE,

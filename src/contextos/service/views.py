@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, RootModel
 
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.derived import ApprovalBinding, AskedEvidence
+from contextos.contracts.entries.row import Topic
 from contextos.contracts.envelopes.artifacts import RecordedArtifact, Withheld
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import BudgetInForce
@@ -24,6 +25,7 @@ from contextos.errors import UnfitAnswer
 if TYPE_CHECKING:
     from contextos.contracts.ports.gates import DescribedTool
     from contextos.deployment.queries.run_view import RunView
+    from contextos.deployment.why.explaining import RunReason
     from contextos.service.approvals import ApprovalStatement
     from contextos.service.runs import LedgerEntry, Run, Timeline
 
@@ -152,6 +154,23 @@ class TimelineDocument(Model):
             for one in timeline.parts
         ]
         return cls(parts=parts, fault=timeline.fault)
+
+
+class ReasonDocument(Model):
+    """One sentence about a run, with text from outside escaped. `entry` and `kind` are of the journal entry behind it.
+
+    `tool` is the tool that the sentence is about, or null if it is about the whole run.
+    """
+
+    topic: Topic
+    tool: str | None
+    text: str
+    entry: int
+    kind: str
+
+    @classmethod
+    def of_reason(cls, one: RunReason) -> Self:
+        return cls(topic=one.topic, tool=one.tool, text=one.text, entry=one.entry, kind=one.kind)
 
 
 class LedgerLine(Model):

@@ -15,6 +15,7 @@ from contextos.server.console.facts import fact_page_routes
 from contextos.server.console.inbox import inbox_routes
 from contextos.server.console.login import login_routes
 from contextos.server.console.packs import pack_page_routes
+from contextos.server.console.playground import playground_routes
 from contextos.server.console.reading import CONSOLE
 from contextos.server.console.runs import run_page_routes
 from contextos.server.console.selector import selector_routes
@@ -31,6 +32,7 @@ for _routes in (
     comparison_routes,
     audit_routes,
     selector_routes,
+    playground_routes,
     table_routes,
     signing_routes,
     pack_page_routes,

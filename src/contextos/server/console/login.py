@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Annotated, Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid
-from contextos.server.console.reading import CONSOLE, LOGIN, ConsoleReaderHere, PageRoute, logins_of
+from contextos.server.console.reading import (
+    CONSOLE,
+    LOGIN,
+    ConsoleReaderHere,
+    PageRoute,
+    logins_of,
+    read_form,
+    require_csrf,
+)
 from contextos.server.console.rendering import render
 from contextos.server.cookies import SESSION_COOKIE, cookie_of, set_cookie
 from contextos.server.problems import HttpProblem
@@ -19,6 +26,8 @@ from contextos.workspace.logins.browser_logins import LOCAL_PATH, MAX_TENANT_CHA
 from contextos.workspace.logins.sessions import MAX_COOKIE_CHARS
 
 login_routes: Final = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+MAX_LOGIN_FORM_BYTES: Final = 2 * MAX_COOKIE_CHARS
 
 To = Annotated[str, Query(max_length=1_024)]
 Tenant = Annotated[str, Query(max_length=MAX_TENANT_CHARS)]
@@ -45,7 +54,7 @@ async def post_login_form(request: Request) -> Response:
     origin = logins.origin(request.headers.get("host", ""))
     if isinstance(logins, BrowserLogins) or not origin or request.headers.get("origin", "") != origin:
         raise HttpProblem(403, "cross_site", "a login counts only from the page of this service")
-    form = await _form(request)
+    form = await read_form(request, MAX_LOGIN_FORM_BYTES)
     token, to = form.get("token", "").strip(), form.get("to", "")
     to = to if LOCAL_PATH.fullmatch(to) else CONSOLE
     try:
@@ -63,23 +72,9 @@ async def post_login_form(request: Request) -> Response:
 async def post_logout_form(request: Request, reader: ConsoleReaderHere) -> Response:
     """End the session."""
     logins = logins_of(request)
-    csrf_token = (await _form(request)).get("csrf", "")
-    if not hmac.compare_digest(csrf_token.encode(), reader.csrf_token.encode()):
-        raise HttpProblem(403, "csrf_token", "open the page again, and log out there")
+    require_csrf(reader, await read_form(request, MAX_LOGIN_FORM_BYTES))
     await logins.end(cookie_of(request, logins, SESSION_COOKIE) or "")
     answer = RedirectResponse(LOGIN, 303)
     set_cookie(answer, logins, SESSION_COOKIE, "", 0)
     answer.headers["Clear-Site-Data"] = '"cache"'
     return answer
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form. Raises `HttpProblem` (413, 415) if it is not a form, or is too large."""
-    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
-        raise HttpProblem(415, "unsupported_media_type", "send the form of the page")
-    raw = b""
-    async for part in request.stream():
-        raw += part
-        if len(raw) > 2 * MAX_COOKIE_CHARS:
-            raise HttpProblem(413, "too_large", "the form is too large")
-    return dict(parse_qsl(raw.decode("utf-8", "replace")))

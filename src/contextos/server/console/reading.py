@@ -6,10 +6,11 @@ other page can read the answer or show it in a frame. Every other request of ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import hmac
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
@@ -91,6 +92,24 @@ def logins_of(request: Request) -> Logins:
 def render_for(reader: ConsoleReader, template: str, **values: Any) -> Response:
     """Return a page for somebody who is logged in."""
     return render(template, reader=reader, **values)
+
+
+async def read_form(request: Request, max_bytes: int) -> dict[str, str]:
+    """Return the fields of a form. Raises `HttpProblem` (413, 415) if it is not a form, or is too large."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+        raise HttpProblem(415, "unsupported_media_type", "send the form of the page")
+    raw = bytearray()
+    async for part in request.stream():
+        raw += part
+        if len(raw) > max_bytes:
+            raise HttpProblem(413, "too_large", "the form is too large")
+    return dict(parse_qsl(raw.decode("utf-8", "replace")))
+
+
+def require_csrf(reader: ConsoleReader, form: Mapping[str, str]) -> None:
+    """Raise `HttpProblem` (403) for a form that was not sent from a page of this session."""
+    if not hmac.compare_digest(form.get("csrf", "").encode(), reader.csrf_token.encode()):
+        raise HttpProblem(403, "csrf_token", "open the page again, and send it there")
 
 
 class PageRoute(APIRoute):

@@ -129,7 +129,7 @@ async def post_lint(
 ) -> LintReport:
     """Check a pack, a catalog or a policy before it is signed."""
     require_role(roles, *PACK_READERS)
-    here = await _known_here(app.deployment, caller.tenant_id) if sent.here else None
+    here = await known_in(app.deployment, caller.tenant_id) if sent.here else None
     answer = await children.do(
         "lint",
         caller.tenant_id,
@@ -141,7 +141,7 @@ async def post_lint(
     return LintReport(problems=[ProblemPart(**one) for one in answer["problems"]], more=answer["more"])
 
 
-async def _known_here(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
+async def known_in(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
     """Return the facts of a deployment that lint needs beside its tools, in the form that the child reads."""
     catalog = deployment.catalog(tenant_id)
     policies, models = await policies_in_force(catalog), await catalog.models()

@@ -7,11 +7,12 @@ from typing import Final
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from contextos.server.control import drafts, packs, recordings, slots
+from contextos.server.control import drafts, packs, recordings, sandboxes, slots
 
 CONTROL_ROUTES: Final[tuple[APIRouter, ...]] = (
     drafts.draft_routes,
     recordings.recording_routes,
+    sandboxes.sandbox_routes,
     packs.pack_routes,
     slots.slot_routes,
 )
@@ -22,6 +23,7 @@ GOVERNED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     recordings.SessionChoice,
     recordings.PackTrial,
     recordings.MinedDraft,
+    sandboxes.SandboxRequest,
     packs.Publication,
     packs.SignedPublication,
     slots.SlotQuery,

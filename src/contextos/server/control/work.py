@@ -1,4 +1,4 @@
-"""Work on packs that nobody signed yet: draft, expand, lint, mine and test, in a process of its own without secrets.
+"""Work on packs that nobody signed yet (draft, expand, lint, mine, test, try) in a process of its own without secrets.
 
 `python -m` of this module reads one task from stdin and writes one answer to stdout, both JSON. It opens no file, no
 store and no key, and its limits on processor time and memory are set before it reads. What a caller wrote is data here:
@@ -24,8 +24,8 @@ from contextos.contracts.envelopes.identity import HeldRoles, Principals
 from contextos.contracts.envelopes.models import ModelProfile, RoutingRules
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.control.artifacts import PACK_TYPE, GovernedArtifact, tenant_of
-from contextos.errors import InvalidArtifact, InvalidInput, MalformedJson, Problem
+from contextos.control.artifacts import PACK_TYPE, GovernedArtifact, ref_of, tenant_of
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, InvalidTool, MalformedJson, Problem
 from contextos.packs.building import expand_content
 from contextos.packs.checking import KnownHere, artifact_problems, read_unsigned
 from contextos.packs.deployed import Deployed
@@ -124,11 +124,7 @@ def _test(task: _Task) -> _Answer:
     from contextos.workspace.in_memory import in_memory
 
     definitions = _definitions(task)
-    artifact, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
-    if not isinstance(artifact, ContextPack):
-        raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
-    _require_tenant(artifact.pack_meta.tenant, task)
-    judged = asyncio.run(backtest(artifact.to_json(), definitions, _sessions(task), in_memory))
+    judged = asyncio.run(backtest(_read_pack(task, definitions).to_json(), definitions, _sessions(task), in_memory))
     return {"calls": [_judged(one) for one in judged]}
 
 
@@ -144,12 +140,41 @@ def _mine(task: _Task) -> _Answer:
     return {"declaration": declaration, "calls_left_out": mined.left_out, "not_bounded": mined.unbounded}
 
 
+def _sandbox(task: _Task) -> _Answer:
+    """Return the problems of a pack, and what a request does with it in a deployment in memory."""
+    from contextos.workspace.sandbox import Sandbox, read_document_of, run_in_sandbox
+
+    world, definitions = Sandbox.model_validate_json(json.dumps(task["world"])), _definitions(task)
+    named = [one for one in map(read_document_of, world.beside) if not isinstance(one, ModelProfile | RoutingRules)]
+    answer = _lint({**task, "beside": [json.dumps(one.to_json()) for one in named]}) if task["lint"] else _problems(())
+    try:
+        pack = _read_pack(task, definitions)
+    except InvalidInput as error:
+        # What lint found has its place in the text.
+        return answer if answer["problems"] else _problems(error.problems)
+    request = {**task["request"], "context_pack_refs": [pack.pin, *map(ref_of, named)]}
+    try:
+        run = asyncio.run(run_in_sandbox(pack, definitions, world, request))
+    except InvalidArtifact as error:
+        return answer if answer["problems"] else _problems(error.problems)
+    except InvalidInput as error:
+        within = "/adapters" if isinstance(error, InvalidSettings | InvalidTool) else "/request"
+        at = {one: _OF_WORLD.get(one.pointer.split("/")[1] if one.pointer else "", within) for one in error.problems}
+        raise InvalidInput(*(replace(one, pointer=place + one.pointer) for one, place in at.items())) from None
+    return {**answer, "request": request, "run": run.to_json()}
+
+
+_OF_WORLD: Final = {"calls": "", "memories": "", "nodes": "/facts", "edges": "/facts"}
+"""Where a field of a stated world is, by its first name in a pointer."""
+
+
 WORK: Final[Mapping[str, Callable[[_Task], _Answer]]] = {
     "draft": _draft,
     "expand": _expand,
     "lint": _lint,
     "test": _test,
     "mine": _mine,
+    "sandbox": _sandbox,
 }
 
 
@@ -170,6 +195,15 @@ def _sessions(task: _Task) -> list[RecordedSession]:
         known = {"principals": Principals.model_validate(one["principals"])}
         found.append(RecordedSession(**{**one, **known, "calls": [SessionCall(**call) for call in one["calls"]]}))
     return found
+
+
+def _read_pack(task: _Task, definitions: Sequence[AdapterDefinition]) -> ContextPack:
+    """Return the pack of a task. Raises `InvalidInput` if its document is not a pack of the tenant."""
+    artifact, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
+    if not isinstance(artifact, ContextPack):
+        raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
+    _require_tenant(artifact.pack_meta.tenant, task)
+    return artifact
 
 
 def _definitions(task: _Task) -> list[AdapterDefinition]:

@@ -6,26 +6,13 @@ from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Query
 
-from contextos.contracts.entries.row import Topic
 from contextos.contracts.model import Model
 from contextos.server.access import RolesHere, RunName, readable_run
 from contextos.server.callers import AppHere, CallerHere
 from contextos.service.runs import Explanation, Run
+from contextos.service.views import ReasonDocument
 
 reason_routes: Final = APIRouter(tags=["runs"])
-
-
-class ReasonDocument(Model):
-    """One sentence about a run, with text from outside escaped. `entry` and `kind` are of the journal entry behind it.
-
-    `tool` is the tool that the sentence is about, or null if it is about the whole run.
-    """
-
-    topic: Topic
-    tool: str | None
-    text: str
-    entry: int
-    kind: str
 
 
 class ReasonsDocument(Model):
@@ -39,11 +26,9 @@ class ReasonsDocument(Model):
 
     @classmethod
     def of_explanation(cls, run: Run, found: Explanation) -> Self:
-        reasons = [
-            ReasonDocument(topic=one.topic, tool=one.tool, text=one.text, entry=one.entry, kind=one.kind)
-            for one in found.reasons
-        ]
-        return cls(run_id=run.run_id, fault=found.fault, reasons=reasons)
+        return cls(
+            run_id=run.run_id, fault=found.fault, reasons=[ReasonDocument.of_reason(one) for one in found.reasons]
+        )
 
 
 @reason_routes.get("/runs/{run}/why", response_model_exclude_unset=True)

@@ -74,17 +74,17 @@ class SnapshotDocument(Model):
 
 async def list_facts(asked: Asked, query: FactQuery) -> FactPage:
     """List the facts of a subject that hold, or held in a snapshot."""
-    of = (asked.tenant_id, "facts", query.subject, query.predicate, query.snapshot)
-    at = query.snapshot or commit_key(await asked.app.deployment.graph(asked.tenant_id).head())
+    list_name = (asked.tenant_id, "facts", query.subject, query.predicate, query.snapshot)
+    snapshot = query.snapshot or commit_key(await asked.app.deployment.graph(asked.tenant_id).head())
     page = await asked.app.facts.list(
         asked.tenant_id,
         query.subject,
         query.predicate,
-        snapshot=at,
+        snapshot=snapshot,
         limit=query.limit,
-        cursor=opened_cursor(of, query.cursor),
+        cursor=opened_cursor(list_name, query.cursor),
     )
-    return FactPage(items=list(page.items), snapshot=at, cursor=sealed_cursor(of, page.cursor))
+    return FactPage(items=list(page.items), snapshot=snapshot, cursor=sealed_cursor(list_name, page.cursor))
 
 
 async def set_fact(asked: Asked, fact: StatedFact) -> ActProposal[KnownFact]:
@@ -100,24 +100,24 @@ async def replace_fact(asked: Asked, fact: StatedFact) -> ActProposal[KnownFact]
 async def retract_facts(asked: Asked, ended: Retraction) -> ActProposal[RetractedDocument]:
     """End every fact of a subject under a predicate."""
 
-    async def retracted(_: int) -> RetractedDocument:
+    async def document(_: int) -> RetractedDocument:
         return RetractedDocument(subject=ended.subject, predicate=ended.predicate)
 
     proposal = await asked.app.facts.propose_retraction(
         asked.tenant_id, ended.subject, ended.predicate, source=ended.source, by=asked.by
     )
-    return proposal.then(retracted)
+    return proposal.then(document)
 
 
 async def load_facts(asked: Asked, graph: GraphDraft) -> ActProposal[SnapshotDocument]:
     """Write nodes and edges in one commit."""
 
-    async def loaded(commit: int) -> SnapshotDocument:
+    async def document(commit: int) -> SnapshotDocument:
         return SnapshotDocument(snapshot=commit_key(commit))
 
     nodes, edges = graph.nodes, graph.edges
     proposal = await write_facts.propose(asked.app.deployment, asked.tenant_id, nodes, edges, by=asked.by)
-    return proposal.then(loaded)
+    return proposal.then(document)
 
 
 _WRITERS: Final = (KNOWLEDGE_WRITER_ROLE,)

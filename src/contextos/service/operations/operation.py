@@ -210,9 +210,9 @@ def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tu
     Raises:
         InvalidInput: the cursor is not one of the list `of`, or is one of an earlier version of it.
     """
-    begin = opened_number(of, cursor)
-    end = begin + limit
-    return items[begin:end], sealed_cursor(of, str(end)) if end < len(items) else None
+    start = opened_number(of, cursor)
+    end = start + limit
+    return items[start:end], sealed_cursor(of, str(end)) if end < len(items) else None
 
 
 def sealed_cursor(of: ListName, at: str | None) -> str | None:
@@ -226,19 +226,19 @@ def opened_cursor(of: ListName, cursor: str) -> str:
     Raises:
         InvalidInput: it is a cursor of another tenant or list, or not a cursor.
     """
-    at = cursor.rpartition(".")[0]
-    if cursor and (not cursor.isascii() or sealed_cursor(of, at) != cursor):
+    item = cursor.rpartition(".")[0]
+    if cursor and (not cursor.isascii() or sealed_cursor(of, item) != cursor):
         raise _unknown_cursor()
-    return at
+    return item
 
 
 def opened_number(of: ListName, cursor: str) -> int:
     """Return the place in a list that a cursor names; 0 for the empty cursor. Raises as `opened_cursor`."""
-    at = opened_cursor(of, cursor) or "0"
+    item = opened_cursor(of, cursor) or "0"
     # A cursor has no secret: a caller who knows how it is made can put any text into it.
-    if not at.isascii() or not at.isdigit() or int(at) > MAX_COUNT:
+    if not item.isascii() or not item.isdigit() or int(item) > MAX_COUNT:
         raise _unknown_cursor()
-    return int(at)
+    return int(item)
 
 
 def _unknown_cursor() -> InvalidInput:

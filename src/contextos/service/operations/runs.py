@@ -55,7 +55,7 @@ async def cancel(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome
     """
     deployment = asked.app.deployment
     act = request_cancel.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
-    return (await act).then(partial(_driven, asked))
+    return (await act).then(partial(_drive_run, asked))
 
 
 async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]:
@@ -64,7 +64,7 @@ async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]
     """
     deployment = asked.app.deployment
     act = reask_question.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
-    return (await act).then(partial(_driven, asked))
+    return (await act).then(partial(_drive_run, asked))
 
 
 async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOutcome]:
@@ -72,11 +72,11 @@ async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOut
     the run may do so.
     """
     by = asked.by
-    stated = SettlementInput(draft.happened, by.id, draft.evidence_ref, draft.output, tuple(draft.mutations))
+    settlement = SettlementInput(draft.happened, by.id, draft.evidence_ref, draft.output, tuple(draft.mutations))
     act = settle_effect.propose(
-        asked.app.deployment, asked.tenant_id, asked.name, stated, vouch=by.vouch, verified=asked.verified
+        asked.app.deployment, asked.tenant_id, asked.name, settlement, vouch=by.vouch, verified=asked.verified
     )
-    return (await act).then(partial(_driven, asked))
+    return (await act).then(partial(_drive_run, asked))
 
 
 async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
@@ -87,7 +87,7 @@ async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
         # The caller sees the run, so only the list can lack it.
         detail = "the run is not on the list of dead letters; an engine drives it when it is due"
         raise ApprovalRefused("not_waiting", detail) from None
-    return proposal.then(partial(_driven, asked))
+    return proposal.then(partial(_drive_run, asked))
 
 
 async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument]:
@@ -102,7 +102,7 @@ async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument
     return (await act).then(erased)
 
 
-async def _driven(asked: Asked, after: RunView | None) -> RequestOutcome:
+async def _drive_run(asked: Asked, after: RunView | None) -> RequestOutcome:
     """Have an engine drive the run, and return its state after the act; None: it is read."""
     asked.app.engine.submit(asked.tenant_id, asked.name)
     return RequestOutcome.of_view(after or await asked.app.deployment.view(asked.tenant_id, asked.name))

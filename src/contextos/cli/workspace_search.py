@@ -50,8 +50,8 @@ def _check_own(place: Path, settings_file: Path) -> None:
     except OSError as error:
         why = (error.strerror or str(error)).lower()
     else:
-        foreign = any(one.st_uid != os.geteuid() for one in status)
-        open_to_all = any(one.st_mode & stat.S_IWOTH and not stat.S_ISLNK(one.st_mode) for one in status)
+        foreign = any(entry.st_uid != os.geteuid() for entry in status)
+        open_to_all = any(entry.st_mode & stat.S_IWOTH and not stat.S_ISLNK(entry.st_mode) for entry in status)
         why = "it belongs to another user" if foreign else "every user can write into it" if open_to_all else ""
     if why:
         detail = f"the workspace `{place}` was found and is not used: {why}"

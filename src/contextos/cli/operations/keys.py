@@ -13,6 +13,7 @@ from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
     WorkspaceOption,
+    usage_error,
     with_read_context,
     with_unchecked_context,
 )
@@ -53,13 +54,13 @@ def key_new_command(
 
     if passphrase_file is not None and not pkcs8:
         detail = "a passphrase is for encrypted keys"
-        raise InvalidInput(Problem("", "usage", detail, "add --pkcs8, or leave --passphrase-file out"))
+        raise usage_error(detail, "add --pkcs8, or leave --passphrase-file out")
     passphrase = new_passphrase(passphrase_file) if pkcs8 else None
     try:
         if runtime:
             listed = make_keys(path, passphrase).listed()
-            document: dict[str, object] = {"keys": [one.to_json() for one in listed]}
-            lines = [f"{one.purpose:<10} {one.kid}  {one.public_key}" for one in listed]
+            document: dict[str, object] = {"keys": [key.to_json() for key in listed]}
+            lines = [f"{key.purpose:<10} {key.kid}  {key.public_key}" for key in listed]
         else:
             public = listed_key(make_person_key(path, passphrase))
             document, lines = dict(public), [json.dumps(public)]
@@ -91,16 +92,16 @@ def key_list_command(
     async def operation(context: CommandContext) -> tuple[ListedKey, ...]:
         return context.app.key_files().listed()
 
-    found = with_read_context(workspace, None, operation)
+    keys = with_read_context(workspace, None, operation)
     if jwks:
-        document = jwk_set({one.kid: bytes.fromhex(one.public_key) for one in found if one.purpose == jwks})
+        document = jwk_set({key.kid: bytes.fromhex(key.public_key) for key in keys if key.purpose == jwks})
         print_result(document, [json.dumps(document, indent=2)], as_json=as_json)
         return 0
     lines: list[str] = [Heading(f"{'purpose':<8} {'key':<21} {'since':<20} retired")]
     lines += [
-        f"{one.purpose:<8} {one.kid:<21} {moment(one.activated_at_us):<20} {moment(one.retired_at_us)}" for one in found
+        f"{key.purpose:<8} {key.kid:<21} {moment(key.activated_at_us):<20} {moment(key.retired_at_us)}" for key in keys
     ]
-    print_result({"keys": [one.to_json() for one in found]}, lines, as_json=as_json)
+    print_result({"keys": [key.to_json() for key in keys]}, lines, as_json=as_json)
     return 0
 
 

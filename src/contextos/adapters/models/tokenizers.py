@@ -12,14 +12,15 @@ from typing import Final
 
 import bpe_openai
 
-_PIECE: Final = 50_000
+_PIECE_CHARS: Final = 50_000
 """The characters of a piece. One has at most four tokens, and the package counts at most 200,000."""
 
 
 def count_tokens(tokenizer: str, text: str) -> int:
     """Return the number of tokens of a text by a vocabulary, such as `o200k_base@1`."""
     encoding = _encoding(tokenizer.partition("@")[0])
-    return sum(len(encoding.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
+    pieces = (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
+    return sum(len(encoding.encode_ordinary(piece)) for piece in pieces)
 
 
 @cache

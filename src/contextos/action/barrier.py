@@ -16,8 +16,8 @@ from contextos.contracts.ports.storage import Store
 
 
 class Barrier:
-    """The view that one run has of its store. Call `forget` when time has passed outside, so that the store is read
-    again. `active_sought` returns the places that the catalog reads to know what is active.
+    """The documents of the store as one run read them last. Call `forget` when time has passed outside, so that the
+    store is read again. `active_sought` returns the places that the catalog reads to know what is active.
     """
 
     def __init__(self, store: Store, run_id: str, active_sought: Callable[[], Mapping[str, Any]]) -> None:
@@ -31,12 +31,12 @@ class Barrier:
         self._sought: dict[str, dict[Any, None]] = {"places": {self._cancel: None}, "prefixes": {}, "lines": {}}
 
     def anew(self) -> None:
-        """Do as `forget`, but the next look also finds what is active, and all keys that `lines` was asked for."""
+        """Do as `forget`, but the next look also finds the active artifacts, and all keys that `lines` ever got."""
         self.forget()
         self.expect(active=True, lines=[*self._asked_lines])
 
     def expect(self, *, active: bool = False, **sought: Any) -> None:
-        """Let the next look also find `places`, `prefixes` and `lines` (as in `Store.look`), and what is active."""
+        """Let the next look also find `places`, `prefixes` and `lines` (as in `Store.look`), and active artifacts."""
         for name, values in (*sought.items(), *(self._active_sought().items() if active else ())):
             wanted = self._sought[name]
             size_before = len(wanted)

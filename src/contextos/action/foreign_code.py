@@ -1,4 +1,4 @@
-"""Call foreign code behind the `Adapter` port, and turn whatever it does into what the port promises (ADR 0008).
+"""Call foreign code behind the `Adapter` port, and turn its results and exceptions into those of the port (ADR 0008).
 
 An adapter can be a class of the user's own. It can raise anything, hang, or answer something that is not a reply. A
 fault in a write is a `LostReply`, because nobody knows whether the write happened; a fault in a read is `Unavailable`.

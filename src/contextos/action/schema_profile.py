@@ -160,7 +160,7 @@ def _refuse_unfilled(unfilled: _Default, name: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class _Default:
-    """A subschema with a default (`node`, at `path`), and the property that it is for: its name, in `owner`."""
+    """A subschema (`node`, at `path`) with a default, and the property with this default: `name` of `owner`."""
 
     path: _Path
     node: Any
@@ -172,7 +172,7 @@ class _Default:
 
 
 def _defaults(schema: Mapping[str, Any]) -> Iterator[_Default]:
-    """Yield every default in a schema, once for each property that it is for."""
+    """Yield every default in a schema, once for each property that has this default."""
     seen: set[tuple[int, int, str, bool, bool, bool]] = set()
     are_apart: dict[int, bool] = {}
     # node, path, object schema of the property, name of the property, whether the node is the property itself, whether

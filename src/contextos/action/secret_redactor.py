@@ -24,9 +24,7 @@ MIN_BEGINNING_CHARS: Final = 4
 
 _MARKS: Final = re.compile(r"[\W_]+")
 _PERHAPS_ENCODED: Final = re.compile(r"[^\x00-\x7f]|[\[%&\\]|0[xX]")
-"""What the JSON of a value has if a text in it can be encoded, or if it has a list, whose texts are also looked at
-together.
-"""
+"""Characters in the JSON of a value that has an encoded text, or a list (whose joined texts are searched too)."""
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 

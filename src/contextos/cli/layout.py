@@ -18,7 +18,7 @@ _TOKENS: Final = re.compile(r" +|[^ ]+")
 
 
 def line_width() -> int:
-    """Return the columns of a line: those of the terminal, but at most 80 and at least 40."""
+    """Return the number of columns of a line: the width of the terminal, at most 80 and at least 40."""
     return max(MIN_WIDTH, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
@@ -78,7 +78,7 @@ def chopped(line: str, indent: int) -> Iterator[str]:
 
 
 def _split_token(token: str, width: int) -> Iterator[str]:
-    """Yield a token, or the parts of one that is too long for a line."""
+    """Yield a token whole, or cut into parts if it is longer than a line."""
     part = ""
     for character in token if columns_of(token) > width else ():
         if columns_of(part + character) > width:

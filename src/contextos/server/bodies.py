@@ -40,7 +40,7 @@ async def read_object(request: Request) -> dict[str, Any]:
         raise HttpProblem(415, "unsupported_media_type", detail, {"Accept": JSON})
     try:
         async with asyncio.timeout(MAX_BODY_S):
-            raw = await _bytes_of(request)
+            raw = await _read_bytes(request)
     except TimeoutError:
         detail = f"the body did not arrive within {MAX_BODY_S} s; send it again"
         raise HttpProblem(408, "request_timeout", detail, {"Connection": "close"}) from None
@@ -52,18 +52,18 @@ async def read_object(request: Request) -> dict[str, Any]:
     return value
 
 
-async def _bytes_of(request: Request) -> bytes:
+async def _read_bytes(request: Request) -> bytes:
     too_large = HttpProblem(
         413, "too_large", f"the body has more than {MAX_BODY_BYTES} bytes; send less", {"Connection": "close"}
     )
     if int(request.headers.get("content-length", "0")) > MAX_BODY_BYTES:
         raise too_large
-    read = bytearray()
+    body = bytearray()
     async for chunk in request.stream():
-        read += chunk
-        if len(read) > MAX_BODY_BYTES:
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
             raise too_large
-    return bytes(read)
+    return bytes(body)
 
 
 def json_of(model: type[ModelT]) -> Any:

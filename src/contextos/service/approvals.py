@@ -293,8 +293,8 @@ class ApprovalQuestions:
     ) -> Question:
         """Return the question on which a run waits. `name` is the id of the run, or of its request.
 
-        With `answering` it is for an answer that is there already: the run is not read again to record the answer, and
-        `void` is empty, because the answer looks whether the question is void.
+        `answering`: the caller has an answer already. Then the run is not read again to record the answer, and `void`
+        is empty, because the record of the answer checks whether the question is void.
 
         Raises:
             ApprovalRefused: the run waits for no approval (`not_waiting`), or its question was answered

@@ -86,7 +86,7 @@ class Subscriber:
         _refuse_bad_subscriber(self.name, self.events, self.handler)
 
     async def register(self) -> None:
-        """Begin the subscription, durably, behind the newest event. A known one continues at its cursor.
+        """Store the subscription, which begins behind the newest event. A stored subscription continues at its cursor.
 
         Raises:
             InvalidInput: the name is used for other events.
@@ -171,7 +171,7 @@ class Subscriber:
         return True
 
     async def _deliver_page(self) -> bool:
-        """Deliver the next page of events. Returns whether there was one, and all of it was passed."""
+        """Deliver the next page of events. Returns whether it had events and none of them stopped the delivery."""
         events, last = await read_events(
             self._store, self.tenant_id, self.deployment.ports.keys, await self._last_delivered()
         )

@@ -117,7 +117,7 @@ class SeenContent:
     _untrusted_args: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     """The folded untrusted arguments of each call, by the key of the call; None where they exceed the limit on work."""
     _writes: dict[str, None] = field(default_factory=dict)
-    """The calls that wrote something, in order. What they wrote can be read again."""
+    """The keys of the calls that wrote something, in order. A later answer can repeat their arguments."""
 
     def to_compare(self, scope: RunScope) -> list[tuple[str, str, list[str]]]:
         """Return (entry key, adapter id, values) of the new trusted answers that earlier runs can have written."""
@@ -175,7 +175,7 @@ class SeenContent:
         self._folded_chars += sum(len(content.folded) for content in new)
 
     def take_in(self, scope: RunScope) -> bool:
-        """Take in what is new in the journal, and return whether the run has seen untrusted content."""
+        """Read the new entries of the journal, and return whether the run has seen untrusted content."""
         if not self._raw_contents:
             pack, received = scope.pinned.pack, scope.received.fields
             plan_params = [step.params for raw in pack.decision_layer.task_templates for step in raw.steps]

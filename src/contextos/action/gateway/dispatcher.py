@@ -1,4 +1,4 @@
-"""Send a call that passed every guard, and find out for certain what came of it.
+"""Send a call that passed every guard, and find out its outcome for certain.
 
 The dispatch (`tool.dispatching`) is durable before the call is sent. The result (`tool.returned`) is durable before
 anything else outside is asked; the result of an effect without a key is durable at once. If a reply is lost, its

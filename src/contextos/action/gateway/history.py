@@ -1,6 +1,6 @@
-"""Judge a call by what happened before. Three guards: `history_known` reads the earlier effects of a capability and the
-clock, `reserved` reads them again and counts the next effect, and `not_denied_before` refuses a call that a person
-denied in this run and that comes back with another amount, note or spelling.
+"""Judge a call by earlier effects and denials. Three guards: `history_known` reads the earlier effects of a capability
+and the clock, `reserved` reads them again and counts the next effect, and `not_denied_before` refuses a call that a
+person denied in this run and that comes back with another amount, note or spelling.
 
 Each dispatched effect is counted in one bucket for each declared fact. A bucket holds the effects of one user, agent,
 tenant or argument value. The count is written in the commit that dispatches the call, with a compare-and-set on the

@@ -174,8 +174,8 @@ def over_at_us(call: ToolCall, answer: Mapping[str, Any]) -> int | None:
 def _left_us(journal: Journal, scope: RunScope, call: ToolCall) -> int:
     """Return the microseconds left for further attempts: until the key, the pack's limit or the session ends.
 
-    The time of the journal and the clock both count, and the lower result is returned: the journal's time does not
-    go on while a clock that is behind it catches up.
+    The lower of two results is returned: by the time of the journal, and by the clock. The journal's time does not
+    advance while the clock is behind it.
     """
     seconds = call.capability.definition.idempotency.key_ttl_s
     if (limit_s := scope.pinned.pack.tooling_layer.max_retry_s) is not None:

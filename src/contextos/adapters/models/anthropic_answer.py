@@ -214,8 +214,8 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _final_usage(begun: Any, ended: Any) -> dict[str, Any] | None:
-    """Return the usage of a whole message: counts of its end (`ended`) replace those of its beginning (`begun`), which
-    counted only a part of the output. None if the end states no usage, or a smaller count than the beginning.
+    """Return the usage of a whole message: the counts in `ended` replace the counts in `begun`, which cover only a part
+    of the output. None if `ended` states no usage, or a smaller count than `begun`.
     """
     if not isinstance(ended, Mapping):
         return None

@@ -113,7 +113,7 @@ def _message(message: ModelMessage, names: ToolNames) -> dict[str, Any]:
 
 
 class _Choice:
-    """The one choice of an answer, as far as it is read."""
+    """The only choice of an answer, as far as it was read."""
 
     def __init__(self, answer: Answer, names: ToolNames) -> None:
         self._answer, self._names = answer, names

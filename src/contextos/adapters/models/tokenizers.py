@@ -1,7 +1,7 @@
 """Counts the tokens of a text by the published vocabularies of OpenAI, which the extra has in its package.
 
-A text is counted in pieces of `_PIECE` characters, because the package refuses longer ones; the tokens that meet at the
-end of a piece are the difference to the whole.
+A text is counted in pieces of `_PIECE_CHARS` characters, because the package refuses longer texts. The count of the
+whole text can differ by the tokens at the ends of pieces.
 Source: bpe-openai 0.1.4; docs/design/models.md.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 import bpe_openai
 
 _PIECE_CHARS: Final = 50_000
-"""The characters of a piece. One has at most four tokens, and the package counts at most 200,000."""
+"""The characters of a piece. A character has at most four tokens, and the package counts at most 200,000 tokens."""
 
 
 def count_tokens(tokenizer: str, text: str) -> int:

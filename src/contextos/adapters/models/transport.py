@@ -144,8 +144,8 @@ async def exchange(
 ) -> ModelReply:
     """Make one call by an SDK that has a `ModelTransport`, and return its reply, also if the call failed.
 
-    `path` is added to the endpoint of the profile. `headers` are those of the protocol, with names in lower case. The
-    key goes out as a bearer token, which all of these providers and Azure take.
+    `path` is added to the endpoint of the profile. `headers` are the headers of the protocol, with names in lower case.
+    The key goes out as a bearer token, which all of these providers and Azure take.
 
     Raises:
         InvalidInput: the endpoint is not allowed, or a header cannot be sent; nothing was sent.
@@ -201,7 +201,9 @@ def request_json(body: Mapping[str, Any]) -> bytes:
 
 
 def sdk_arguments() -> dict[str, Any]:
-    """Return what every SDK is made with. Its HTTP client sends with a `ModelTransport`, and it sends nothing twice."""
+    """Return the arguments with which every SDK is made. Its HTTP client sends with a `ModelTransport`, and it sends
+    nothing twice.
+    """
     http = httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
     address = "https://endpoint.invalid"
     return {"api_key": "not-sent", "base_url": address, "max_retries": 0, "timeout": None, "http_client": http}

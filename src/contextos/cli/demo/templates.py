@@ -94,8 +94,8 @@ def _check_place(path: Path, place: Path) -> None:
 
 
 def copy_template(name: str, path: Path, over: str | None = None) -> None:
-    """Make a workspace in `path` from the shipped folder `name`. Files of the folder `over` replace those of `name`.
-    Raises as `new_workspace`.
+    """Make a workspace in `path` from the shipped folder `name`. A file of the folder `over` replaces the file of
+    `name` with the same path. Raises as `new_workspace`.
     """
     from contextos.workspace import make_keys
 

@@ -186,8 +186,8 @@ async def _replay_run(run: str, context: CommandContext) -> Any:
 def exported(
     file: Path, trusted: list[str], person: list[str], workspace: Path | None, tenant: str
 ) -> tuple[Export, Persons]:
-    """Return the export in `file`, verified with the public keys in `trusted` or those of the workspace, and the keys
-    of people in `person`. Raises as `read_export`, and `InvalidInput` for another tenant or a person who signed
+    """Return the export in `file`, verified with the public keys in `trusted` or the keys of the workspace, and the
+    keys of people in `person`. Raises as `read_export`, and `InvalidInput` for another tenant or a person who signed
     nothing.
     """
     from contextos.audit.exported import read_export

@@ -81,8 +81,8 @@ def verify_command(
 ) -> int:
     """Verify the chains and signatures of a tenant or an export.
 
-    The tenant's own streams are compared with the heads at the witness.
-    The output names it, or says that a cut cannot be excluded, and what was not read.
+    The tenant's own streams are compared with the heads at the witness. The output names the witness, or says that a
+    cut cannot be excluded. It also says which parts were not read.
     """
     part = Part(runs, tuple(since or ()), checkpoint)
     _refuse_misuse(file, trusted_key or [], person or [], witness, part)
@@ -127,7 +127,7 @@ class _Result:
         self.said += lines
 
     def add(self, stream: VerifiedStream) -> None:
-        """Count a stream. Those of the tenant itself are always listed, with `index` first."""
+        """Count a stream. The tenant's own streams are always listed, with `index` first."""
         self.streams += 1
         self.entries += stream.entries - stream.unread
         is_shared = _is_own(stream.stream)
@@ -147,7 +147,7 @@ def _compared_document(compared: Compared) -> dict[str, Any]:
 
 
 def _compared_lines(compared: Compared) -> Iterator[str]:
-    """Yield the lines on whether `index` or `control` can have been cut, and what restores left of them."""
+    """Yield the lines on whether `index` or `control` can have been cut, and on the entries that restores removed."""
     unproved = "truncation of index and control cannot be excluded"
     if compared.lengths:
         yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(compared.lengths.items()))
@@ -330,7 +330,7 @@ def _erased_text(stream: dict[str, Any]) -> str:
 
 
 def restored_line(restoration: Restoration) -> str:
-    """Return one line of text on what a restore from a backup left of a journal stream."""
+    """Return one line of text: the entries of a journal stream that a restore from a backup removed."""
     from contextos.audit.checkpoint import utc
 
     part = f"{restoration.gone} entries of {restoration.stream} after entry {restoration.kept}"
@@ -338,5 +338,5 @@ def restored_line(restoration: Restoration) -> str:
 
 
 def restored_document(restoration: Restoration) -> dict[str, Any]:
-    """Return what a restore from a backup left of a journal stream, as JSON."""
+    """Return the number of entries of a journal stream that a restore from a backup removed, as JSON."""
     return {**restoration._asdict(), "gone": restoration.gone}

@@ -1,4 +1,4 @@
-"""`key`: make keys of people and of a runtime, list the keys of the runtime, and rotate the one of a purpose."""
+"""`key`: make keys of people and of a runtime, list the keys of the runtime, and rotate the key of a purpose."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ def key_rotate_command(
 ) -> int:
     """Replace the key that signs for a purpose.
 
-    The new key signs at once; on PostgreSQL, whose store several machines can share, after an hour, within which `keys`
-    has to be copied to each of them. What the old key signed still counts. The act is recorded in every tenant. While
-    the record of one is ahead of the clock by more than five seconds, no key is rotated.
+    The new key signs at once. On PostgreSQL, whose store several machines can share, it signs after an hour: copy
+    `keys` to each machine before. What the old key signed still counts. The act is recorded in every tenant. No key is
+    rotated while the record of a tenant is ahead of the clock by more than five seconds.
     """
     actor = named_actor(by, key)
 

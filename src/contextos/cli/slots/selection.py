@@ -155,9 +155,9 @@ def slots_selections_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List the selections of a run, in order, with what each pinned.
+    """List the selections of a run, in order, with the artifacts that each pinned.
 
-    Those of a governed run are compared with its journal.
+    The selections of a governed run are compared with its journal.
     """
 
     async def operation(context: CommandContext) -> list[tuple[Any, Sequence[Any]]]:

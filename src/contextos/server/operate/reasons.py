@@ -38,12 +38,9 @@ class ReasonsDocument(Model):
     reasons: list[ReasonDocument]
 
     @classmethod
-    def of_explanation(cls, run: Run, found: Explanation) -> Self:
-        reasons = [
-            ReasonDocument(topic=one.topic, tool=one.tool, text=one.text, entry=one.entry, kind=one.kind)
-            for one in found.reasons
-        ]
-        return cls(run_id=run.run_id, fault=found.fault, reasons=reasons)
+    def of_explanation(cls, run: Run, explanation: Explanation) -> Self:
+        reasons = [ReasonDocument.model_validate(reason, from_attributes=True) for reason in explanation.reasons]
+        return cls(run_id=run.run_id, fault=explanation.fault, reasons=reasons)
 
 
 @reason_routes.get("/runs/{run}/why", response_model_exclude_unset=True)

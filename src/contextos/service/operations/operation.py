@@ -88,8 +88,8 @@ class Opened(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operation is asked of, and by whom: a tenant of an open deployment, and the thing that its address names,
-    if any. For an operation on a run, the thing is the id of a run that `by` may see. `verified` are the entries of the
+    """The context of an operation: the open deployment, the tenant, who asks, and the thing that its address names, if
+    any. For an operation on a run, the thing is the id of a run that `by` may see. `verified` are the entries of the
     run if the same request read and verified it before; else None.
     """
 

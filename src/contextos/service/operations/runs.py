@@ -1,4 +1,4 @@
-"""Acts of people on one run: stop it, have its question asked again, settle its effect, drive it again, erase of it."""
+"""Acts of people on one run: stop it, ask its question again, settle its effect, drive it again, erase an entry."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ _FOR_A_PERSON: Final = frozenset({"escalated", "exhausted"})
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice. `sequence` is the number of its event among those of the tenant, and `at_us` the time of the event in
-    Unix microseconds. `told` has the members of `data` that depend on its type. `trace` are the trace headers with
-    which it is sent; empty if the request of the run was erased.
+    """One notice. `sequence` is the number of its event among the events of the tenant, and `at_us` the time of the
+    event in Unix microseconds. `told` has the members of `data` that depend on its type. `trace` are the trace headers
+    with which it is sent; empty if the request of the run was erased.
     """
 
     id: str
@@ -88,8 +88,8 @@ def notice_of(
     upto: int | None = None,
     reminder: bool = False,
 ) -> Notice:
-    """Return the notice of an event. `entries` are those of its run; the event is about entry number `upto` (None: the
-    last). `link` contains `{run}`. Erased content is left out.
+    """Return the notice of an event. `entries` are the entries of its run; the event is about entry number `upto`
+    (None: the last). `link` contains `{run}`. Erased content is left out.
     """
     details, kind = _event_details(event, entries[:upto])
     if event.event == "approval.answered" and _is_void(entries[:upto], entries[upto or len(entries) :]):
@@ -143,13 +143,13 @@ def _event_details(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str,
 
 
 def _question_details(waits_for: str | None, entries: Sequence[Entry]) -> Mapping[str, Any]:
-    """Return what the last question of this kind asks."""
+    """Return the fields of the last question of this kind that a notice may show."""
     questions = (entry for entry in reversed(entries) if entry.kind in KINDS and KINDS[entry.kind].asks == waits_for)
     return next(map(_noticed_fields, questions), {})
 
 
 def _noticed_fields(entry: Entry) -> Mapping[str, Any]:
-    """Return what a person outside may learn of an entry; nothing if it was erased."""
+    """Return the fields of an entry that a notice may show; none if the entry was erased."""
     row, body = KINDS.get(entry.kind), read_body(entry)
     return {} if body is None or row is None or row.noticed is None else row.noticed(body)
 

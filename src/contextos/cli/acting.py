@@ -27,6 +27,7 @@ ByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Id of the per
 ActKeyOption = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="File with their private key, as `key new` makes it.")
 ]
+ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 ExpectOption = Annotated[
     int, typer.Option("--expect", metavar="VERSION", min=0, help="The version of the active set that you looked at.")
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.acting import ActKeyOption, ByOption, ReasonOption, named_actor
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
@@ -149,7 +149,7 @@ def erase_command(
     ],
     by: ByOption,
     key: ActKeyOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
+    reason: ReasonOption = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,

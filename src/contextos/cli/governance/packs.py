@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor, person_key
+from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, ReasonOption, named_actor, person_key
 from contextos.cli.command_context import (
     MAX_FILE_BYTES,
     CommandContext,
@@ -253,7 +253,7 @@ def retire_command(
     expect: ExpectOption,
     by: ByOption,
     key: ActKeyOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
+    reason: ReasonOption = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor, person_key
+from contextos.cli.acting import ActKeyOption, ByOption, ReasonOption, named_actor, person_key
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
@@ -49,7 +49,6 @@ BindingOption = Annotated[
         help="The question's binding, as `runs show` prints it; without it you are asked.",
     ),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 
 
 def approve_command(

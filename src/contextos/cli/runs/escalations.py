@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.acting import ActKeyOption, ByOption, ReasonOption, named_actor
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
@@ -24,13 +24,11 @@ from contextos.contracts.encoding.display_escape import displayed
 if TYPE_CHECKING:
     from contextos.deployment.queries.decisions import DecisionView
 
-WhyOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
-
 
 def resolve_command(
     run: RunArgument,
     by: ByOption,
-    reason: WhyOption,
+    reason: ReasonOption,
     decided: Annotated[bool, typer.Option("--decided", help="What the run was asked for was done.")] = False,
     rejected: Annotated[bool, typer.Option("--rejected", help="It was not done.")] = False,
     key: ActKeyOption = None,
@@ -61,7 +59,7 @@ def resolve_command(
 def close_command(
     run: RunArgument,
     by: ByOption,
-    reason: WhyOption,
+    reason: ReasonOption,
     key: ActKeyOption = None,
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
@@ -86,7 +84,7 @@ def close_command(
 def reopen_command(
     run: RunArgument,
     by: ByOption,
-    reason: WhyOption,
+    reason: ReasonOption,
     to: Annotated[
         float | None, typer.Option("--to", metavar="VALUE", help="The new value of the limit that the run exhausted.")
     ] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, Strict
 
@@ -13,7 +13,14 @@ from contextos.contracts.refs import EvidenceRef
 from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.facts import write_facts
 from contextos.service.facts import KnownFact, StatedFact
-from contextos.service.operations.operation import Asked, Operation, Paged, opened_cursor, sealed_cursor
+from contextos.service.operations.operation import (
+    Asked,
+    Operation,
+    OperationFunction,
+    Paged,
+    opened_cursor,
+    sealed_cursor,
+)
 from contextos.trust.approvals.acts import AUDITOR_ROLE, KNOWLEDGE_WRITER_ROLE
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
@@ -120,37 +127,19 @@ async def load_facts(asked: Asked, graph: GraphDraft) -> ActProposal[SnapshotDoc
     return proposal.then(document)
 
 
-_WRITERS: Final = (KNOWLEDGE_WRITER_ROLE,)
+def _change(
+    verb: str, draft: type[Model], answer: type[Model], run: OperationFunction, signs: str, path: str = "", **how: Any
+) -> Operation:
+    """Return the operation `facts.<verb>`, by which a knowledge writer changes facts, at `/facts` and `path`."""
+    address = ("POST", f"/facts{path}")
+    return Operation(f"facts.{verb}", address, (KNOWLEDGE_WRITER_ROLE,), draft, answer, run, signs=signs, **how)
+
+
+_ENDS: Final = "end the facts of a subject under a predicate"
 FACT_OPERATIONS: Final = (
     Operation("facts.list", ("GET", "/facts"), FACT_READERS, FactQuery, FactPage, list_facts),
-    Operation(
-        "facts.set", ("POST", "/facts"), _WRITERS, StatedFact, KnownFact, set_fact, signs="write a fact", status=201
-    ),
-    Operation(
-        "facts.replace",
-        ("POST", "/facts/replace"),
-        _WRITERS,
-        StatedFact,
-        KnownFact,
-        replace_fact,
-        signs="replace a fact",
-    ),
-    Operation(
-        "facts.retract",
-        ("POST", "/facts/retract"),
-        _WRITERS,
-        Retraction,
-        RetractedDocument,
-        retract_facts,
-        signs="end the facts of a subject under a predicate",
-    ),
-    Operation(
-        "facts.load",
-        ("POST", "/facts/load"),
-        _WRITERS,
-        GraphDraft,
-        SnapshotDocument,
-        load_facts,
-        signs="write nodes and edges",
-    ),
+    _change("set", StatedFact, KnownFact, set_fact, "write a fact", status=201),
+    _change("replace", StatedFact, KnownFact, replace_fact, "replace a fact", "/replace"),
+    _change("retract", Retraction, RetractedDocument, retract_facts, _ENDS, "/retract"),
+    _change("load", GraphDraft, SnapshotDocument, load_facts, "write nodes and edges", "/load"),
 )

@@ -121,6 +121,10 @@ class Nothing(Model):
     """Nothing more is stated."""
 
 
+OperationFunction = Callable[..., Awaitable[Any]]
+"""(`Asked`, input) -> the answer, or the `ActProposal` of a governed operation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One thing that can be asked.
@@ -138,7 +142,7 @@ class Operation:
     roles: tuple[str, ...]
     input: type[Model]
     output: type[Model] | type[bytes]
-    run: Callable[..., Awaitable[Any]]
+    run: OperationFunction
     signs: str = ""
     status: int = 200
     about: Named | None = None

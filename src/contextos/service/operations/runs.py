@@ -11,7 +11,7 @@ from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.operator import SettlementInput, erase_entry, request_cancel, retry_run, settle_effect
 from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, NotFound
-from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Nothing, Operation
+from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Nothing, Operation, OperationFunction
 from contextos.service.reasks import reask_question
 from contextos.service.views import RequestOutcome
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
@@ -108,51 +108,17 @@ async def _drive_run(asked: Asked, after: RunView | None) -> RequestOutcome:
     return RequestOutcome.of_view(after or await asked.app.deployment.view(asked.tenant_id, asked.name))
 
 
+def _act_on_run(name: str, step: str, draft: type[Model], run: OperationFunction, signs: str, *roles: str) -> Operation:
+    """Return the operation at `/runs/{run}/<step>`, after which an engine drives the run."""
+    address, answer = ("POST", f"/runs/{{run}}/{step}"), RequestOutcome
+    return Operation(name, address, roles, draft, answer, run, signs=signs, status=202, about=OF_RUN)
+
+
 RUN_OPERATIONS: Final = (
-    Operation(
-        "runs.cancel",
-        ("POST", "/runs/{run}/cancel"),
-        (),
-        ReasonDraft,
-        RequestOutcome,
-        cancel,
-        signs="stop a run",
-        status=202,
-        about=OF_RUN,
-    ),
-    Operation(
-        "runs.reask",
-        ("POST", "/runs/{run}/reask"),
-        (),
-        ReasonDraft,
-        RequestOutcome,
-        reask,
-        signs="have the void question of a run asked again",
-        status=202,
-        about=OF_RUN,
-    ),
-    Operation(
-        "runs.settle",
-        ("POST", "/runs/{run}/settlement"),
-        (),
-        SettlementDraft,
-        RequestOutcome,
-        settle,
-        signs="settle the effect for which a run waits",
-        status=202,
-        about=OF_RUN,
-    ),
-    Operation(
-        "runs.retry",
-        ("POST", "/runs/{run}/retry"),
-        (OPERATOR_ROLE,),
-        Nothing,
-        RequestOutcome,
-        retry,
-        signs="have a run driven again that failed for good",
-        status=202,
-        about=OF_RUN,
-    ),
+    _act_on_run("runs.cancel", "cancel", ReasonDraft, cancel, "stop a run"),
+    _act_on_run("runs.reask", "reask", ReasonDraft, reask, "have the void question of a run asked again"),
+    _act_on_run("runs.settle", "settlement", SettlementDraft, settle, "settle the effect for which a run waits"),
+    _act_on_run("runs.retry", "retry", Nothing, retry, "have a run driven again that failed for good", OPERATOR_ROLE),
     Operation(
         "runs.erase",
         ("POST", "/runs/{run}/erase"),

@@ -63,9 +63,9 @@ def failed(wanted: Attachment, code: FailureCode, detail: str) -> dict[str, Any]
     return {**_reference_fields(wanted), "failure": failure.to_json()}
 
 
-def _reference_fields(wanted: Attachment) -> dict[str, Any]:
-    ref = attachment_ref(wanted.artifact_id, f"sha256:{wanted.sha256}")
-    return {"evidence_ref": ref, "media_type": wanted.media_type}
+def _reference_fields(attachment: Attachment) -> dict[str, Any]:
+    ref = attachment_ref(attachment.artifact_id, f"sha256:{attachment.sha256}")
+    return {"evidence_ref": ref, "media_type": attachment.media_type}
 
 
 def _essence(media_type: str) -> str:

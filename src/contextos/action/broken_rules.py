@@ -59,7 +59,7 @@ def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence
         properties, target = parent.get("properties", {}), _value_at(value, at)
         defined = _join_names((f"`{name}`" for name in properties), ", ") or "none"
         unknown = [name for name in target if name not in properties] if isinstance(target, Mapping) else []
-        similar = [f"`{near}`" for name in unknown if (near := nearest_name(name[:200], properties))]
+        similar = [f"`{similar_name}`" for name in unknown if (similar_name := nearest_name(name[:200], properties))]
         hint = f" (did you mean {_join_names(dict.fromkeys(similar), ' and ')}?)" if similar else ""
         subject = f"{len(unknown)} names that are" if len(unknown) > 1 else "a name that is"
         advice = "" if similar else "; leave out any other"
@@ -71,10 +71,10 @@ def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence
     if keyword in _OTHERS:
         return _OTHERS[keyword]
     if keyword in ("anyOf", "oneOf") and isinstance(limit, list) and all(map(_alternative, limit)):
-        how = "has to fit exactly one of" if keyword == "oneOf" else "fits none of"
-        return f"{how}: {_join_names(map(_alternative, limit), '; or ')}"
-    shown = f" ({_shown([limit])})" if isinstance(limit, str | int | float) and limit is not False else ""
-    return f"does not satisfy `{'/'.join(map(str, rule)) or keyword}`{shown}"
+        condition = "has to fit exactly one of" if keyword == "oneOf" else "fits none of"
+        return f"{condition}: {_join_names(map(_alternative, limit), '; or ')}"
+    suffix = f" ({_shown([limit])})" if isinstance(limit, str | int | float) and limit is not False else ""
+    return f"does not satisfy `{'/'.join(map(str, rule)) or keyword}`{suffix}"
 
 
 def _expectation(schema: Any) -> str:
@@ -124,9 +124,9 @@ def _shown(values: Iterable[Any]) -> str:
 
 
 def _join_names(names: Iterable[str], joint: str) -> str:
-    shown = [_shorten(name) if len(name) > 8 * MAX_VALUE_SHOWN_CHARS else name for name in names]
-    more = f"{joint}{len(shown) - MAX_ALTERNATIVES_SHOWN} more" if len(shown) > MAX_ALTERNATIVES_SHOWN else ""
-    return joint.join(shown[:MAX_ALTERNATIVES_SHOWN]) + more
+    texts = [_shorten(name) if len(name) > 8 * MAX_VALUE_SHOWN_CHARS else name for name in names]
+    suffix = f"{joint}{len(texts) - MAX_ALTERNATIVES_SHOWN} more" if len(texts) > MAX_ALTERNATIVES_SHOWN else ""
+    return joint.join(texts[:MAX_ALTERNATIVES_SHOWN]) + suffix
 
 
 def _shorten(text: str) -> str:

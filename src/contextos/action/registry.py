@@ -89,9 +89,9 @@ class Registry:
                     ignore_unknown_formats=False,
                 )
             except ValueError as error:
-                why = str(error).splitlines()[0]
+                reason = str(error).splitlines()[0]
                 raise InvalidArtifact(
-                    Problem("", "bad_schema", f"`{name}` {side} schema: {why}", "correct the schema")
+                    Problem("", "bad_schema", f"`{name}` {side} schema: {reason}", "correct the schema")
                 ) from None
             if side != "output" and (misfit := misfit_default(schema)) is not None:
                 detail = f"`{name}` has a default at `{misfit[:200]}` that its own schema refuses"
@@ -150,7 +150,7 @@ def surface(
     A tool is granted if the pack lists and permits it, does not prohibit it, and `withheld_from` finds no other reason
     to withhold it.
     """
-    listed = {
+    pack_tools = {
         f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities
     }
     surfaced = []
@@ -159,7 +159,7 @@ def surface(
         definition = capability.definition
         permissions = [permission for permission in capability.permissions if roles.intersection(permission.roles)]
         withheld = None
-        if name not in listed:
+        if name not in pack_tools:
             withheld = "not_in_pack"
         elif name in pack.tooling_layer.prohibitions:
             withheld = "prohibited"

@@ -65,9 +65,9 @@ def profile(schema: Mapping[str, Any], name: str, *, answers: bool = False) -> N
         InvalidArtifact: the schema violates the profile; `name` says which schema.
     """
 
-    def refuse(code: str, at: _Path, detail: str, remedy: str) -> NoReturn:
-        where = f" at `{pointer(at)[:200]}`" if at else ""
-        raise InvalidArtifact(Problem("", code, f"`{name}` {detail}{where}", remedy))
+    def refuse(code: str, path: _Path, detail: str, remedy: str) -> NoReturn:
+        suffix = f" at `{pointer(path)[:200]}`" if path else ""
+        raise InvalidArtifact(Problem("", code, f"`{name}` {detail}{suffix}", remedy))
 
     if schema.get("type") != "object":
         refuse("schema_root", (), "is not an object at its root", "set `type` to `object`")
@@ -125,10 +125,10 @@ def _find_misfit(schema: Mapping[str, Any]) -> tuple[_Path, Any] | None:
         if path and "default" in node:
             # `check_drafted` refuses every other value of `$defs`.
             maps = [defs for defs in (schema.get("$defs"), node.get("$defs")) if isinstance(defs, dict)]
-            whole = {**node, "$defs": {name: child for defs in maps for name, child in defs.items()}}
+            root = {**node, "$defs": {name: child for defs in maps for name, child in defs.items()}}
             try:
                 check = jsonschema_rs.Draft202012Validator(
-                    whole, retriever=refuse_remote, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True
+                    root, retriever=refuse_remote, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True
                 )
                 fits = check.is_valid(node["default"])
             except ValueError:
@@ -173,7 +173,7 @@ class _Default:
 
 def _defaults(schema: Mapping[str, Any]) -> Iterator[_Default]:
     """Yield every default in a schema, once for each property that has this default."""
-    seen: set[tuple[int, int, str, bool, bool, bool]] = set()
+    visited: set[tuple[int, int, str, bool, bool, bool]] = set()
     are_apart: dict[int, bool] = {}
     # node, path, object schema of the property, name of the property, whether the node is the property itself, whether
     # defaults there are filled in, whether the property is required. Defaults are not filled in where alternatives are
@@ -182,9 +182,9 @@ def _defaults(schema: Mapping[str, Any]) -> Iterator[_Default]:
     while stack:
         node, path, owner, name, is_property, can_fill, is_required = stack.pop()
         key = id(node), id(owner), name, is_property, can_fill, is_required
-        if not isinstance(node, dict) or key in seen:
+        if not isinstance(node, dict) or key in visited:
             continue
-        seen.add(key)
+        visited.add(key)
         if "default" in node:
             yield _Default(path, node, owner if can_fill else None, name, is_property and can_fill, is_required)
         if isinstance(node.get("$ref"), str):
@@ -216,12 +216,12 @@ def _are_apart(schema: Mapping[str, Any], alternatives: Any) -> bool:
 
 
 def _has_default(schema: Mapping[str, Any], node: Any) -> bool:
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack = [node]
     while stack:
         subschema = stack.pop()
-        if isinstance(subschema, dict) and id(subschema) not in seen:
-            seen.add(id(subschema))
+        if isinstance(subschema, dict) and id(subschema) not in visited:
+            visited.add(id(subschema))
             if "default" in subschema:
                 return True
             stack += [_resolve_reference(schema, subschema), *(child for _, child in _children(subschema))]

@@ -88,8 +88,8 @@ class SecretValues:
         marks = {name: mark for name, mark in args.items() if is_secret_argument(mark)}
         if not marks:
             return {}
-        held = {name: self._values_by_mark.get((run_id, mark)) for name, mark in marks.items()}
-        values = {name: value for name, value in held.items() if value is not None}
+        by_name = {name: self._values_by_mark.get((run_id, mark)) for name, mark in marks.items()}
+        values = {name: value for name, value in by_name.items() if value is not None}
         return values if len(values) == len(marks) else None
 
     def recorded(self, run_id: str, asked: Mapping[str, Any], before: AskedSecrets, marks: Mapping[str, Any]) -> Any:
@@ -126,14 +126,14 @@ class SecretArguments:
         returned = self.account.of("tool.returned")
         happened = {entry.key.rpartition("/")[0] for entry in returned if entry.body["happened"]}
         answers = self.account.of("call.answered")
-        done = {entry.key for entry in answers if entry.body["status"] == "done" or entry.body["step"] in happened}
+        done_keys = {entry.key for entry in answers if entry.body["status"] == "done" or entry.body["step"] in happened}
         calls = [entry for entry in self.account.of("call.asked") if "secrets" in entry.body]
         for entry in calls:
             by_other = entry.body["secrets"]["held_by"] != calls[-1].body["secrets"]["held_by"]
             equal = entry.body["tool"] == capability.capability_id and without_secret_arguments(
                 with_defaults(capability.definition.input_schema, entry.body["args"])
             ) == without_secret_arguments(args)
-            if by_other and equal and entry.key in done:
+            if by_other and equal and entry.key in done_keys:
                 return entry.key
         return None
 
@@ -200,11 +200,11 @@ def _mark_misplaced(args: Mapping[str, Any], names: Sequence[str], capability: C
     """Return the arguments of a call with a mark for each argument that the tool does not have, and for each other
     argument that contains a secret of the call: it can be a secret at a wrong place. Such a mark refuses the call.
     """
-    known = capability.definition.input_schema.get("properties", {})
+    properties = capability.definition.input_schema.get("properties", {})
     secrets = [args[name] for name in names if isinstance(args[name], str) and args[name]]
     redact = SecretRedactor(secrets, MIN_SECRET_ARGUMENT_CHARS).redact
     return {
-        name: value if name in names or (name in known and redact(own_copy(value)) == value) else SECRET_MARK
+        name: value if name in names or (name in properties and redact(own_copy(value)) == value) else SECRET_MARK
         for name, value in args.items()
     }
 

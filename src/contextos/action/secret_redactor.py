@@ -63,11 +63,11 @@ class SecretRedactor:
         if isinstance(value, dict):
             return self._redact_members(value)
         if isinstance(value, list):
-            kept = [self._redact_value(item) for item in value]
-            together = "".join(text for text in kept if isinstance(text, str))
+            redacted = [self._redact_value(item) for item in value]
+            together = "".join(text for text in redacted if isinstance(text, str))
             if self._redact_text(together) == together:
-                return kept
-            return [REDACTED if isinstance(item, str) else item for item in kept]
+                return redacted
+            return [REDACTED if isinstance(item, str) else item for item in redacted]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             digits = str(value)
             # A short secret occurs in many numbers by chance, such as times: it is redacted only as a whole number.
@@ -83,26 +83,26 @@ class SecretRedactor:
         return text[:-size] if size else text
 
     def _redact_members(self, value: dict[str, Any]) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+        redacted: dict[str, Any] = {}
         numbers: dict[str, int] = {}
         for name, member in value.items():
-            kept[unused_name(self._redact_value(name), kept, value, numbers)] = self._redact_value(member)
-        return kept
+            redacted[unused_name(self._redact_value(name), redacted, value, numbers)] = self._redact_value(member)
+        return redacted
 
     def _redact_text(self, text: str) -> str:
         folded = text.casefold()
         patterns = [re.escape(form) for form in self._forms if form in folded]
-        kept = re.sub("|".join(patterns), REDACTED, text, flags=re.IGNORECASE) if patterns else text
+        redacted = re.sub("|".join(patterns), REDACTED, text, flags=re.IGNORECASE) if patterns else text
         # A secret can be escaped, split or encoded in a way that no form covers: then nothing of the text is kept.
-        bare = _without_marks(kept)
-        return REDACTED if any(form in bare for form in self._bare_forms) else kept
+        bare = _without_marks(redacted)
+        return REDACTED if any(form in bare for form in self._bare_forms) else redacted
 
 
 def _secret_forms(secret: str) -> set[str]:
     """Return the ways to write a secret, and the encodings of each, alone or within a longer text that was encoded."""
     quoted, raw = quote(secret, safe=""), secret.encode()
-    written = {secret, secret[::-1], quoted, quote(secret), json.dumps(secret)[1:-1], raw.hex(), raw.hex().upper()}
-    once = {*written, *_base64(raw)}
+    spellings = {secret, secret[::-1], quoted, quote(secret), json.dumps(secret)[1:-1], raw.hex(), raw.hex().upper()}
+    once = {*spellings, *_base64(raw)}
     twice = {form for text in once for form in (*_base64(text.encode()), text.encode().hex())}
     wide = (*_base64(secret.encode("utf-16-le")), *_base64(secret.encode("utf-16-be")))
     alone = base64.b64encode(raw).decode()

@@ -113,8 +113,8 @@ class SecureAnswers:
         async def send_secure(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers: list[Any] = message.setdefault("headers", [])
-                stated = {name for name, _ in headers}
-                headers.extend(header for header in _HEADERS if header[0] not in stated)
+                present = {name for name, _ in headers}
+                headers.extend(header for header in _HEADERS if header[0] not in present)
                 if self._draining.is_set():
                     headers.append((b"connection", b"close"))
             await send(message)

@@ -124,7 +124,7 @@ def _act_answer(operation: Operation) -> _Answer:
     return act
 
 
-def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
+def _endpoint(operation: Operation, input_annotation: Any, answer: _Answer) -> Any:
     """Return the function of a route. Its signature, which FastAPI reads, has the parameters of the operation."""
 
     async def endpoint(
@@ -135,7 +135,7 @@ def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
         result = await (run() if work is None else work.do(caller.tenant_id, lambda _: run()))
         return Response(result, media_type=operation.media_type) if isinstance(result, bytes) else result
 
-    parameters = {"app": AppHere, "caller": CallerHere, "roles": RolesHere, "sent": sent_as}
+    parameters = {"app": AppHere, "caller": CallerHere, "roles": RolesHere, "sent": input_annotation}
     if operation.is_long:
         parameters["work"] = WorkHere
     if operation.about is OF_RUN:

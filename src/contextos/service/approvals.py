@@ -312,7 +312,7 @@ class ApprovalQuestions:
         self, tenant_id: str, run_id: str, question: OpenQuestion, void: VoidQuestion | None, *, answering: bool = False
     ) -> Question:
         content = question.content
-        shown = shown_text(content["binding"], content["args"], content["evidence"])
+        display = shown_text(content["binding"], content["args"], content["evidence"])
         return Question(
             tenant_id=tenant_id,
             run_id=run_id,
@@ -321,15 +321,15 @@ class ApprovalQuestions:
             required_role=content["required_role"],
             deadline_us=content["deadline_us"],
             binding_digest=question.binding_digest,
-            capability_id=shown["capability"],
-            mode=shown["mode"],
-            args=tuple(ShownValue(name, value) for name, value in shown["args"].items()),
+            capability_id=display["capability"],
+            mode=display["mode"],
+            args=tuple(ShownValue(name, value) for name, value in display["args"].items()),
             evidence=tuple(
-                ShownEvidence(item["name"], item["subject"], item["value"], item["ref"]) for item in shown["evidence"]
+                ShownEvidence(item["name"], item["subject"], item["value"], item["ref"]) for item in display["evidence"]
             ),
-            requester=tuple(shown["requester"]),
-            untrusted=tuple(ShownValue(name, place) for name, place in shown.get("untrusted", {}).items()),
-            secrets=tuple(ShownValue(name, place) for name, place in shown.get("secrets", {}).items()),
+            requester=tuple(display["requester"]),
+            untrusted=tuple(ShownValue(name, place) for name, place in display.get("untrusted", {}).items()),
+            secrets=tuple(ShownValue(name, place) for name, place in display.get("secrets", {}).items()),
             void=void.detail if void is not None else "",
             _content=content,
             _deployment=self._deployment,

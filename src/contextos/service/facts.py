@@ -126,10 +126,10 @@ class Facts:
             ApprovalRefused: the writer is not proved, or does not have the role `knowledge_writer`.
             Conflict: another process wrote to the graph at the same moment; look again.
         """
-        stated = await self._stated_fact(
+        statement = await self._stated_fact(
             tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
         )
-        return await (await self.propose_set(tenant_id, stated, by=by)).signed()
+        return await (await self.propose_set(tenant_id, statement, by=by)).signed()
 
     async def replace(
         self,
@@ -152,10 +152,10 @@ class Facts:
             NotFound: no such fact holds; set it.
             InvalidInput, ApprovalRefused, Conflict: as `set`.
         """
-        stated = await self._stated_fact(
+        statement = await self._stated_fact(
             tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
         )
-        return await (await self.propose_replacement(tenant_id, stated, by=by)).signed()
+        return await (await self.propose_replacement(tenant_id, statement, by=by)).signed()
 
     async def retract(self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor) -> None:
         """End every fact of this subject and predicate. `source` is a reference to the evidence that the fact no longer
@@ -170,8 +170,8 @@ class Facts:
     async def propose_set(self, tenant_id: str, stated: StatedFact, *, by: Actor) -> ActProposal[KnownFact]:
         """Return the proposal of `set`. Raises as `set`, except for errors about the writer."""
         head, facts = await self._facts_now(tenant_id, stated.subject, stated.predicate)
-        if same := [fact for fact in facts if _is_same(fact, stated)]:
-            return ActProposal.of_nothing(by, same[0])
+        if equal_facts := [fact for fact in facts if _is_same(fact, stated)]:
+            return ActProposal.of_nothing(by, equal_facts[0])
         if facts:
             value_shown = canonical(facts[0].value)[:80].decode(errors="replace")
             detail = f"`{stated.predicate}` of `{stated.subject}` is {value_shown} already"
@@ -237,41 +237,41 @@ class Facts:
         head = await self._deployment.graph(tenant_id).head()
         return head, await self._facts_at(tenant_id, subject, predicate, head)
 
-    async def _facts_at(self, tenant_id: str, subject: str, predicate: str, at: int) -> tuple[KnownFact, ...]:
-        edges = await self._deployment.graph(tenant_id).step([subject], predicate, at=at, limit=_MAX_VALUES + 1)
+    async def _facts_at(self, tenant_id: str, subject: str, predicate: str, commit: int) -> tuple[KnownFact, ...]:
+        edges = await self._deployment.graph(tenant_id).step([subject], predicate, at=commit, limit=_MAX_VALUES + 1)
         if len(edges) > _MAX_VALUES:
             detail = f"`{predicate[:80]}` of `{subject[:80]}` has more than {_MAX_VALUES} values"
             raise InvalidInput(Problem("/predicate", "too_many", detail, "read and write them with `write_facts`"))
         return tuple(_known_fact(edge) for edge in edges)
 
     async def _propose_write(
-        self, tenant_id: str, stated: StatedFact, replaced: Sequence[KnownFact], head: int, by: Actor
+        self, tenant_id: str, statement: StatedFact, replaced: Sequence[KnownFact], head: int, by: Actor
     ) -> ActProposal[KnownFact]:
         edge = {
-            "src": stated.subject,
-            "predicate": stated.predicate,
+            "src": statement.subject,
+            "predicate": statement.predicate,
             # A value is not an entity, so the edge begins and ends at the subject.
-            "dst": stated.subject,
-            "value": stated.value,
-            "evidence_ref": stated.source,
-            "observed_at": stated.observed_at_us,
-            "integrity": stated.integrity,
-            "classification": stated.classification,
+            "dst": statement.subject,
+            "value": statement.value,
+            "evidence_ref": statement.source,
+            "observed_at": statement.observed_at_us,
+            "integrity": statement.integrity,
+            "classification": statement.classification,
         }
-        retractions = [{"retracts": fact.fact_id, "evidence_ref": stated.source} for fact in replaced]
+        retractions = [{"retracts": fact.fact_id, "evidence_ref": statement.source} for fact in replaced]
 
         async def written(commit: int) -> KnownFact:
-            (fact,) = await self._facts_at(tenant_id, stated.subject, stated.predicate, commit)
+            (fact,) = await self._facts_at(tenant_id, statement.subject, statement.predicate, commit)
             return fact
 
         edges = [*retractions, edge]
         return (await write_facts.propose(self._deployment, tenant_id, [], edges, by=by, expect=head)).then(written)
 
 
-def _is_same(fact: KnownFact, stated: StatedFact) -> bool:
+def _is_same(fact: KnownFact, statement: StatedFact) -> bool:
     """Return whether a fact says what is stated, whenever it was observed."""
-    known, wanted = ([item.source, item.integrity, item.classification, item.value] for item in (fact, stated))
-    return canonical(known) == canonical(wanted)
+    current, proposed = ([item.source, item.integrity, item.classification, item.value] for item in (fact, statement))
+    return canonical(current) == canonical(proposed)
 
 
 def _known_fact(edge: Mapping[str, Any]) -> KnownFact:

@@ -96,7 +96,7 @@ class Passkeys:
         if challenge is None or now_us >= challenge["expires_at_us"]:
             raise _refusal("the registration did not begin, or more than five minutes ago; begin it again")
         passkey = registered_passkey(tenant_id, approver_id, origin, challenge["value"], response)
-        if any(listed.credential_id == passkey.credential_id for listed in approver.passkeys):
+        if any(published.credential_id == passkey.credential_id for published in approver.passkeys):
             raise _refusal("the directory has this passkey already")
         registration = {"passkey": passkey.to_json(), "login_digest": login_digest, "registered_at_us": now_us}
 

@@ -51,9 +51,9 @@ class RunSearch:
             "decision": self.decision,
             "status": self.status,
         }
-        given = [(name, value) for name, value in criteria.items() if value is not None]
+        filters = [(name, value) for name, value in criteria.items() if value is not None]
         return [
-            (LIVE,) if name == "status" and value in _OF_LIVE_RUNS else (term(name, value),) for name, value in given
+            (LIVE,) if name == "status" and value in _OF_LIVE_RUNS else (term(name, value),) for name, value in filters
         ]
 
     def finds(self, run: Searched) -> bool:

@@ -313,7 +313,7 @@ def _refuse_bad_subscriber(name: str, events: Sequence[str], handler: object) ->
             "/event",
             "unknown_event",
             f"`{str(event)[:40]}` is not an event of a run",
-            f"did you mean `{near}`?" if (near := nearest_name(str(event), RUN_EVENTS)) else ", ".join(RUN_EVENTS),
+            f"did you mean `{close}`?" if (close := nearest_name(str(event), RUN_EVENTS)) else ", ".join(RUN_EVENTS),
         )
         for event in events
         if event not in RUN_EVENTS

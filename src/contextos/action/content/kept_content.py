@@ -73,18 +73,18 @@ def _text_digests(text: str) -> Iterator[str]:
     yield from _stretch_digests(folded)
 
 
-def _is_known(value: str, known: Collection[str]) -> bool:
+def _is_known(value: str, digests: Collection[str]) -> bool:
     folded = fold(value)
-    if _digest("whole", folded) in known or _digest("inside", folded) in known:
+    if _digest("whole", folded) in digests or _digest("inside", folded) in digests:
         return True
     try:
         value_parts = [part for part in map(fold, parts(value)) if len(part) >= MIN_PART_CHARS]
     except WorkExceeded:
         return True
     return (
-        any(_digest("inside", part) in known for part in value_parts)
-        or any(_digest("whole", part) in known for part in _words_and_addresses(value))
-        or any(digest in known for digest in _stretch_digests(folded))
+        any(_digest("inside", part) in digests for part in value_parts)
+        or any(_digest("whole", part) in digests for part in _words_and_addresses(value))
+        or any(digest in digests for digest in _stretch_digests(folded))
     )
 
 

@@ -287,9 +287,9 @@ class SeenContent:
         untrusted = [content for content in containing if content.integrity == "untrusted"]
         if not untrusted:
             # A part of the value can be an address that only untrusted content has.
-            others = [content for content in self._contents if content.integrity == "untrusted"]
+            untrusted_contents = [content for content in self._contents if content.integrity == "untrusted"]
             unstated = [part for part in parts(text) if not any(_states(item, part, work) for item in self._trusted)]
-            untrusted = [content for part in unstated for content in _contents_with(part, others, work)]
+            untrusted = [content for part in unstated for content in _contents_with(part, untrusted_contents, work)]
         if untrusted:
             return _Finding.in_contents("untrusted", untrusted, (*containing, *untrusted))
         return _Finding.in_contents("unknown", (), containing)
@@ -300,8 +300,8 @@ class SeenContent:
 
 
 def _contents_with(text: str, contents: Sequence[_Content], work: WorkLimit) -> list[_Content]:
-    wanted = Wanted.of(text, work)
-    return [content for content in contents if _occurs(content, wanted, work)]
+    search = Wanted.of(text, work)
+    return [content for content in contents if _occurs(content, search, work)]
 
 
 class _Finding(NamedTuple):
@@ -323,14 +323,14 @@ class _Finding(NamedTuple):
 _ORDER: Final = ("untrusted", "unknown", "trusted")
 
 
-def _occurs(content: _Content, wanted: Wanted, work: WorkLimit) -> bool:
+def _occurs(content: _Content, search: Wanted, work: WorkLimit) -> bool:
     if content.has_everything:
         return True
     # Called for every content with every value, so it is a loop, which takes half the time of `any`.
-    for form in wanted.forms:
+    for form in search.forms:
         if _contains(content, form, work):
             return True
-    return wanted.word in content.short
+    return search.word in content.short
 
 
 def _contains(content: _Content, form: ValueForm, work: WorkLimit) -> bool:

@@ -177,12 +177,12 @@ def parts(text: str) -> Iterator[str]:
     Raises:
         WorkExceeded: there are more than `MAX_PARTS` parts.
     """
-    found: set[str] = {text}
+    yielded: set[str] = {text}
     for part in _candidate_parts(text):
-        if part not in found and len(fold(part)) >= MIN_PART_CHARS:
-            if len(found) > MAX_PARTS:
+        if part not in yielded and len(fold(part)) >= MIN_PART_CHARS:
+            if len(yielded) > MAX_PARTS:
                 raise WorkExceeded
-            found.add(part)
+            yielded.add(part)
             yield part
 
 
@@ -214,21 +214,21 @@ def _short_decodings(text: str) -> tuple[tuple[str, ...], int]:
 
 
 def _decode_layers(text: str, work: WorkLimit) -> list[str]:
-    found: dict[str, None] = {}
+    decoded_forms: dict[str, None] = {}
     layer: Iterable[str] = (text,)
     work.spend(DECODING_WORK * (len(text) + DECODING_CHARS))
     for _ in range(MAX_DECODINGS):
         decoded: list[str] = []
         for form in (form for encoded in layer for form in _decode_once(encoded)):
-            if form == text or form in found:
+            if form == text or form in decoded_forms:
                 continue
             work.spend(DECODING_WORK * (len(form) + DECODING_CHARS))
-            if len(found) >= MAX_DECODED:
+            if len(decoded_forms) >= MAX_DECODED:
                 raise WorkExceeded
-            found[form] = None
+            decoded_forms[form] = None
             decoded.append(form)
         layer = decoded
-    return list(found)
+    return list(decoded_forms)
 
 
 def unescaped(text: str) -> str:
@@ -263,8 +263,8 @@ def _candidate_parts(text: str) -> Iterator[str]:
             continue
         part = part.strip(".-_")
         yield part
-        mailbox, at, host = part.rpartition("@")
-        if at:
+        mailbox, separator, host = part.rpartition("@")
+        if separator:
             yield mailbox.partition("+")[0]
         labels = host.rsplit(".", MAX_LABELS)
         yield from (".".join(labels[start:]) for start in range(len(labels) - 1))

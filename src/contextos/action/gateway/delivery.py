@@ -158,8 +158,8 @@ def waits_for_other(call: ToolCall, secrets: Mapping[str, str] | None) -> bool:
     """Return whether this attempt has to wait, because the process that began it can still send it. A keyed call whose
     secrets this process has does not wait: it is sent again at once.
     """
-    again = call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
-    return call.recovered and call.writes and not again
+    sends_again = call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
+    return call.recovered and call.writes and not sends_again
 
 
 def incident_of(call: ToolCall, ports: DispatchPorts, at_us: int) -> Write:

@@ -302,8 +302,8 @@ class Dispatcher:
             return {**outcome("unknown", None, "its server changed"), "no_record": True, **drift}
         if reply.operation is not None and call.writes:
             return self._running_outcome(reply, outcome)
-        if call.mode != "send" and strategy == "keyed" and not accepted and (why := why_inconclusive(reply)):
-            return {**outcome("unknown", None, why), "no_record": True}
+        if call.mode != "send" and strategy == "keyed" and not accepted and (reason := why_inconclusive(reply)):
+            return {**outcome("unknown", None, reason), "no_record": True}
         return {**outcome("returned", reply, ""), **drift}
 
     def _running_outcome(self, reply: AdapterReply, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:

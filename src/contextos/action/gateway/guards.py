@@ -97,12 +97,12 @@ async def consistent_with_request(context: GuardContext, call: ToolCall) -> Refu
     """Refuse an argument that differs from the value that the request gives for it."""
     args = without_null_defaults(call.capability.definition.input_schema, call.args)
     for permission in call.capability.permissions:
-        for argument, where in permission.agrees_with.items():
-            requested, sent = context.scope.stated_at(where), args.get(argument, MISSING)
-            if sent is MISSING:
+        for argument, place in permission.agrees_with.items():
+            requested, value = context.scope.stated_at(place), args.get(argument, MISSING)
+            if value is MISSING:
                 continue
-            if requested is MISSING or not same_json(requested, sent):
-                detail = f"argument `{argument}` is not what the request states at `{where}`"
+            if requested is MISSING or not same_json(requested, value):
+                detail = f"argument `{argument}` is not what the request states at `{place}`"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")
     return None
 

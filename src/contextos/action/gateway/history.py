@@ -288,27 +288,27 @@ async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | 
         return None
     names = denial_args(definition)
     # If the tool does not declare the arguments to compare, only texts are: another amount is the same operation.
-    stated = bool(definition.destinations) or definition.idempotency.denial_args is not None
+    declared = bool(definition.destinations) or definition.idempotency.denial_args is not None
     questions: dict[str, Mapping[str, Any]] = {}
     void = account.void_answers()
     for entry in account.of("approval.asked", "approval.answered"):
         if entry.kind == "approval.asked" and entry.body["binding"]["capability_id"] == call.capability.capability_id:
-            questions[entry.key] = {name: _comparable(entry.body["args"].get(name), stated) for name in names}
+            questions[entry.key] = {name: _comparable(entry.body["args"].get(name), declared) for name in names}
         elif entry.kind == "approval.answered" and entry.key in questions and entry.body["verdict"] == "denied":
-            before, now = questions[entry.key], {name: _comparable(call.args.get(name), stated) for name in names}
-            if entry.seq not in void and entry.key != call.key and same_json(before, now):
-                compared = ", ".join(f"`{name}`" for name in names if stated or now[name] is not None) or "the tool"
+            denied, now = questions[entry.key], {name: _comparable(call.args.get(name), declared) for name in names}
+            if entry.seq not in void and entry.key != call.key and same_json(denied, now):
+                compared = ", ".join(f"`{name}`" for name in names if declared or now[name] is not None) or "the tool"
                 detail = f"a person denied this operation before, which is known again by {compared}; a denial is final"
                 return Refusal("blocked", "approval_denied", detail, decision=call.decision)
     return None
 
 
-def _comparable(value: Any, whole: bool) -> Any:
+def _comparable(value: Any, all_values: bool) -> Any:
     """Return a value in the form in which denials are compared: each text by `normal_subject`, and numbers and other
-    values only if `whole` is set.
+    values only if `all_values` is set.
     """
     if isinstance(value, Mapping):
-        return {name: _comparable(part, whole) for name, part in value.items()}
+        return {name: _comparable(part, all_values) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_comparable(part, whole) for part in value]
-    return normal_subject(value) if whole or isinstance(value, str) else None
+        return [_comparable(part, all_values) for part in value]
+    return normal_subject(value) if all_values or isinstance(value, str) else None

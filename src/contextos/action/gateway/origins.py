@@ -36,8 +36,8 @@ async def traced(context: GuardContext, call: ToolCall) -> Refusal | None:
         return None
     traced_args = {name: _lower_if_extracted(call, context, name, argument) for name, argument in traced_args.items()}
     body = TracedArguments(arguments=traced_args)
-    if sent := _untrusted_args(context, call, traced_args):
-        digests = digests_of(sent)
+    if untrusted_args := _untrusted_args(context, call, traced_args):
+        digests = digests_of(untrusted_args)
         body = body.model_copy(update={"kept": kept_digest(digests)})
         key = unvouched_key(call.capability.adapter.adapter_id, context.scope.run.run_id, call.key)
         call.kept = partial(context.ports.written.keep, key, digests, context.journal.now_us)
@@ -57,11 +57,11 @@ def _lower_if_extracted(call: ToolCall, context: GuardContext, name: str, argume
 
 async def _compare_answers(context: GuardContext) -> None:
     """Find out, and record, which values of the new trusted answers an earlier run wrote from untrusted content."""
-    run_id, written = context.scope.run.run_id, context.ports.written
+    run_id, written_content = context.scope.run.run_id, context.ports.written
     for key, adapter_id, values in context.seen.to_compare(context.scope):
 
         async def look(adapter_id: str, values: list[str]) -> dict[str, Any]:
-            return {"repeats": await repeated(written, adapter_id, run_id, values)}
+            return {"repeats": await repeated(written_content, adapter_id, run_id, values)}
 
         request = {"adapter_id": adapter_id}
         await context.journal.record("answer.compared", key, request, partial(look, adapter_id, values))
@@ -84,6 +84,6 @@ async def destinations_trusted(_context: GuardContext, call: ToolCall) -> Refusa
     if not untrusted or call.decision.gates:
         return None
     name, argument = min(untrusted.items(), key=lambda item: item[1].integrity == "unknown")
-    where = "nowhere" if argument.integrity == "unknown" else f"only in untrusted content (`{argument.origins[0]}`)"
-    detail = f"`{name}` was found {where}, and no gate of the pack asks a person"
+    source = "nowhere" if argument.integrity == "unknown" else f"only in untrusted content (`{argument.origins[0]}`)"
+    detail = f"`{name}` was found {source}, and no gate of the pack asks a person"
     return Refusal("blocked", "untrusted_destination", detail, f"/{name}", decision=call.decision)

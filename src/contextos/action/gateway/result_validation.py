@@ -124,13 +124,13 @@ def _check_output(
         return None, _withhold(cleanse, "there is no output")
     if len(reply.artifacts) > MAX_ARTIFACTS:
         return None, _withhold(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
-    kept, applied, unsafe, facts = _cleanse_value(cleanse, output, "the output")
-    problem = unsafe if unsafe and kept is None else registry.check(capability, "output", output) or unsafe
+    clean, applied, unsafe, facts = _cleanse_value(cleanse, output, "the output")
+    problem = unsafe if unsafe and clean is None else registry.check(capability, "output", output) or unsafe
     if problem is not None:
         return None, _withhold(cleanse, problem.detail, problem.pointer, applied, **facts)
     if differs := disagreement(capability, args, output):
-        return kept, (Withheld(code="output_disagrees", detail=differs.detail, **facts), differs.pointer, applied)
-    return kept, (None, None, applied)
+        return clean, (Withheld(code="output_disagrees", detail=differs.detail, **facts), differs.pointer, applied)
+    return clean, (None, None, applied)
 
 
 def _cleanse_value(
@@ -150,12 +150,12 @@ def _cleanse_value(
         suffix = " with what is before it" if earlier_bytes else ""
         detail = f"{value_name} has more than {MAX_OUTPUT_BYTES} bytes{suffix}"
         return None, (), Problem("", "too_large", detail), {"size": size}
-    kept, applied, unsafe = cleanse(value)
+    clean, applied, unsafe = cleanse(value)
     # A digest of a secret could be inverted.
     if any(problem.code == "secret" for problem in unsafe):
-        return kept, applied, unsafe[0], {"size": size}
-    address = digest(raw) if kept is value else content_address(kept)
-    return kept, applied, next(iter(unsafe), None), {"size": size, "digest": address}
+        return clean, applied, unsafe[0], {"size": size}
+    address = digest(raw) if clean is value else content_address(clean)
+    return clean, applied, next(iter(unsafe), None), {"size": size, "digest": address}
 
 
 def _check_artifacts(
@@ -268,10 +268,10 @@ class AttemptOutcome:
         effect = capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
         waited_us = self.adapter.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
-        stated = list(reply.mutations) if reply else []
-        mutations = stated and [UNNAMED if ports.cleanse(name)[2] else name for name in ports.cleanse_text(stated)]
+        reported = list(reply.mutations) if reply else []
+        mutations = reported and [UNNAMED if ports.cleanse(name)[2] else name for name in ports.cleanse_text(reported)]
         is_usable = checked.status in ("ok", "completed") and checked.withheld is None
-        artifacts = [_with_id(body, envelope.tool_call_id, at) for at, body in enumerate(checked.artifacts)]
+        artifacts = [_with_id(body, envelope.tool_call_id, number) for number, body in enumerate(checked.artifacts)]
         refs = [artifact["evidence_ref"] for artifact in artifacts if "evidence_ref" in artifact]
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if is_usable else []
         tags: list[str] = [envelope.approval_mode_effective] if effect else []
@@ -294,7 +294,7 @@ class AttemptOutcome:
             **({"risk_tags": tags} if tags else {}),
             "latency_ms": max(0, ports.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                **({"redaction_applied": True} if checked.redacted or mutations != stated else {}),
+                **({"redaction_applied": True} if checked.redacted or mutations != reported else {}),
                 **({"retries": call.attempt - 1} if call.attempt > 1 else {}),
                 "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", call.attempt),
                 "cost_cents": cost if reply else 0,

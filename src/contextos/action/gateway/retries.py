@@ -55,13 +55,13 @@ def next_attempt(journal: Journal, scope: RunScope, call: ToolCall, answer: Mapp
     A call that an open circuit refused was not sent, so it can be sent later whatever its strategy. Otherwise a call
     with a key is sent again under its key, and an effect that can be looked up is looked up again.
     """
-    how = _retry_method(call, answer)
-    if how is None or call.attempt >= MAX_ATTEMPTS:
+    method = _retry_method(call, answer)
+    if method is None or call.attempt >= MAX_ATTEMPTS:
         return None
     now_us, last_us = journal.clock_us, journal.clock_us + _left_us(journal, scope, call) - LAST_ATTEMPT_US
     wait_us = _wait_us(f"{journal.run_id}/{call.attempt_key}", call.attempt)
     at_us = max(now_us, answer.get("retry_at_us", 0)) + wait_us
-    return Retry(how, min(at_us, last_us)) if now_us < last_us else None
+    return Retry(method, min(at_us, last_us)) if now_us < last_us else None
 
 
 async def wait_for(journal: Journal, call: ToolCall, retry: Retry) -> None:

@@ -117,9 +117,9 @@ class Gateway:
         if passed and (session_refusal := guards.session_end(self.context)):
             # The session ended while the later calls were checked.
             return [self._record_refusal(passed[0], session_refusal)]
-        sent = await self._dispatcher().deliver_all(passed)
-        results = [self._result(*pair) for pair in zip(passed, sent, strict=False)]
-        return results if sent and isinstance(sent[-1], Failure) else [*results, *refusals]
+        delivered = await self._dispatcher().deliver_all(passed)
+        results = [self._result(*pair) for pair in zip(passed, delivered, strict=False)]
+        return results if delivered and isinstance(delivered[-1], Failure) else [*results, *refusals]
 
     def overrun(self) -> str | None:
         """Return the limit on cost or wall clock that the run is above after the calls so far, or None."""
@@ -155,7 +155,7 @@ class Gateway:
         capability = context.scope.tools.capabilities.get(call.step.tool)
         if capability is None:
             detail = f"`{call.step.tool}` is not registered; surface it in the pack"
-            return self._record_refusal(call, Refusal("rejected", "tool_not_in_manifest", detail), known=False)
+            return self._record_refusal(call, Refusal("rejected", "tool_not_in_manifest", detail), has_envelope=False)
         call.capability, call.evidence = capability, evidence_about(capability, call)
         guards.expect(context, call)
         checks = context.guards.get(capability.capability_id, GUARDS)
@@ -214,8 +214,8 @@ class Gateway:
             }
         )
 
-    def _record_refusal(self, call: ToolCall, refusal: Refusal, *, known: bool = True) -> ToolResultEnvelope:
-        """Record a refusal and return it as a result. A call of a tool that is not `known` has no envelope."""
+    def _record_refusal(self, call: ToolCall, refusal: Refusal, *, has_envelope: bool = True) -> ToolResultEnvelope:
+        """Record a refusal and return it as a result. `has_envelope` is False for a call of an unknown tool."""
         made_by = refusal.made_by
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1",
@@ -238,7 +238,7 @@ class Gateway:
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        stated_call = {"call": call.envelope.stated()} if known else {}
+        stated_call = {"call": call.envelope.stated()} if has_envelope else {}
         self.context.journal.derive("tool.refused", call.key, {"envelope": result.stated(), **stated_call})
         return result
 

@@ -142,9 +142,9 @@ def _recordable_reply(reply: ModelReply, usage: ModelUsage | None, call: ModelCa
             if not all(map(any, vectors)):
                 fault = "one of its vectors has no direction: each of its numbers is 0 in float32"
     elif outcome == "answered":
-        stated = reply.text, tuple(reply.calls)
-        fault, text, calls = _answer_copy(*stated, redact)
-        if not fault and (text, calls) != stated:
+        original = reply.text, tuple(reply.calls)
+        fault, text, calls = _answer_copy(*original, redact)
+        if not fault and (text, calls) != original:
             # Redaction can make a text longer.
             fault, text, calls = _answer_copy(text, calls, redact)
     if fault:
@@ -238,5 +238,5 @@ def _redacted_texts(texts: Iterable[object], redact: _Redact) -> Iterator[str]:
     it is cut, so no secret is halved.
     """
     valid = (text if isinstance(text, str) and len(text) <= MAX_TEXT_CHARS else "" for text in texts)
-    kept = redact({str(index): text.encode(errors="replace").decode() for index, text in enumerate(valid)})
-    return (without_secrets(text)[:MAX_STATED_CHARS] if text else "" for text in kept.values())
+    redacted = redact({str(index): text.encode(errors="replace").decode() for index, text in enumerate(valid)})
+    return (without_secrets(text)[:MAX_STATED_CHARS] if text else "" for text in redacted.values())

@@ -318,8 +318,8 @@ class ModelGateway:
 
     def _require_settled(self, body: Mapping[str, Any], profile: ModelProfile, decision: RoutingDecision) -> None:
         """Raise `ReplayMismatch` unless the recorded cost follows from the usage, or from the reserve without usage."""
-        stated, is_unpriced = body.get("usage"), bool(body.get("unpriced"))
-        usage = ModelUsage(stated["counts"], stated["tier"]) if stated is not None else None
+        usage_body, is_unpriced = body.get("usage"), bool(body.get("unpriced"))
+        usage = ModelUsage(usage_body["counts"], usage_body["tier"]) if usage_body is not None else None
         is_billed = is_unpriced or body["outcome"] == "answered"
         if _settled_cost(usage, is_billed, profile, decision) != (body["cost_units"], is_unpriced):
             last = self._journal.log()[-1]
@@ -338,8 +338,8 @@ class ModelGateway:
             f"`{candidate.profile}`: {candidate.reason}" + (f" ({candidate.detail})" if candidate.detail else "")
             for candidate in decision.candidates
         ]
-        why = "; ".join(refusals) or "no rule applies"
-        detail = f"no model can answer `{decision.operation}` by `{decision.rules}`: {why}"[:MAX_DETAIL]
+        reason_text = "; ".join(refusals) or "no rule applies"
+        detail = f"no model can answer `{decision.operation}` by `{decision.rules}`: {reason_text}"[:MAX_DETAIL]
         budget, session = self._scope.run.run_budget, self._scope.session
         # A candidate outside of its share does not count, and a limit of the rule is not a limit of the run.
         in_share = [candidate for candidate in decision.candidates if candidate.reason != "share"]

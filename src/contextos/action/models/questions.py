@@ -110,9 +110,11 @@ def answer_sent_back(question: ModelQuestion, answer: ModelAnswer, findings: Seq
     """Return the messages that send a refused answer back with the reasons. Calls without an own id each, and a blank
     text without calls, are left out, because a provider would refuse them.
     """
-    why = "\n".join(["Your answer was not taken:", *(f"- {finding}" for finding in findings), "Answer again, whole."])
+    advice = "\n".join(
+        ["Your answer was not taken:", *(f"- {finding}" for finding in findings), "Answer again, whole."]
+    )
     text = answer.text[:MAX_SENT_BACK]
     if answer.calls and question.tools and _have_unique_ids(answer.calls):
         refused_answer = ModelMessage("assistant", text, answer.calls)
-        return refused_answer, *(ModelMessage("tool", why, call_id=call.call_id) for call in answer.calls)
-    return *((ModelMessage("assistant", text),) if text.strip() else ()), ModelMessage("user", why)
+        return refused_answer, *(ModelMessage("tool", advice, call_id=call.call_id) for call in answer.calls)
+    return *((ModelMessage("assistant", text),) if text.strip() else ()), ModelMessage("user", advice)

@@ -140,14 +140,14 @@ def route(
         return RoutingDecision(operation=question.operation, rules=rules.pin)
     offers = _ordered_offers(question, rule, profiles)
     faults = {offer.pin: _fault(question, rule, offer, state) for offer in offers}
-    asked = Counter(pin for pin, _ in question.tried)
+    attempts = Counter(pin for pin, _ in question.tried)
     eligible = [offer for offer in offers if not faults[offer.pin]]
-    chosen = min(eligible, key=lambda offer: asked[offer.pin], default=None)
+    chosen = min(eligible, key=lambda offer: attempts[offer.pin], default=None)
     choice: dict[str, Any] = {}
     if chosen is not None:
         choice = {"profile": chosen.pin, "output_tokens": chosen.output_tokens, "timeout_ms": chosen.timeout_ms}
         choice["reserved_units"] = chosen.units
-    reasons = {offer.pin: faults[offer.pin] or _eligible_reason(offer, chosen, asked) for offer in offers}
+    reasons = {offer.pin: faults[offer.pin] or _eligible_reason(offer, chosen, attempts) for offer in offers}
     candidates = tuple(_candidate(pin, reason) for pin, reason in reasons.items())
     return RoutingDecision(
         operation=question.operation, rules=rules.pin, rule_id=rule.rule_id, candidates=candidates, **choice
@@ -243,12 +243,12 @@ def _attempts_fault(question: RouteQuestion, rule: RoutingRule, pin: str) -> Rou
     return ("tried", f"it was `{final}`") if final else None
 
 
-def _eligible_reason(offer: _Offer, chosen: _Offer | None, asked: Mapping[str, int]) -> RouteFault:
-    """Return why an eligible candidate was chosen, or why another was preferred. `asked` counts calls by profile."""
+def _eligible_reason(offer: _Offer, chosen: _Offer | None, attempts: Mapping[str, int]) -> RouteFault:
+    """Return why an eligible candidate was chosen, or why another was preferred. `attempts` counts calls by profile."""
     assert chosen is not None, "one of the eligible candidates is chosen"
     if offer is chosen:
         return "chosen", ""
-    return ("tried", "") if asked[offer.pin] > asked[chosen.pin] else ("weight", "")
+    return ("tried", "") if attempts[offer.pin] > attempts[chosen.pin] else ("weight", "")
 
 
 def _candidate(pin: str, fault: RouteFault) -> RoutedCandidate:

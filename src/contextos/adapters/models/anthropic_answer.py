@@ -114,8 +114,8 @@ def _tier(usage: Mapping[str, Any]) -> str | None:
     """Return the service tier, speed and region that are not standard, joined by `+`; None if a value is not a name or
     is too long.
     """
-    stated = [usage.get("service_tier"), usage.get("speed"), usage.get("inference_geo")]
-    names = [value for value in stated if value not in (None, "", "standard", "global", "not_available")]
+    values = [usage.get("service_tier"), usage.get("speed"), usage.get("inference_geo")]
+    names = [value for value in values if value not in (None, "", "standard", "global", "not_available")]
     return "+".join(names) if all(isinstance(name, str) and len(name) <= _MAX_TIER_CHARS for name in names) else None
 
 
@@ -213,15 +213,15 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
-def _final_usage(begun: Any, ended: Any) -> dict[str, Any] | None:
-    """Return the usage of a whole message: the counts in `ended` replace the counts in `begun`, which cover only a part
-    of the output. None if `ended` states no usage, or a smaller count than `begun`.
+def _final_usage(first_usage: Any, last_usage: Any) -> dict[str, Any] | None:
+    """Return the usage of a whole message: the counts in `last_usage` replace those in `first_usage`, which cover only
+    a part of the output. None if `last_usage` is missing, or has a smaller count than `first_usage`.
     """
-    if not isinstance(ended, Mapping):
+    if not isinstance(last_usage, Mapping):
         return None
-    first = dict(begun) if isinstance(begun, Mapping) else {}
+    first = dict(first_usage) if isinstance(first_usage, Mapping) else {}
     usage = {name: value for name, value in first.items() if not name.startswith("output_tokens")}
-    last = {name: value for name, value in ended.items() if value is not None}
+    last = {name: value for name, value in last_usage.items() if value is not None}
     decreased = any(type(usage.get(name)) is type(value) is int and value < usage[name] for name, value in last.items())
     return None if decreased else usage | last
 

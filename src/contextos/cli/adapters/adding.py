@@ -157,8 +157,8 @@ def _reach_lines(connection: Mapping[str, Any]) -> list[str]:
     target = connection.get("server") or connection.get("url") or " ".join(connection.get("command", ()))
     variables = [*connection.get("env", ()), connection.get("token_env")]
     variables += [credential.get("env") for credential in connection.get("credentials", {}).values()]
-    sent = ", ".join(f"${displayed(variable)}" for variable in dict.fromkeys(variables) if variable)
-    return [f"calls go to {displayed(target)}{f', with {sent}' if sent else ''}"]
+    variable_list = ", ".join(f"${displayed(variable)}" for variable in dict.fromkeys(variables) if variable)
+    return [f"calls go to {displayed(target)}{f', with {variable_list}' if variable_list else ''}"]
 
 
 def draft_text(content: Mapping[str, Any]) -> str:

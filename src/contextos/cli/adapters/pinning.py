@@ -93,8 +93,8 @@ class _NotConfirmed(InvalidInput):
 def _confirm(as_json: bool, diff_lines: Sequence[str]) -> None:
     """Ask for confirmation at the terminal. Raises `InvalidInput` if there is no terminal, or the person says no."""
     if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
-        why = "with `--json` nobody is asked" if as_json else "there is no terminal to ask at"
-        detail = f"{why}, and nothing was pinned"
+        reason = "with `--json` nobody is asked" if as_json else "there is no terminal to ask at"
+        detail = f"{reason}, and nothing was pinned"
         raise _NotConfirmed(Problem("", "usage", detail, "review the difference, then pass --yes"), diff_lines)
     if not typer.confirm("Pin the code as it is now?", default=False, err=True):
         raise InvalidInput(Problem("", "not_confirmed", "nothing was pinned", "run it again when you are sure"))

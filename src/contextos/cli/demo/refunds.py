@@ -161,9 +161,9 @@ def _refunds(workspace: Workspace) -> list[dict[str, Any]]:
         ]
 
 
-def _expect(holds: bool, what: str, view: RunView) -> None:
+def _expect(holds: bool, claim: str, view: RunView) -> None:
     if not holds:
-        raise Integrity(f"the demo expected that {what}; run `{view.run_id}` is `{view.state}`; please report it")
+        raise Integrity(f"the demo expected that {claim}; run `{view.run_id}` is `{view.state}`; please report it")
 
 
 def _summary_lines(view: RunView) -> list[str]:

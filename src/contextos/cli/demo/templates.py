@@ -66,8 +66,8 @@ def new_workspace(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
             raise
     except OSError as error:
-        why = f"it cannot be used: {why_unwritten(error)}"
-        raise _refusal(path, why, "name a directory that you can write to") from None
+        reason = f"it cannot be used: {why_unwritten(error)}"
+        raise _refusal(path, reason, "name a directory that you can write to") from None
     except ValueError:
         raise _refusal(path, "its name holds a null character", "name another directory") from None
 
@@ -132,5 +132,5 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + os.linesep, encoding="utf-8")
 
 
-def _refusal(path: Path, why: str, remedy: str) -> InvalidInput:
-    return InvalidInput(Problem("", "not_a_directory", f"`{path}`: {why}", remedy))
+def _refusal(path: Path, reason: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("", "not_a_directory", f"`{path}`: {reason}", remedy))

@@ -53,10 +53,10 @@ def lint_command(
             raise
         except InvalidInput as error:
             problems += [(path, problem) for problem in error.problems]
-    known = _workspace_facts(workspace, [pack for _, pack, _ in artifacts]) if adapters and artifacts else None
+    facts = _workspace_facts(workspace, [pack for _, pack, _ in artifacts]) if adapters and artifacts else None
     for path, pack, placed in artifacts:
         others = [other for other_path, other, _ in artifacts if other_path is not path]
-        problems += [(path, problem) for problem in placed(artifact_problems(pack, others, known))]
+        problems += [(path, problem) for problem in placed(artifact_problems(pack, others, facts))]
     documents = [{"file": str(path), **problem_document(problem)} for path, problem in problems]
     lines = [f"{path}: {problem.code} {displayed(str(problem))}" for path, problem in problems]
     if not adapters and not as_json:
@@ -86,10 +86,10 @@ def schemas_command(
     if check:
         drifted = _drift(folder, schemas)
         if drifted:
-            more = f" and {len(drifted) - SHOWN_DRIFT} more" if len(drifted) > SHOWN_DRIFT else ""
-            shown = ", ".join(f"`{name}`" for name in drifted[:SHOWN_DRIFT])
+            suffix = f" and {len(drifted) - SHOWN_DRIFT} more" if len(drifted) > SHOWN_DRIFT else ""
+            names = ", ".join(f"`{name}`" for name in drifted[:SHOWN_DRIFT])
             raise Integrity(
-                f"{shown}{more} in `{folder}` differs from the contracts; run `contextos schemas --out {folder}`"
+                f"{names}{suffix} in `{folder}` differs from the contracts; run `contextos schemas --out {folder}`"
             )
     elif out is not None:
         _write_all(out, schemas)
@@ -106,8 +106,8 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
     tenants = {tenant for artifact in artifacts if (tenant := tenant_of(artifact)) is not None}
 
     async def operation(context: CommandContext) -> KnownHere:
-        known = await known_here(context.deployment, *sorted(tenants or context.app.tenants()))
-        return replace(known, tenants=context.app.listed_tenants() or ())
+        facts = await known_here(context.deployment, *sorted(tenants or context.app.tenants()))
+        return replace(facts, tenants=context.app.listed_tenants() or ())
 
     return with_authors_context(workspace, None, operation)
 

@@ -125,7 +125,7 @@ def mine_command(
     write_new_file(path, mined_yaml(mined))
     count = len(recording.calls) - sum(mined.left_out.values())
     lines = [f"{displayed(str(path))} is written, from {count} calls of {len(recording.sessions)} sessions"]
-    lines += [f"{number} calls are left out: {displayed(why)}" for why, number in sorted(mined.left_out.items())]
+    lines += [f"{number} calls are left out: {displayed(reason)}" for reason, number in sorted(mined.left_out.items())]
     lines += [f"NOT BOUNDED: {displayed(', '.join(names))} of {tool}" for tool, names in mined.unbounded.items()]
     document = {
         "file": str(path),
@@ -226,5 +226,5 @@ def _read_recording(
 
 def _left_out_lines(recording: Recording) -> list[str]:
     """Return the lines that say which runs are not in a recording, and why."""
-    lines = [line for run, why in recording.faults.items() for line in (f"left out: {run}", *fault_lines(why))]
+    lines = [line for run, reason in recording.faults.items() for line in (f"left out: {run}", *fault_lines(reason))]
     return [*lines, "older runs were not read; read more with --limit"] if recording.older else lines

@@ -63,8 +63,8 @@ def apply_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> tuple[list[str], list[tuple[str, Problem]]]:
-        done = await context.app.initialise(context.tenant_id, by=actor, keep=keep, before=_note_effects)
-        return done, await context.app.configuration.of_tenant(context.tenant_id)
+        steps = await context.app.initialise(context.tenant_id, by=actor, keep=keep, before=_note_effects)
+        return steps, await context.app.configuration.of_tenant(context.tenant_id)
 
     done, unmatched = with_unchecked_context(workspace, tenant, operation)
     lines = [displayed(step) for step in done] or ["everything is done already"]
@@ -176,13 +176,13 @@ def published_command(
             cursor = page.cursor
         return artifacts
 
-    listed = with_read_context(workspace, tenant, operation)
-    documents = [artifact.to_json() for artifact in listed]
+    published_artifacts = with_read_context(workspace, tenant, operation)
+    documents = [artifact.to_json() for artifact in published_artifacts]
     lines: list[str] = [Heading(f"{'kind':<16}  {'publisher':<16}  ref")]
-    for artifact in listed:
+    for artifact in published_artifacts:
         state = "  withdrawn" if artifact.withdrawn else ""
         lines.append(f"{artifact.kind:<16}  {displayed(artifact.publisher):<16}  {displayed(artifact.ref)}{state}")
-    print_result({"artifacts": documents}, lines if listed else ["nothing is published"], as_json=as_json)
+    print_result({"artifacts": documents}, lines if published_artifacts else ["nothing is published"], as_json=as_json)
     return 0
 
 

@@ -58,15 +58,15 @@ def key_new_command(
     passphrase = new_passphrase(passphrase_file) if pkcs8 else None
     try:
         if runtime:
-            listed = make_keys(path, passphrase).listed()
-            document: dict[str, object] = {"keys": [key.to_json() for key in listed]}
-            lines = [f"{key.purpose:<10} {key.kid}  {key.public_key}" for key in listed]
+            keys = make_keys(path, passphrase).listed()
+            document: dict[str, object] = {"keys": [key.to_json() for key in keys]}
+            lines = [f"{key.purpose:<10} {key.kid}  {key.public_key}" for key in keys]
         else:
             public = listed_key(make_person_key(path, passphrase))
             document, lines = dict(public), [json.dumps(public)]
     except OSError as error:
-        why = "it exists" if isinstance(error, FileExistsError) else why_unwritten(error)
-        detail = f"`{displayed(str(path))}` cannot be made: {why}"
+        reason = "it exists" if isinstance(error, FileExistsError) else why_unwritten(error)
+        detail = f"`{displayed(str(path))}` cannot be made: {reason}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another path")) from None
     print_result(document, lines, as_json=as_json)
     return 0

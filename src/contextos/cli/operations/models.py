@@ -164,8 +164,8 @@ def _check_lines(checked: ModelCheckDocument) -> list[str]:
     lines.append(f"after {checked.latency_ms} ms, as {displayed(checked.model) if checked.model else 'no named model'}")
     used = ", ".join(f"{count} {displayed(kind)}" for kind, count in sorted((checked.usage or {}).items()))
     lines.append(f"usage: {used or 'none reported'}")
-    most = f"at most {checked.most_cost_usd_cents:g} US cents"
-    lines.append(f"cost: {most if checked.cost_usd_cents is None else f'{checked.cost_usd_cents:g} US cents'}")
+    upper_limit = f"at most {checked.most_cost_usd_cents:g} US cents"
+    lines.append(f"cost: {upper_limit if checked.cost_usd_cents is None else f'{checked.cost_usd_cents:g} US cents'}")
     return lines
 
 

@@ -251,11 +251,11 @@ def _show_question(question: OpenQuestion, as_json: bool) -> None:
     from contextos.contracts.statements.questions import shown_text
 
     content, binding = question.content, question.binding_digest
-    gate_id, shown = content["gate_id"], shown_text(content["binding"], content["args"], content["evidence"])
+    gate_id, display = content["gate_id"], shown_text(content["binding"], content["args"], content["evidence"])
     if as_json:
-        print_note(json.dumps({"question": {"gate_id": gate_id, "shown": shown, "binding_digest": binding}}))
+        print_note(json.dumps({"question": {"gate_id": gate_id, "shown": display, "binding_digest": binding}}))
     else:
-        print_note("\n".join([f"{displayed(gate_id)} asks:", *question_lines(shown, binding)]))
+        print_note("\n".join([f"{displayed(gate_id)} asks:", *question_lines(display, binding)]))
 
 
 def _confirm(verdict: str, binding: str, as_json: bool) -> None:

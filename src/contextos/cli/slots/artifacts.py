@@ -142,8 +142,8 @@ def classify_command(
     fields = {"artifact_id": artifact, "org_id": org, "extension": extension, "asserted_by": asserted_by}
     assertion = _curate(workspace, tenant, by, key, classify_artifact, fields)
     if isinstance(assertion, Outranked):
-        other = f"{displayed(assertion.by.principal_id)} asserted otherwise as {assertion.by.asserted_by}"
-        line = f"refused: {other}, which is stronger"
+        objection = f"{displayed(assertion.by.principal_id)} asserted otherwise as {assertion.by.asserted_by}"
+        line = f"refused: {objection}, which is stronger"
         print_result({"outranked": assertion.to_json()}, [line], as_json=as_json)
         return REFUSED
     line = f"{artifact} is {extension} ({assertion.eligibility}): {assertion.assertion_id}"

@@ -124,28 +124,28 @@ async def _select_automatically(stage: _Stage, mode: str) -> Selected:
     selection = await select_autonomously(
         slot, resolution, _origin(stage, f"{mode}_by_nobody"), at_us=stage.now_us, artifacts=stage.artifacts
     )
-    why = {
+    reasons = {
         "accumulate": "all that Ann may see, from narrow to broad",
         "override": "the narrowest scope that has any wins, and there the first",
     }
-    return _expect_pinned(stage, selection, why[mode], {"accumulate": 4, "override": 1}[mode])
+    return _expect_pinned(stage, selection, reasons[mode], {"accumulate": 4, "override": 1}[mode])
 
 
 async def _select_several(stage: _Stage) -> Selected:
     stage.say("", Heading("Ann picks, accumulate"), "")
     resolution = await _resolve(stage, stage.slot)
     hidden = resolution.refs[0].to_json() | {"artifactId": "icp_of_legal"}
-    for refs, why in (
+    for refs, reason in (
         ([hidden], "of something that she may not see"),
         ([resolution.refs[1].to_json()] * 2, "of one thing twice"),
     ):
         refusal = await _answer(stage, stage.slot, refs, "picked")
-        stage.say(f"A pick {why} is refused: {getattr(refusal, 'code', '')}. She is asked again; the run lives.")
+        stage.say(f"A pick {reason} is refused: {getattr(refusal, 'code', '')}. She is asked again; the run lives.")
         _expect(not hasattr(refusal, "act"), "a pick that does not count is refused")
     picked = [resolution.refs[1].to_json() | {"sourceScope": "project"}, resolution.refs[3].to_json()]
     selection = await _answer(stage, stage.slot, picked, "picked")
-    why = "her pick; scope and owner are the server's own words, whatever the answer said"
-    return _expect_pinned(stage, selection, why, 2)
+    reason = "her pick; scope and owner are the server's own words, whatever the answer said"
+    return _expect_pinned(stage, selection, reason, 2)
 
 
 async def _select_one(stage: _Stage) -> Selected:
@@ -250,17 +250,17 @@ def _origin(stage: _Stage, key: str) -> Any:
     )
 
 
-def _expect_pinned(stage: _Stage, selection: Done, why: str, count: int) -> Selected:
+def _expect_pinned(stage: _Stage, selection: Done, reason: str, count: int) -> Selected:
     from contextos.contracts.envelopes.slots import Selected
 
     if not isinstance(selection, Selected):
         raise Integrity(f"the demo expected a selection and got `{selection.code}`; please report it")
     _expect(len(selection.act.refs) == count, f"{count} refs are pinned")
-    stage.say(f"Pinned {count}: {why}.")
+    stage.say(f"Pinned {count}: {reason}.")
     stage.say(*(f"  {line.ref}  {line.source_scope}" for line in selection.manifest))
     return selection
 
 
-def _expect(holds: bool, what: str) -> None:
+def _expect(holds: bool, claim: str) -> None:
     if not holds:
-        raise Integrity(f"the demo expected that {what}; please report it")
+        raise Integrity(f"the demo expected that {claim}; please report it")

@@ -174,8 +174,8 @@ def slots_selections_command(
     selections = with_read_context(workspace, tenant, operation)
     lines: list[str] = []
     for selection, pinned in selections:
-        how = f"by {selection.selected_by} ({selection.resolution_mode})"
-        lines.append(f"{selection.selection_id}  {selection.slot_id}: {len(pinned)} {how}")
+        selector = f"by {selection.selected_by} ({selection.resolution_mode})"
+        lines.append(f"{selection.selection_id}  {selection.slot_id}: {len(pinned)} {selector}")
         for pin in pinned:
             lines.append(f"  {pin.ref.source_scope:<12}  {displayed(pin.title)}  revision {pin.revision.revision}")
             lines += [f"    {displayed(line)}" for line in pin.revision.content.splitlines() if content]

@@ -75,12 +75,12 @@ class Children:
 
     async def _end_without_caller(self, limit: asyncio.Timeout) -> None:
         """End the time limit when the caller goes away. Nobody reads the answer then, which says `too_slow`."""
-        gone = False
-        while not gone:
+        is_gone = False
+        while not is_gone:
             # If more data came on the connection, the server stops reading until `receive` is called again.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    gone = (await self._receive())["type"] == "http.disconnect"
+                    is_gone = (await self._receive())["type"] == "http.disconnect"
         if not limit.expired():
             limit.reschedule(asyncio.get_running_loop().time())
 

@@ -105,11 +105,11 @@ async def post_publication(
     return PublishedDocument(ref=ref)
 
 
-async def _propose_publication(app: App, caller: Caller, sent: Publication) -> ActProposal[tuple[str, bool]]:
+async def _propose_publication(app: App, caller: Caller, publication: Publication) -> ActProposal[tuple[str, bool]]:
     try:
-        app.deployment.catalog(caller.tenant_id).opened(dict(sent.envelope))
+        app.deployment.catalog(caller.tenant_id).opened(dict(publication.envelope))
     except SignatureInvalid:
         detail = "no key that may sign packs here signed the envelope; its author signs it"
         raise HttpProblem(403, "not_signed", detail) from None
     by = signer_elsewhere(caller.subject)
-    return await publish_artifact.propose(app.deployment, caller.tenant_id, sent.envelope, by=by)
+    return await publish_artifact.propose(app.deployment, caller.tenant_id, publication.envelope, by=by)

@@ -186,16 +186,16 @@ async def post_mined(
 
 @asynccontextmanager
 async def _read_recording(
-    app: App, caller: Caller, roles: frozenset[str], children: Children, sent: SessionChoice
+    app: App, caller: Caller, roles: frozenset[str], children: Children, choice: SessionChoice
 ) -> AsyncIterator[tuple[Recording, dict[str, Any]]]:
     """Yield the recorded sessions that the caller may see, and the fields of a task about them, within a `place`."""
-    if not sent.runs and not reads_every_run(roles):
+    if not choice.runs and not reads_every_run(roles):
         raise HttpProblem(403, "not_allowed", "you do not see the runs of others here; name runs of your own")
     async with children.place(caller.tenant_id):
-        run_ids = [(await readable_run(app, caller, roles, name)).run_id for name in sent.runs]
+        run_ids = [(await readable_run(app, caller, roles, name)).run_id for name in choice.runs]
         store = app.stores.tenant(caller.tenant_id)
-        recorded = await read_sessions(store, caller.tenant_id, app.keys, run_ids, limit=sent.limit or MAX_READ_RUNS)
-        recording = recorded.of_intents(sent.intents)
+        recorded = await read_sessions(store, caller.tenant_id, app.keys, run_ids, limit=choice.limit or MAX_READ_RUNS)
+        recording = recorded.of_intents(choice.intents)
         sessions = [_session_fields(session) for session in recording.sessions]
         yield recording, {"sessions": sessions, "definitions": tool_definitions(app, caller)}
 

@@ -190,8 +190,8 @@ def _require_tenant(tenant: str | None, task: _Task) -> None:
 
 
 def _problems(problems: Sequence[Problem]) -> _Answer:
-    shown = [asdict(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
-    return {"problems": shown, "more": max(0, len(problems) - MAX_SHOWN_PROBLEMS)}
+    documents = [asdict(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
+    return {"problems": documents, "more": max(0, len(problems) - MAX_SHOWN_PROBLEMS)}
 
 
 def _judged_call(judged: JudgedCall) -> _Answer:

@@ -66,11 +66,11 @@ def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = (), link
     if answer.error is not None:
         failure = {"status": "failed", "code": answer.error.code, "message": answer.error.message}
         return _result(answer_text(answer), failure, meta, failed=is_error(answer))
-    sent = [artifact for artifact in answer.artifacts if artifact.evidence_ref]
-    not_sent = tuple(artifact for artifact in answer.artifacts if not artifact.evidence_ref)
-    text = answer_text(replace(answer, artifacts=not_sent))
+    embedded = [artifact for artifact in answer.artifacts if artifact.evidence_ref]
+    unembedded = tuple(artifact for artifact in answer.artifacts if not artifact.evidence_ref)
+    text = answer_text(replace(answer, artifacts=unembedded))
     result = _result(text, dict(answer.output or {}), meta, failed=False)
-    result.content += map(_embedded_artifact, sent)
+    result.content += map(_embedded_artifact, embedded)
     return result
 
 
@@ -83,12 +83,12 @@ def _embedded_artifact(artifact: RecordedArtifact) -> types.EmbeddedResource:
     return types.EmbeddedResource.model_validate({"type": "resource", "resource": resource})
 
 
-def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
+def _for_client(reason: Reason, tool_names: Sequence[str]) -> Reason:
     """Return a reason in the terms of an MCP client, which knows the tools by other names and has no call ids."""
     remedy = reason.remedy.replace(" under a new call id", "")
-    if reason.code == "tool_not_in_manifest" and shown:
-        similar = (name for name in shown if remedy == f"did you mean `{name.replace('__', '.', 1)}`?")
-        remedy = next((f"did you mean `{name}`?" for name in similar), f"use one of {', '.join(shown)}")
+    if reason.code == "tool_not_in_manifest" and tool_names:
+        similar = (name for name in tool_names if remedy == f"did you mean `{name.replace('__', '.', 1)}`?")
+        remedy = next((f"did you mean `{name}`?" for name in similar), f"use one of {', '.join(tool_names)}")
     return replace(reason, remedy=remedy)
 
 
@@ -98,15 +98,15 @@ def error_result(error: ContextOSError) -> types.CallToolResult:
     After an outage or a conflict, and where the record does not verify or is of another environment, it is unknown here
     whether a call was made. The result then does not say that the call was refused.
     """
-    again = isinstance(error, Unavailable | Conflict) and not isinstance(error, OtherEnvironment)
+    is_retryable = isinstance(error, Unavailable | Conflict) and not isinstance(error, OtherEnvironment)
     if isinstance(error, InvalidInput):
         reasons = [{"code": fault.code, "detail": fault.detail, "remedy": fault.remedy} for fault in error.problems]
     else:
-        remedy = "make exactly the same call again" if again else "ask the operator of this server"
+        remedy = "make exactly the same call again" if is_retryable else "ask the operator of this server"
         reasons = [{"code": error.code, "detail": for_client(error), "remedy": remedy}]
     text = "; ".join(f"{reason['detail']}; {reason['remedy']}" for reason in reasons)
-    if again or isinstance(error, OtherEnvironment | Integrity):
-        status = {"status": "waiting", "waits_for": "engine"} if again else {"status": "failed"}
+    if is_retryable or isinstance(error, OtherEnvironment | Integrity):
+        status = {"status": "waiting", "waits_for": "engine"} if is_retryable else {"status": "failed"}
         return _result(
             f"no answer, and a call may have been made: {text}", {**status, "reasons": reasons}, {}, failed=True
         )

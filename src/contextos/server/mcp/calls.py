@@ -179,8 +179,8 @@ class SessionCalls:
 
     def _is_final(self, tool_id: str, answer: Mapping[str, Any]) -> bool:
         """Return whether every repeat of a call gets this recorded answer: a done write, or a denied approval."""
-        done = answer["status"] == "done" and self._is_write(tool_id)
-        return done or any(failure["code"] == SAID_NO for failure in answer["failures"])
+        is_done_write = answer["status"] == "done" and self._is_write(tool_id)
+        return is_done_write or any(failure["code"] == SAID_NO for failure in answer["failures"])
 
     def _note_answer(self, content: bytes, name: str, call_id: str, answer: CallAnswer) -> CallAnswer:
         """Remember the answer of a call. Return the answer, marked as replayed if it was recorded before."""

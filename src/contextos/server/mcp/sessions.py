@@ -116,8 +116,8 @@ class ServedSessions:
             Unavailable: the store does not answer.
         """
         tools = await session_tools(self.app.deployment, self.tenant_id, visitor.session, **self._opening_args(visitor))
-        known = known_tools(self.app.deployment, self.tenant_id)
-        return [(tool, known[tool.tool_id]) for tool in offers_of(tools, known).values()]
+        definitions = known_tools(self.app.deployment, self.tenant_id)
+        return [(tool, definitions[tool.tool_id]) for tool in offers_of(tools, definitions).values()]
 
     async def is_open(self, visitor: Client) -> bool:
         """Return whether the journal has a session of this name. Raises `Unavailable` if the store does not answer."""

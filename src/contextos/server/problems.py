@@ -63,10 +63,10 @@ STATUSES: Final[Mapping[type[ContextOSError], int]] = {
 }
 """The status of each class of error. A class that is not listed has the status of its nearest base class."""
 
-TOO_LATE: Final = frozenset({
-    "not_waiting", "already_answered", "expired", "other_binding", "approval_void", "not_void",
-    *get_args(RefusalReason),
-})  # fmt: skip
+TOO_LATE: Final = frozenset(
+    {"not_waiting", "already_answered", "expired", "other_binding", "approval_void", "not_void"}
+    | {*get_args(RefusalReason)}
+)
 """The reasons of `ApprovalRefused` that concern the question or the memory, not the person. Their status is 409."""
 
 IDENTITY_REFUSED: Final = "identity_refused"

@@ -38,10 +38,10 @@ _PARAMETERS: Final = {
     "top_p": lambda value: {"top_p": value},
 }
 """The parameters of sampling that this protocol takes. Current models take `effort` alone."""
-_SCHEMA_WORDS: Final = frozenset({
-    "$defs", "$ref", "additionalProperties", "anyOf", "const", "default", "definitions", "description", "enum",
-    "format", "items", "minItems", "properties", "required", "title", "type",
-})  # fmt: skip
+_SCHEMA_WORDS: Final = frozenset(
+    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "default", "definitions", "description"}
+    | {"enum", "format", "items", "minItems", "properties", "required", "title", "type"}
+)
 _FORMATS: Final = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"}
 )

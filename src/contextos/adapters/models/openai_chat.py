@@ -33,9 +33,9 @@ from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply
 _PATH: Final = "/chat/completions"
 _TOTALS: Final = ("prompt_tokens", "completion_tokens")
 _PARAMETERS: Final = (
-    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "seed",
-    "reasoning_effort", "verbosity", "max_tokens",
-)  # fmt: skip
+    *("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"),
+    *("seed", "reasoning_effort", "verbosity", "max_tokens"),
+)
 
 
 def _same_name(name: str) -> Callable[[object], Mapping[str, Any]]:

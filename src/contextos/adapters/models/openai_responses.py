@@ -36,10 +36,10 @@ _PARAMETER_FORMS: Final = {
     "verbosity": lambda value: {"text": {"verbosity": value}},
 }
 _LAST_EVENTS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_PIECE_EVENTS: Final = frozenset({
-    "response.output_text.delta", "response.refusal.delta", "response.function_call_arguments.delta",
-    "response.reasoning_text.delta", "response.reasoning_summary_text.delta",
-})  # fmt: skip
+_PIECE_EVENTS: Final = frozenset(
+    {"response.output_text.delta", "response.refusal.delta", "response.function_call_arguments.delta"}
+    | {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+)
 
 
 class OpenAIResponses:

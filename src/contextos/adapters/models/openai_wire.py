@@ -24,11 +24,11 @@ from contextos.errors import MalformedJson
 _STRICT_DEPTH: Final = 10
 _STRICT_PROPERTIES: Final = 5_000
 _STRICT_ENUM: Final = 1_000
-_STRICT_WORDS: Final = frozenset({
-    "$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "exclusiveMaximum",
-    "exclusiveMinimum", "format", "items", "maxItems", "maximum", "minItems", "minimum", "multipleOf", "pattern",
-    "properties", "required", "title", "type",
-})  # fmt: skip
+_STRICT_WORDS: Final = frozenset(
+    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "exclusiveMaximum"}
+    | {"exclusiveMinimum", "format", "items", "maxItems", "maximum", "minItems", "minimum", "multipleOf"}
+    | {"pattern", "properties", "required", "title", "type"}
+)
 _STRICT_FORMATS: Final = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
 )
